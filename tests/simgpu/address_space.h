@@ -5,10 +5,10 @@
 // A device address is a real address of the process. Mapped and accessible parts can be read and written; the
 // rest of a reservation is PROT_NONE.
 //
-// A kernel or copy announces the ranges it works on as a Use. Unmapping a range during a Use of it breaks the
-// use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(), two uses of
-// the same range at the same time also break if one of them writes. Safe from any thread; failures are thrown
-// as Error.
+// A kernel or copy announces the ranges it works on as a Use. Unmapping a range during a Use of it tears the
+// use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(), two
+// simultaneous uses of one range are also torn if one of them writes. Safe from any thread; failures are
+// thrown as Error.
 #pragma once
 
 #include <cuda.h>
@@ -41,8 +41,8 @@ struct Range {
   Address begin = 0;
   Bytes size;
   bool written = true;
-  int device = 0;       // that reaches for it
-  bool copied = false;  // by a copy, which gets at cuMemAlloc's memory of other devices without peer access
+  int device = 0;       // that accesses it
+  bool copied = false;  // by a copy, which needs no peer access to cuMemAlloc's memory of other devices
   bool atomic = false;  // may overlap other uses there
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
@@ -102,10 +102,9 @@ class AddressSpace {
   UsePtr begin_use(std::vector<Range> ranges);
   // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);
-  // Runs `work`, during which no range of the use can be unmapped. Returns false if the use is broken
-  // already.
+  // Runs `work`, during which no range of the use can be unmapped. Returns false if the use is torn already.
   bool touch(const UsePtr& use, const std::function<void()>& work);
-  // False where it was torn.
+  // Returns false if the use was torn.
   bool end_use(const UsePtr& use);
 
  private:

@@ -14,7 +14,7 @@ namespace sharedgpu::simgpu {
 struct Array {
   ContextPtr context;
   CUDA_ARRAY3D_DESCRIPTOR wanted = {};
-  Address memory = 0;  // 0: the program is to map some
+  Address memory = 0;  // 0: the program maps memory itself
   bool level = false;  // of a mipmapped array, whose memory it is in
 
   std::size_t pitch() const;   // bytes of a row

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory of one device: the program and kernels work on it alike, wherever its pages are.
+// Managed memory of one device: the program and kernels access it wherever its pages are.
 //
-// A page lies nowhere yet, on the host, or on the device, whose memory it takes then. Work on the device
-// brings the pages that it touches, as does a prefetch; if the device is full, other managed pages of any
-// process leave it, least recently used first. Movement without a prefetch is counted. Accesses by the
+// A page has no memory yet, or lies on the host, or on the device, where it takes device memory. Work on the
+// device brings the pages that it touches, as does a prefetch; if the device is full, other managed pages of
+// any process leave it, least recently used first. Movement without a prefetch is counted. Accesses by the
 // program itself are not seen, and move nothing. Safe from any thread.
 #pragma once
 

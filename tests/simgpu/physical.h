@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The physical memory of one device, as far as this process has taken some of it.
+// The physical memory of one device that this process has allocated.
 //
-// It lies in one memfd. What is released is scrubbed at once, and its pages are used again by this process:
-// the host pays for a page once only, so that a simulated eviction costs about what a real one does. Safe
-// from any thread.
+// It lies in one memfd. Released memory is scrubbed at once, and its pages are reused by this process: the
+// host allocates a page only once, so a simulated eviction costs about as much as a real one. Safe from any
+// thread.
 //
 // A piece is shared with other processes by a descriptor of that memfd: an open file of its own, whose
 // position identifies the piece. Such a piece is charged once for all its holders, and its place is not

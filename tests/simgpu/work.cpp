@@ -17,7 +17,7 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 // Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// A Use from begin to end; returns whether it was broken.
+// A Use from begin to end; returns whether it was torn.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {

@@ -20,8 +20,8 @@ struct CopyPlan {
   std::size_t height = 1;
   std::size_t target_pitch = 0;
   std::size_t source_pitch = 0;
-  int target_device = 0;  // which device's right to access counts: that of the context, or the one that
-  int source_device = 0;  // cuMemcpyPeer names
+  int target_device = 0;  // the devices whose access rights apply: that of the context, or those of
+  int source_device = 0;  // cuMemcpyPeer
   std::shared_ptr<std::vector<char>> staging;  // keeps `source` alive
 
   Bytes size() const { return {width * height}; }

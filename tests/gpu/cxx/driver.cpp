@@ -50,8 +50,8 @@ class Kernels {
     launch(step_, stream, {&data, &count, &iteration});
   }
 
-  // The checksum of what fill_and_step() makes, computed on the GPU and here: fails where they differ. The
-  // host does it once for each size and seed.
+  // Compares the checksum of the result of fill_and_step(), computed on the GPU and here. The host does it
+  // once for each size and seed.
   Word inspect(CUdeviceptr data, Word count, Word seed, CUstream stream) {
     Word found = 0;
     Word first = 0;
@@ -115,7 +115,7 @@ Block allocate(std::size_t bytes) {
   return block;
 }
 
-// What is held all the time.
+// The memory that is held all the time.
 struct Held {
   std::vector<Block> blocks;
   CUstream streams[kStreams] = {};

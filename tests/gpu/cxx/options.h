@@ -35,7 +35,7 @@ inline Options read_options(int argc, char** argv) {
   std::exit(1);
 }
 
-// What every round must give again.
+// The results that every round must reproduce.
 class Results {
  public:
   void add(const std::string& name, std::uint64_t value) {
@@ -51,7 +51,7 @@ class Results {
   std::map<std::string, std::uint64_t> values_;
 };
 
-// Runs `round` for so long, but at least three times, and prints the results.
+// Runs `round` for this time, but at least three times, and prints the results.
 template <class Round>
 int run_rounds(const Options& options, Round round) {
   Results results;

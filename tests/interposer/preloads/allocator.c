@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD: wraps malloc and its kin, as allocators and leak finders do. It looks the
-// real ones up with dlsym, at its first call, which comes before any constructor has run.
+// Another library in LD_PRELOAD: wraps malloc and related functions, as allocators and leak finders do. It
+// looks the real ones up with dlsym, at its first call, which comes before any constructor has run.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ static void* (*next_realloc)(void*, size_t);
 static void* (*next_memalign)(size_t, size_t);
 static atomic_ulong calls;
 
-// What dlsym itself may need while it is asked for the first time.
+// Memory that dlsym itself may need during its first call.
 static _Thread_local int asking;
 static char early[1 << 16];
 static size_t early_used;
@@ -60,5 +60,5 @@ void* realloc(void* block, size_t size) {
 }
 void* memalign(size_t alignment, size_t size) { return ready() ? next_memalign(alignment, size) : NULL; }
 
-// For the test: that it was really there.
+// Shows the test that the library was loaded.
 unsigned long preloaded_allocator_calls(void) { return atomic_load(&calls); }

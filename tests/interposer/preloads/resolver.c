@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver, which it
-// counts and passes on to whatever comes next.
+// Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver, whose
+// calls it counts and passes on to the next definition.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -35,7 +35,8 @@ static int count_get_info(size_t* free_bytes, size_t* total) {
 
 void* dlsym(void* handle, const char* name) {
   atomic_fetch_add(&lookups, 1);
-  // RTLD_NEXT means what comes after the caller; a wrapper like this one makes it what comes after itself.
+  // RTLD_NEXT means the definition after the caller; with a wrapper like this one it is the definition after
+  // the wrapper.
   void* found = next()(handle, name);
   if (found == NULL || strcmp(name, "cuMemGetInfo_v2") != 0) return found;
   *(void**)&next_get_info = found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core under random programs. What is checked all the while stands in world.cpp: memory is never promised
-// twice, gates are open only where lease and memory are held, nobody starves, the ledger and the books agree,
-// and nothing is left when all have gone.
+// The core under random programs. world.cpp checks at every step that memory is never promised twice, gates
+// are open only with lease and memory, no tenant starves, and the ledger and the books agree; and at the end
+// that nothing is left.
 #include <rapidcheck.h>
 #include <array>
 #include <catch2/catch.hpp>
@@ -77,8 +77,8 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
-// A round may take longer by what each of them holds up: 10 s on its way in, 5 s on its way out, and its end.
-// Those that wait for 10 s let nobody pass meanwhile.
+// Each of them may prolong a round: by 10 s while it enters, by 5 s while it leaves, and by its end. No other
+// tenant enters during the 10 s.
 TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
@@ -156,8 +156,8 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
   CHECK(world.tally().host_waits > 0);
 }
 
-// In few worlds a decision comes with the next event only, where an estimate falls as time passes. A timer
-// that is forgotten shows in many.
+// In a few worlds a decision comes only with the next event, because an estimate falls as time passes. A
+// missing timer shows in many worlds.
 TEST_CASE("What time alone leads to has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

@@ -77,7 +77,7 @@ struct Fields {
 
 struct Kind {
   const char* name;
-  std::uint64_t number;  // in digests, whatever the order in the variant
+  std::uint64_t number;  // in digests, independent of the order in the variant
   bool loose;
 
   static Kind of(const Send&) { return {"Send", 1, true}; }
@@ -98,7 +98,7 @@ void mix(std::uint64_t& digest, std::uint64_t value) {
   digest = (digest ^ value) * 0x9e3779b97f4a7c15u + (digest >> 29);
 }
 
-// The words of the messages that the core sends.
+// Names of the messages that the core sends.
 struct Shape {
   MessageType type;
   const char* name;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decisions of a core as two numbers, which are equal if two cores decided the same.
 //
-// They follow from nothing but the actions and their times, whatever the core's own types look like. The
-// texts of Note and Drop are left out: wordings may change.
+// They depend only on the actions and their times, not on the core's own types. The texts of Note and Drop
+// are left out: wordings may change.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace sharedgpu::test {
 
 struct DecisionDigest {
-  std::uint64_t strict = 0;  // of every action with all its fields, in their order
+  std::uint64_t strict = 0;  // digest of every action with all its fields, in their order
   // Only of Send, SetGate and RecordLease: an event that changes nothing, such as a timer that fires too
   // often, leaves it as it is.
   std::uint64_t loose = 0;

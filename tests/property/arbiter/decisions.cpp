@@ -55,7 +55,7 @@ Seen run(unsigned number, World::Listener listener = {}) {
 }
 
 using Count = unsigned World::Tally::*;
-// The events that all scenarios together, and any 13 groups that follow each other, must have seen.
+// The events that must occur in all scenarios together, and in any 13 consecutive groups.
 constexpr std::pair<const char*, Count> kCounts[] = {
     {"turns", &World::Tally::turns},
     {"evictions", &World::Tally::evictions},
@@ -91,7 +91,7 @@ Seen run_group(unsigned group) {
   return sum;
 }
 
-// In their order, whatever the number of threads.
+// In order of the groups, independent of the number of threads.
 std::vector<Seen> run_groups(Range groups, unsigned threads) {
   std::vector<Seen> seen(groups.last - groups.first + 1);
   std::atomic<unsigned> next = 0;

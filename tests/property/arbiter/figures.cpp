@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures that follow what events concerned are those that follow all sessions after each event.
+// Figures that are updated only for the sessions of an event equal those that are updated for all sessions
+// after each event.
 #include "arbiter/ledger/figure_book.h"
 
 #include <rapidcheck.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways: each ends, and waits no longer
-// for a turn than others can hold it up.
+// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways: each job ends, and waits for a
+// turn at most as long as others can delay it.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ TEST_CASE("Jobs that span nodes never wait for each other for ever, and for no l
       RC_ASSERT(job.longest_wait <= simulation::longest_wait(scenario));
       refused += job.refused ? 1 : 0;
     }
-    // Two that begin at once, each with its memory on another node, see docs/multi-node.md.
+    // Two jobs that begin at once, each with its memory on another node; see docs/multi-node.md.
     RC_ASSERT(refused <= 1);
   }));
 }
@@ -89,7 +89,7 @@ TEST_CASE("The same jobs lock each other where each node decides by itself") {
   CHECK(locked > 0);
 }
 
-// Jobs that conflict on every node can do no more than one after the other.
+// Jobs that conflict on every node can at best run one after the other.
 TEST_CASE("Jobs on several nodes get as much done as on one") {
   const unsigned nodes = GENERATE(2u, 4u, 8u);
   ClusterScenario spread, single;
@@ -125,7 +125,7 @@ TEST_CASE("All nodes of a job count the same lease time") {
         least = std::min(least, lease);
         most = std::max(most, lease);
       }
-      // A process comes and goes up to 200 ms after the first.
+      // Processes start and end up to 200 ms after the first.
       RC_ASSERT(most - least <= 300ms + most / 20);
     }
   }));

@@ -4,7 +4,7 @@
 //   - an honest client waits for the GPU, and for the answer to an allocation, for progress_bound() at most
 //     (world_checks.cpp; a longer wait that a policy states comes on top): for each honest tenant a turn and
 //     what its handoff takes; for each hostile one what it may hold up on its way in and on its way out;
-//   - an allocation of an honest tenant that fits beside what others really have is granted;
+//   - an allocation of an honest tenant that fits beside the real memory of others is granted;
 //   - an event leads to 12 actions for each session at most, and to one answer for each request;
 //   - all that world_checks.cpp checks of honest clients holds.
 #include <rapidcheck.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kKinds = 7;  // of hostile clients: tenants whose numbers follow each other
+constexpr unsigned kKinds = 7;  // of hostile clients: tenants with consecutive numbers
 
 Scenario any_scenario() {
   Scenario scenario;
@@ -55,8 +55,8 @@ TEST_CASE("Hostile clients beside honest processes that die") {
 }
 
 TEST_CASE("Hostile clients beside honest processes that wait for each other") {
-  // A process for which others of its tenant wait on the GPU keeps everybody waiting while it sleeps, and
-  // that is its tenant's overuse.
+  // If processes of a tenant wait on the GPU for one that sleeps, all tenants wait, and this counts as the
+  // tenant's overuse.
   CHECK(holds("lockstep", [](Scenario& scenario) {
     scenario.lockstep = true;
     scenario.longest_sleep = 20;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kDeeds = 7;  // the last one does what the others do
+constexpr unsigned kDeeds = 7;  // the last one mixes all kinds
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void HostileClients::show(const GpuUuid& gpu, GpuSurvey& survey) const {
     if (client.gpu == gpu) survey.sessions[session] = client.there;
 }
 
-// ---- what they hear and do ----
+// ---- their messages and actions ----
 
 void HostileClients::hear(SessionId session, const Message& message) {
   const auto found = clients_.find(session);
@@ -121,7 +121,7 @@ void HostileClients::hear(SessionId session, const Message& message) {
 void HostileClients::live(SessionId session) {
   const auto found = clients_.find(session);
   if (found == clients_.end() || world_.winding_down()) return;
-  // A tenant's number is its kind: one that always does the same shows what that leads to.
+  // A tenant's number determines its kind, so that each tenant repeats one kind of action.
   const auto kind = static_cast<unsigned>(found->second.tenant.value);
   world_.at(world_.now() + 1ms * world_.random(1, 300), [this, session] { live(session); });
   (this->*deed_of(kind))(session, found->second);
@@ -169,7 +169,7 @@ MemoryUse HostileClients::any_use() {
   return use;
 }
 
-// Memory that is not there: asked for, or only told of.
+// Memory that does not exist: requested, or only reported.
 void HostileClients::claim_memory(SessionId session, Client&) {
   say(session, Usage{.request = world_.random(0, 1) == 0 ? 0 : requests_ + 1,
                      .use = any_use(),
@@ -178,8 +178,8 @@ void HostileClients::claim_memory(SessionId session, Client&) {
   if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
 }
 
-// Wants the GPU and never gives it back. On its way in one half of them seem to restore a little all the
-// time; the others are there at once, with all that they were granted.
+// Requests the GPU and never drains. While they enter, one half of them report slow restores all the time;
+// the others report at once all memory that they were granted.
 void HostileClients::keep_the_turn(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = mebibytes(60);
@@ -190,7 +190,7 @@ void HostileClients::keep_the_turn(SessionId session, Client& client) {
   say(session, Want{.host_short = static_cast<std::uint8_t>(world_.random(0, 1))});
 }
 
-// Answers that nobody has asked for, that are for earlier orders, or that come out of order.
+// Answers without a request, to earlier orders, or out of order.
 void HostileClients::answer_wrongly(SessionId session, Client& client) {
   const Epoch epoch{client.epoch.value + world_.random(0, 2) - 1};
   const std::uint64_t order = client.order + world_.random(0, 2) - 1;
@@ -235,8 +235,8 @@ void HostileClients::come_and_go(SessionId session, Client& client) {
   }
 }
 
-// Takes its turn and gives it back in good order. Of all memory that it was ever granted it says that it is
-// on the GPU and cannot be evicted.
+// Takes and ends its turns correctly, but reports that all memory it was ever granted is on the GPU and
+// cannot be evicted.
 void HostileClients::keep_memory(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = use.resident = mebibytes(100);

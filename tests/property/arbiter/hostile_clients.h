@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile clients of the world: sessions that say whatever the daemon lets through, at any time.
+// Hostile clients of the world: sessions that send any message that the daemon accepts, at any time.
 //
 // A hostile client really has a context of 1 MiB on the GPU or nothing, and surveys show that. The daemon
-// sees by itself which process the client is, and on which GPU; so no client lies about these here. Numbers
-// go up to the largest that arbiter/daemon/validity.h lets through. A client whose session is dropped, or
-// that is to be ended, is gone within a second; its tenant comes again a moment later. One thread.
+// itself determines the process and its GPU, so clients do not lie about these here. Numbers go up to the
+// largest that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends within a second;
+// its tenant reconnects a moment later. One thread.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class HostileClients {
 
   static constexpr unsigned kMostSessions = 4;  // of a tenant
 
-  // `tenants` from `first` on; `absurd`: they also have any units, shares and deadlines.
+  // `tenants` from `first` on; With `absurd` they also have any units, shares and deadlines.
   HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd);
 
   bool owns(SessionId session) const { return clients_.count(session) != 0; }
@@ -45,7 +45,7 @@ class HostileClients {
   void end_session(SessionId session);
   void end_tenant(TenantId tenant);
   void end_all();
-  // Enters what a survey of the GPU shows of them.
+  // Adds their memory to a survey of the GPU.
   void show(const GpuUuid& gpu, GpuSurvey& survey) const;
   // Requests for growth, each of which is to be answered at most once.
   std::uint64_t requests() const { return requests_; }
@@ -60,12 +60,12 @@ class HostileClients {
     std::uint64_t order = 0;  // the same
     std::uint64_t resident = 0;
   };
-  // The deed that clients of one kind do again and again.
+  // The action that clients of one kind repeat.
   using Deed = void (HostileClients::*)(SessionId, Client&);
   static Deed deed_of(unsigned number);
 
   void come(TenantId tenant);
-  // Its process comes back on another connection.
+  // Its process reconnects.
   void come_back(SessionId session);
   SessionId connect(TenantId tenant);
   void begin(SessionId session);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of the ledger: any record is read as it was written, and damage costs the damaged lines only.
+// Lines of the ledger: any record is read as it was written, and damage loses only the damaged lines.
 #include <rapidcheck.h>
 #include <catch2/catch.hpp>
 #include <concepts>
@@ -77,7 +77,7 @@ struct AnyValue {
   }
 };
 
-// Visits the fields of a record and writes them so that no two values look alike.
+// Visits the fields of a record and writes them so that different values have different texts.
 struct Values {
   std::ostringstream text;
 
@@ -151,7 +151,7 @@ Record any_record() {
         Type::fields(any, what);
       },
       record.what);
-  // One of none stands for a damaged line.
+  // An empty one stands for a damaged line.
   if (auto* lost = std::get_if<LostRecord>(&record.what); lost != nullptr && lost->records == 0)
     lost->records = 1;
   return record;
@@ -169,7 +169,7 @@ TEST_CASE("Any record is read as it was written") {
   }));
 }
 
-// The values of the records that are read of the text, damaged lines left out.
+// The values of the records in the text, without damaged lines.
 std::vector<std::string> values_in(const std::string& text, LedgerReplay& replay) {
   std::vector<std::string> values;
   replay = replay_ledger(text, [&](const Record& record) {
@@ -197,12 +197,12 @@ TEST_CASE("Of a ledger that is cut or damaged anywhere, every line that is whole
             ? std::set<std::size_t>{}
             : *rc::gen::container<std::set<std::size_t>>(rc::gen::inRange<std::size_t>(0, text.size()));
     const bool torn = !text.empty() && text.back() != '\n';
-    // The last bit: no letter changes its case, which a checksum does not mind.
+    // The last bit, so that no hexadecimal digit only changes its case, which leaves a checksum valid.
     for (const std::size_t place : damaged) text[place] = static_cast<char>(text[place] ^ 1);
 
     std::vector<std::string> whole;
     for (std::size_t i = 0, begin = 0; i < count; begin = ends[i++]) {
-      // A line whose newline before it was changed continues the one before.
+      // A line continues the previous one if the newline between them was changed.
       const auto first = damaged.lower_bound(begin == 0 ? 0 : begin - 1);
       const bool touched = first != damaged.end() && *first < ends[i];
       if (!touched && ends[i] <= text.size()) whole.push_back(values[i]);

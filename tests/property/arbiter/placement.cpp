@@ -83,14 +83,14 @@ TEST_CASE("Tenants that come and go") {
         const Demand demand{.units = *rc::gen::inRange(1u, 9u), .gpus = *rc::gen::inRange(1u, 5u)};
         const std::vector<unsigned> before = host.units();
         const std::vector<GpuUuid> gpus = host.place(tenant, demand);
-        // The same history, the same decisions.
+        // The same history gives the same decisions.
         RC_ASSERT(twin.place(tenant, demand) == gpus);
         if (placed.count(tenant) > 0) {
           RC_ASSERT(gpus == placed[tenant]);
         } else {
           RC_ASSERT(gpus.size() == std::min(demand.gpus, count));
           RC_ASSERT(std::set<GpuUuid>(gpus.begin(), gpus.end()).size() == gpus.size());
-          // None that was passed over had fewer units than one that was taken.
+          // No GPU that was not chosen had fewer units than a chosen one.
           unsigned most_taken = 0;
           unsigned least_left = ~0u;
           for (unsigned i = 0; i < count; ++i) {
@@ -103,7 +103,7 @@ TEST_CASE("Tenants that come and go") {
         }
         placed[tenant] = gpus;
       }
-      // Nobody's coming or going moves another.
+      // The arrival or end of a tenant never moves another one.
       RC_ASSERT(host.core.snapshot().placements.size() == placed.size());
       for (const auto& [id, gpus] : placed)
         RC_ASSERT(host.core.snapshot().placements.at(TenantId{id}).gpus == gpus);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every policy under random programs: what must always hold (world.cpp), that nobody waits longer than the
-// policy says, and that the same history gives the same decisions. And what each promises about time.
+// Every policy under random programs: the invariants of world.cpp hold, no tenant waits longer than the
+// policy states, and the same history gives the same decisions. Also the promises of each policy about time.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -26,9 +26,9 @@ Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
-  // A debt of 10 s, where requests leave at least two fifths to be shared by units.
+  // A debt of 10 s, if requests leave at least two fifths to be shared by units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
-  // The same, or a debt of 10 s where deadlines leave a twentieth of the time.
+  // The same, or a debt of 10 s if deadlines leave a twentieth of the time.
   if (scenario.policy == "deadline") return 200s + 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
@@ -51,7 +51,7 @@ Scenario any_scenario(const std::string& policy) {
   // tenant no room.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
-  // Without a quantum fcfs has only the work of others for a bound.
+  // Without a quantum, only the work of others bounds the wait under fcfs.
   if (policy != "fcfs" && *rc::gen::arbitrary<bool>()) scenario.turns.fixed = {};
   scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
   scenario.patience = patience_with(scenario);
@@ -106,7 +106,7 @@ TEST_CASE("The worlds of every policy are lively") {
   }
 }
 
-// ---- what they promise about time ----
+// ---- promises about time ----
 
 constexpr Nanoseconds kPerMib = 1ms;
 
@@ -164,7 +164,7 @@ TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the 
   beside.begin_measuring();
   beside.run(1000s);
   CHECK(beside.seen(1).starts.size() > 100);
-  CHECK(mean(beside.seen(1).starts) < 300ms);  // its way in, and what the other needs to drain
+  CHECK(mean(beside.seen(1).starts) < 300ms);  // time to enter, and the drain of the other
 }
 
 TEST_CASE("priority: the time before a program came does not count as waiting") {
@@ -306,7 +306,7 @@ TEST_CASE(
   Stage stage(5, {}, 0ms, {pausing, busy({.request = 0.2}), busy({.request = 0.1})}, "elastic");
   stage.run(1s);
   Nanoseconds before[3] = {};
-  Nanoseconds alike{};  // for how long it has worked, or not
+  Nanoseconds alike{};  // duration of its work, or of its pause
   bool worked = false;
   unsigned used = 0;
   unsigned unused = 0;
@@ -324,13 +324,13 @@ TEST_CASE(
     const bool ends = stage.works(0) != works;
     if (works && !ends) {
       ++used;
-      CHECK(share[0] > 0.6 - 0.01);  // a second is not many turns
+      CHECK(share[0] > 0.6 - 0.01);  // a second has few turns
       CHECK(share[1] > 0.2 - 0.01);
       CHECK(share[2] > 0.1 - 0.01);
     } else if (!works && !ends) {
       ++unused;
       CHECK(share[0] < 0.001);
-      CHECK(share[1] > 0.5);  // its request and half of what is left
+      CHECK(share[1] > 0.5);  // its request and half of the rest
       CHECK(share[2] > 0.4);
     }
   }
@@ -423,7 +423,7 @@ TEST_CASE("elastic and deadline: whatever the programs, nobody waits for ever") 
       Stage stage(*rc::gen::arbitrary<std::uint64_t>(), {}, per_mib, programs, policy);
       stage.run(200s);
       for (unsigned i = 0; i < count; ++i) {
-        // The deepest debt, and a turn of each other.
+        // The largest debt, and a turn of each other tenant.
         const double due = programs[i].claims.units / units;
         const auto bound = 10s / due + count * 31s;
         RC_ASSERT(longest(stage.seen(i).waits) < bound);
@@ -499,7 +499,7 @@ TEST_CASE("deadline: who has deadlines does not starve others of its priority") 
   programs[3].pause = 125ms;
   Stage stage(0, {}, 100us, programs, "deadline");
   stage.run(200s);
-  // A nineteenth is due to it; handoffs take an eighth of all time.
+  // Its share is a nineteenth; handoffs take an eighth of all time.
   CHECK(stage.seen(4).lease > 200s / 19 / 2);
 }
 
@@ -542,7 +542,7 @@ TEST_CASE("deadline: a tenant that starves keeps none with deadlines from preemp
   CHECK(missed * 500 < met);
 }
 
-// A piece of work of 4.2 ms every 33 ms, which is to be done within 8; and one that always works.
+// A piece of work of 4.2 ms every 33 ms with a deadline of 8 ms, and a program that always works.
 std::vector<Program> paced_beside_a_hog(double limit) {
   const Program paced{
       .size = 5, .burst = 4200us, .claims = {.priority = 1, .request = 0.5, .deadline = 8ms}, .period = 33ms};

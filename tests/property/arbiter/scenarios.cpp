@@ -32,7 +32,7 @@ void host(Scenario& scenario, Draw& draw) {
   scenario.job_host_limit = bound();
 }
 
-// Things that all sessions of a tenant do together.
+// Actions that all sessions of a tenant do together.
 void together(Scenario& scenario, Draw& draw) {
   scenario.entangled = draw.one_in(2);
   scenario.lockstep = !scenario.entangled && draw.one_in(2);

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Something is waited for: no hint, and no entry that nobody has asked for, which come with the next event.
+// Something is awaited, other than hints and unsolicited entries, which come with the next event.
 bool decides(const Action& action, const Snapshot& before) {
   if (const auto* send = std::get_if<Send>(&action)) {
     if (send->message.type == MessageType::prepare) return false;
@@ -54,7 +54,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
-  // Everybody fits beside what hostile clients really have.
+  // All honest tenants fit beside the real memory of hostile clients.
   if (scenario.hostile > 0)
     for (unsigned t = 1; t <= scenario.tenants; ++t)
       caps_[TenantId{t}] = mebibytes(scenario.capacity) - held_by_hostile(scenario);
@@ -77,7 +77,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
   if (scenario.early_advances) at(now() + delay(100), [this] { advance_early(); });
   if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
-  if (hostile_) survey();  // what nobody has looked at is believed
+  if (hostile_) survey();  // unsurveyed memory is believed
   if (scenario.losses) at(now() + delay(500), [this] { change_gpu(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
@@ -91,7 +91,7 @@ void World::run() {
   while (timeline_.next()) {
     const auto happen = timeline_.go_on();
     if (now() > end_ && !winding_down_) {
-      // Nobody starts anything new; then everybody ends.
+      // No program starts new work; then all end.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);
@@ -124,8 +124,8 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
-  // Whose lease was taken while stopped has it again as it goes on, until it has drained, also from an
-  // arbiter that knows nothing of that.
+  // A session whose lease was revoked while it was stopped holds it again after it resumes, until it has
+  // drained; this is true even for an arbiter that does not know of it.
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
@@ -148,8 +148,8 @@ void World::perform(const Actions& actions) {
         client->prepared = send->message.as<Prepare>().host;
         continue;
       }
-      // Nobody foresees that a session gives up memory on its way out, so that another can leave, nor what
-      // hostile clients need next.
+      // The core cannot foresee that a session frees memory while it leaves, so that another can leave, nor
+      // the next needs of hostile clients.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
       if (scenario_.checked && send->message.type == MessageType::evict && !stuck && !hostile_ &&
           state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
@@ -253,7 +253,7 @@ void World::switch_policy(std::string_view name) {
   policy_ = std::move(next);
 }
 
-// ---- coming, going, and the arbiter's death ----
+// ---- arrival, end, and the arbiter's death ----
 
 void World::arrive(TenantId tenant, unsigned gpu) {
   if (winding_down_) return;
@@ -269,7 +269,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   Client& its = *client;
   its.mute = tenant.value > scenario_.tenants;
   its.step = its.mute ? 0 : random(0, 1);
-  // It joins those who are there in what they do next.
+  // It joins the common actions of the existing sessions.
   for (const auto& [key, other] : clients_)
     if (other->tenant == tenant) its.submitted = its.done = std::max(its.submitted, other->submitted);
   clients_[client->key] = std::move(client);
@@ -291,7 +291,7 @@ void World::die(SessionId key) {
   TenantId tenant = entry->second->tenant;
   clients_.erase(entry);
   tell(SessionGone{.session = id});
-  // Who is gone is not waited for.
+  // A session that has ended is no longer awaited.
   for (auto& [other, client] : clients_)
     if (client->tenant == tenant) complete(*client);
 }
@@ -366,8 +366,7 @@ void World::find_gpu(unsigned gpu, bool learned) {
                 .learned = learned});
 }
 
-// A decision that follows from the passing of time has a timer of its domain: to advance that before then
-// leads to nothing.
+// A decision that depends on time has a timer of its domain: advancing the domain earlier has no effect.
 void World::advance_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { advance_early(); });
@@ -376,7 +375,7 @@ void World::advance_early() {
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {
     if (session.frozen) continue;
-    // It runs, as the core knows: its domain is advanced, and nothing else happens.
+    // The process runs, as the core knows: its domain is advanced, and nothing else happens.
     const Actions actions = core_->handle(Looked{.session = session.id, .stopped = false}, now());
     for (const Action& action : actions)
       if (decides(action, before))
@@ -385,7 +384,7 @@ void World::advance_early() {
   }
 }
 
-// Memory that is asked for is not there yet.
+// Requested memory does not exist yet.
 void World::survey() {
   if (winding_down_) return;
   at(now() + 500ms + delay(1000), [this] { survey(); });
@@ -394,7 +393,7 @@ void World::survey() {
     for (const auto& [key, client] : clients_) {
       if (client->gpu != i || client->id == SessionId{}) continue;
       const Bytes asked = client->asking ? minus(client->use.pinned, client->before_growth_pinned) : Bytes{};
-      // Where anything can be allocated there is a context.
+      // An allocation needs a context.
       constexpr Bytes kLeast = mebibytes(1);
       found.sessions[client->id] =
           client->use.resident + client->use.pinned + client->use.context - asked + kLeast;
@@ -421,7 +420,7 @@ void World::change_terms() {
               .claims = claims_of(tenant)});
 }
 
-// As where its job has ended; another of that name begins at zero.
+// As if its job had ended; another tenant of that name begins at zero.
 void World::forget_somebody() {
   if (winding_down_) return;
   at(now() + delay(300), [this] { forget_somebody(); });
@@ -434,7 +433,7 @@ void World::forget_somebody() {
   ++tally_.forgotten;
 }
 
-// One process of a tenant, or all of them, perhaps as Slurm does it.
+// Stops one process of a tenant, or all, perhaps as Slurm does it.
 void World::stop_somebody() {
   if (winding_down_) return;
   at(now() + delay(5000), [this] { stop_somebody(); });
@@ -472,7 +471,7 @@ void World::go_on(SessionId key) {
   tally_.taken += taken ? 1 : 0;
   client.stopped = false;
   client.went_on = client.waiting_since = now();
-  // A thread may have been stopped between its look at the gate and its submission.
+  // A thread may have been stopped between the check of the gate and the submission.
   const bool free = client.let_in && !client.waiting && !client.asking && client.missing() == Bytes{};
   if (free && client.begun && random(0, 1) == 0) {
     tally_.late_work += taken ? 1 : 0;

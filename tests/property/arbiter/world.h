@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small world for the core to rule: sessions that obey the protocol with delays of their own, on a GPU
-// whose memory is counted, in a time that runs as fast as the computer can.
+// A small simulation around the core: sessions that obey the protocol with random delays, on a GPU whose
+// memory is counted, in simulated time.
 //
-// Every step checks what must always hold; a breach is thrown as std::logic_error.
+// Every step checks the invariants; a violation is thrown as std::logic_error.
 #pragma once
 
 #include <functional>
@@ -33,81 +33,82 @@ struct Scenario {
   unsigned largest_growth = 30;  // in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
-  bool claims = false;     // tenants differ in units, priority and shares
-  bool deadlines = false;  // some tell of deadlines, at random moments, and fall silent; with `claims`
-  unsigned switches = 0;   // so often another policy takes over
-  Nanoseconds patience{};  // how much longer a tenant may wait than a round of turns takes
+  bool claims = false;     // tenants have different units, priorities and shares
+  bool deadlines = false;  // some report deadlines at random moments, and then stop; with `claims`
+  unsigned switches = 0;   // number of changes of the policy
+  Nanoseconds patience{};  // how much longer than a round of turns a tenant may wait
   bool deaths = false;
-  bool host_runs_out = false;  // evictions get stuck now and then
-  bool host_short = false;     // programs need the host memory of what was evicted now and then
-  // In MiB, of what can be evicted: of a tenant, as the site says; of a step and of its job, as sessions
-  // tell. Zero: none.
+  bool host_runs_out = false;  // evictions fail now and then
+  bool host_short = false;     // programs now and then need the host memory that holds evicted memory
+  // Limits of evictable memory in MiB: of a tenant, set by the site; of a step and of its job, reported by
+  // sessions. Zero: none.
   unsigned host_cap = 0;
   unsigned host_limit = 0;
   unsigned job_host_limit = 0;
   unsigned restarts = 0;
   bool pins = false;
-  bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
-  unsigned longest_sleep = 2000;  // of a program between two submissions, in ms
-  // Programs capture, and some of their work ends only with what they submit next. They allocate meanwhile.
+  bool lockstep = false;  // a session's work ends only when all others of its tenant have submitted as much
+  unsigned longest_sleep = 2000;  // pause of a program between two submissions, in ms
+  // Programs capture, and some of their work ends only with their next submission. They allocate meanwhile.
   bool entangled = false;
-  bool stops =
-      false;  // tenants' processes are stopped now and then, all or one; some of them are told before
-  bool queries = false;  // programs ask how much memory is free
-  bool terms = false;    // jobs get other caps and claims as they run; some GPUs rule threads, not time
+  bool stops = false;  // processes of tenants are stopped now and then, all or one; some stops are announced
+  bool queries = false;  // programs query the free memory
+  bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads instead of time
   bool forgets = false;  // tenants that have no process are forgotten
-  bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
-  bool losses = false;   // GPUs fail, are lost, return and are drained; tenants go where they are placed
-  // So many tenants more that obey no order. One that keeps others waiting for 5 s is ended, and comes again.
+  bool learned = false;  // only sessions report GPUs; the arbiter finds one of them late
+  bool losses =
+      false;  // GPUs fail, are lost, return and are drained; tenants use the GPUs where they are placed
+  // Number of additional tenants that obey no order. One that keeps others waiting for 5 s is ended, and
+  // reconnects.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
-  // So many tenants more of hostile clients, on top of which surveys show what everybody really has. They
-  // have any claims, too, where `absurd` says so. Not with restarts.
+  // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`
+  // they also have any claims. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
-  bool surveys = false;         // surveys show what sessions have, a little late
-  bool early_advances = false;  // domains are advanced before their time, too
-  bool checked = true;          // after every event; else only as sessions and the ledger are told what to do
+  bool surveys = false;         // surveys show the memory of sessions, a little late
+  bool early_advances = false;  // domains are also advanced early
+  bool checked = true;          // after every event; otherwise only when the core sends orders or records
 };
 
-// The longest time for which a client that behaves waits for the GPU or for an answer, beside hostile ones
-// and where no policy makes it wait for longer: a round of turns, with all that each tenant can hold up.
+// The longest time for which a well-behaved client waits for the GPU or for an answer beside hostile ones,
+// unless a policy makes it wait longer: a round of turns, with all delays that each tenant can cause.
 Nanoseconds progress_bound(const Scenario& scenario);
 
 class World : private simulation::Process, private HostileClients::Surroundings {
  public:
-  // Hears of every action as it is performed.
+  // Called for every action as it is performed.
   using Listener = std::function<void(Nanoseconds now, const Action&)>;
 
-  // Sees the core after each event, and the actions that it asked for.
+  // Called after each event, with the core and its actions.
   using Watcher = std::function<void(Nanoseconds now, const Core&, const Event&, const Actions&)>;
 
   explicit World(const Scenario& scenario, Listener listener = {}, Watcher watcher = {});
   ~World() override;
   void run();
 
-  // What was seen, for tests that want to know that something happened at all.
+  // Counts of events, for tests that check that something happened at all.
   struct Tally {
     unsigned turns = 0;
     unsigned evictions = 0;
     unsigned refusals = 0;
     unsigned kernels = 0;
     unsigned stuck = 0;
-    unsigned settled = 0;  // what was swappable became pinned
-    unsigned steps = 0;    // submissions that were let through for others of the tenant
+    unsigned settled = 0;  // swappable memory became pinned
+    unsigned steps = 0;    // single submissions allowed for others of the tenant
     unsigned late = 0;     // growth with memory for a session whose turn was ending
-    unsigned home = 0;     // sessions that came home for their host memory
+    unsigned home = 0;     // sessions that were restored for their host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
     unsigned given_back = 0;  // turns, before they were over
     unsigned taken = 0;       // leases of tenants whose processes were stopped
-    unsigned late_work = 0;   // submitted after that, by threads that were past the gate before it
+    unsigned late_work = 0;   // submissions after that, by threads that had passed the gate before
     unsigned bounded = 0;     // tenants, each time that deadlines of others left them less
-    unsigned answers = 0;     // to programs that asked how much memory is free
+    unsigned answers = 0;     // to queries of free memory
     unsigned forgotten = 0;   // tenants
     unsigned given_up = 0;    // mutes that had nothing on the GPU
     unsigned cancelled = 0;   // mutes
-    unsigned host_waits = 0;  // growth that was held back until host memory was given back
+    unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned dropped = 0;     // sessions of hostile clients
     unsigned gpu_changes = 0;
     unsigned lost_sessions = 0;  // that were on a GPU when it was lost
@@ -212,7 +213,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // of the arbiter: what was under way to a dead one is lost
+  unsigned life_ = 0;  // incarnation of the arbiter: messages on their way to a dead one are lost
   LeaseBook written_;  // what a ledger would hold
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often
@@ -224,8 +225,8 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     bool drained = false;
     bool takes() const { return condition == GpuCondition::healthy && !drained; }
   };
-  std::vector<GpuState> gpus_;    // by their places in uuids_
-  std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
+  std::vector<GpuState> gpus_;    // by their indices in uuids_
+  std::set<GpuUuid> begun_anew_;  // where more memory may count as promised than exists, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::optional<HostileClients> hostile_;  // none: there are none
   std::uint64_t verdicts_ = 0;             // to hostile clients

@@ -10,13 +10,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kSeen = 400ms;  // until it is noticed that a process goes on
+constexpr Nanoseconds kSeen = 400ms;  // until the arbiter notices that a process has resumed
 
 }  // namespace
 
-// On its way in a tenant that says anything is waited for six times as long as one that is silent, and on its
-// way out for as long as overuse may last; within a second it is dead. Memory that it claims is doubted after
-// three surveys, of which one comes within 1.5 s.
+// An entering tenant that sends anything gets six times the timeout of a silent one, and a leaving one gets
+// the longest overuse; it ends within a second. Memory that it reports is doubted after three surveys, one of
+// which comes within 1.5 s.
 Nanoseconds progress_bound(const Scenario& scenario) {
   constexpr Nanoseconds kHonest = kQuantum + 2s;
   constexpr Nanoseconds kHostile = 6 * (kPatience + 1s) + kMostOveruse + 1s;
@@ -37,8 +37,8 @@ void World::check() {
            "work on memory that is not there");
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
     }
-    // What a process that is stopped had submitted goes on, and when it goes on itself is seen a little
-    // later, by an arbiter that knows it.
+    // Work submitted by a stopped process goes on, and an arbiter that knows the process notices its
+    // resumption a little later.
     const bool known = client->id != SessionId{} && !core_->in_grace();
     const bool overlaps =
         client->stopped || !known || now() - std::max(client->went_on, client->came_back) < kSeen;
@@ -59,7 +59,7 @@ void World::check() {
     }
     const Snapshot::Gpu& gpu = *found;
     must(there[i] <= gpu.usable || core_->in_grace(), "more on the GPU than is usable");
-    // An arbiter that begins anew counts growth as promised that its predecessor had not granted yet.
+    // A restarted arbiter counts growth as promised that its predecessor had not granted yet.
     const bool kept = hostile_ ? promised_to_honest(state, gpu) <= mebibytes(scenario_.capacity)
                                : gpu.promised <= gpu.usable;
     if (core_->in_grace())
@@ -72,8 +72,7 @@ void World::check() {
   if (scenario_.losses) check_gpus(state);
 }
 
-// Claims of hostile clients may pass the memory that there is, until surveys have shown that they do not have
-// it.
+// Reports of hostile clients may exceed the existing memory, until surveys have refuted them.
 Bytes World::promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu) const {
   Bytes sum;
   for (const SessionId each : gpu.sessions) {
@@ -97,7 +96,7 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
 }
 
 void World::check_waits() {
-  // Far more than a round of turns: somebody starves.
+  // Far more than a round of turns: a tenant starves.
   const Nanoseconds patience = hostile_
                                    ? progress_bound(scenario_) + scenario_.patience
                                    : (scenario_.tenants + 2) * (kQuantum + 2s) + 30s + scenario_.patience;
@@ -111,7 +110,8 @@ void World::check_waits() {
   }
 }
 
-// Nobody's words take memory: beside hostile clients, growth that fits into what is really there is granted.
+// Reports alone never take memory: beside hostile clients, growth that fits into the memory that really
+// exists is granted.
 void World::check_refusal(const Client& client, const Snapshot& state) const {
   if (!hostile_) return;
   Bytes footprint = client.use.footprint();
@@ -132,7 +132,7 @@ void World::check_refusal(const Client& client, const Snapshot& state) const {
   must(!fits, "growth that fits is refused");
 }
 
-// The core answers a request once, and an event leads to so many other actions for each session at most.
+// The core answers a request once, and the number of other actions per event and session is bounded.
 void World::count(const Actions& actions) {
   constexpr double kForEachSession = 12;
   std::size_t others = 0;
@@ -165,7 +165,7 @@ void World::check_together(const Snapshot& state) {
   }
 }
 
-// A tenant whose time is ruled has the GPU for itself.
+// A tenant with exclusive turns has the GPU for itself.
 void World::check_alone(const Snapshot& state) {
   if (state.recovering) return;
   for (const Snapshot::Gpu& gpu : state.gpus) {
@@ -181,13 +181,13 @@ void World::check_alone(const Snapshot& state) {
   }
 }
 
-// What could have to be evicted never passes what host memory can hold, nor does what holds it.
+// Memory that may have to be evicted never exceeds the host memory for it, nor does the memory that holds it.
 void World::check_host() {
   std::map<TenantId, Bytes> of_job;
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
   std::map<TenantId, Bytes> held;
   for (const auto& [key, client] : clients_) {
-    // What it asks to pin may be pinned already, and the answer on its way, before any order to evict.
+    // Memory in a pin request may already be pinned, with the answer on its way before any order to evict.
     const Bytes evictable = minus(client->granted(), client->use.settling);
     of_job[client->tenant] += evictable;
     of_step[{client->tenant, client->step}] += evictable;
@@ -198,11 +198,12 @@ void World::check_host() {
   };
   within(of_step, scenario_.host_limit, "a step has more than its host memory can hold");
   within(of_job, scenario_.job_host_limit, "a job has more than its host memory can hold");
-  // What is asked again after a restart is not told from what there is: it does not wait.
+  // A request repeated after a restart cannot be distinguished from existing memory, so it does not wait.
   if (scenario_.restarts == 0) within(held, scenario_.host_cap, "a tenant holds more than the site lets it");
 }
 
-// What deadlines leave of a tenant's part lies between the least that the policy promises and what it stated.
+// The part of the time that deadlines leave to a tenant lies between the policy's minimum and the tenant's
+// limit.
 void World::check_parts(const Snapshot& state) {
   for (const Snapshot::Tenant& tenant : state.tenants) {
     const Claims stated = claims_of(tenant.id);

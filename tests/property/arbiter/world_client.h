@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of the world that behaves, and what its parts share.
+// A well-behaved client of the world, and the state shared by its parts.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace sharedgpu::test {
 
-// Contexts are taken without asking; here they fit beside the capacity.
+// Contexts need no grant; here they fit beside the capacity.
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
@@ -21,7 +21,7 @@ constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
 constexpr Nanoseconds kPatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
 
-// The most that hostile clients may really have on a GPU, as surveys are believed: they need not call it
+// Maximum of real memory of hostile clients on a GPU, since surveys are believed; they need not report it as
 // contexts.
 inline Bytes held_by_hostile(const Scenario& scenario) {
   return mebibytes(2 * scenario.hostile * HostileClients::kMostSessions);
@@ -31,23 +31,23 @@ inline void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// One process that behaves, with the memory that it really has. Its `id` is the arbiter's at hand.
+// One well-behaved process, with its real memory. `id` is its session of the current arbiter.
 struct World::Client : simulation::Session {
-  SessionId key;  // what it is called here, whatever the arbiter
+  SessionId key;  // its number here, independent of the arbiter
   TenantId tenant;
   unsigned gpu = 0;
   bool attached = false;
   bool had_gate = false;   // held a lease as the arbiter died
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
-  bool computing = false;  // has submitted what is not done yet
+  bool computing = false;  // has submitted work that is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
-  bool busy = false;  // the GPU is at the first of those that are not done
+  bool busy = false;  // the GPU works on the first unfinished one
   bool full = false;  // waits until some of it is done
-  Bytes prepared;     // host memory that evictions need, as the arbiter says
+  Bytes prepared;     // host memory that evictions need, as the arbiter ordered
   bool capturing = false;
-  std::set<unsigned> holding;  // of what it submitted: ends only once there is more
+  std::set<unsigned> holding;  // its last submission ends only after another one
   Nanoseconds draining_since{};
   unsigned passed = 0;         // threads, while it drained
   std::uint32_t step = 0;      // of its job
@@ -67,9 +67,9 @@ struct World::Client : simulation::Session {
   Nanoseconds restored_at{};
   bool stopped = false;
   Nanoseconds went_on{};
-  Nanoseconds came_back{};                     // to an arbiter that had begun anew
+  Nanoseconds came_back{};                     // to a restarted arbiter
   std::vector<std::function<void()>> put_off;  // until it goes on
-  // Puts off what a stopped process cannot do.
+  // Delays the actions of a stopped process.
   bool puts_off(std::function<void()> what) {
     if (stopped) put_off.push_back(std::move(what));
     return stopped;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs of the world that fail, are lost, return and are drained, and the tenants that go where they are
-// placed.
+// GPUs of the world that fail, are lost, return and are drained, and the tenants that are placed on them.
 #include <algorithm>
 #include <set>
 
@@ -8,7 +7,7 @@
 
 namespace sharedgpu::test {
 
-// A GPU that is lost returns soon, mostly, and is drained for a while only.
+// A lost GPU mostly returns soon, and a drained one is drained only for a while.
 void World::change_gpu() {
   if (winding_down_) return;
   at(now() + delay(1500), [this] { change_gpu(); });
@@ -37,7 +36,7 @@ void World::tell_of_gpu(unsigned gpu) {
   tell(GpuDrained{.gpu = uuids_[gpu], .drained = gpus_[gpu].drained});
 }
 
-// The GPU for a new process of the tenant; none: there is none for it now.
+// The GPU for a new process of the tenant, or none.
 std::optional<unsigned> World::place(TenantId tenant) {
   const bool lives = std::any_of(clients_.begin(), clients_.end(),
                                  [&](const auto& entry) { return entry.second->tenant == tenant; });
@@ -68,7 +67,7 @@ std::optional<unsigned> World::place(TenantId tenant) {
   return gpu;
 }
 
-// Its process gets the driver's error and ends; another one of the tenant comes.
+// Its process gets the driver's error and ends; the tenant starts another one.
 void World::lose(Client& client) {
   must(gpus_[client.gpu].condition == GpuCondition::lost, "a session of a GPU that works was dropped");
   ++tally_.lost_sessions;
@@ -82,7 +81,7 @@ void World::lose(Client& client) {
     if (other->tenant == tenant) complete(*other);
 }
 
-// Nobody is on a GPU that is lost, and no lease is held there.
+// No session is on a lost GPU, and no lease is held there.
 void World::check_gpus(const Snapshot& state) {
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     const Snapshot::Gpu* gpu = state.find(uuids_[i]);

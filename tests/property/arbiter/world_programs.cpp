@@ -11,8 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPerMib = 100us;  // of copying
-constexpr unsigned kAhead = 4;          // submissions that a program gives before it waits for the first
-constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report as they go
+constexpr unsigned kAhead = 4;          // submissions of a program before it waits for the first
+constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::attached:
       if (client.attached) break;
       client.attached = true;
-      // Whoever works has a context, and hostile tenants keep some at work for long.
+      // Each working process has a context, and hostile tenants keep some at work for long.
       client.use.context = mebibytes(random(hostile_ ? 1 : 0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
@@ -64,7 +64,7 @@ void World::deliver(SessionId key, const Message& message) {
         }
         if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
         client.take(verdict);
-        // Leave was asked before anything was there: what is there now is told.
+        // The request came before any memory existed; now the memory is reported.
         if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
       at(now() + delay(20), [this, key] {
@@ -88,7 +88,7 @@ void World::next_order(Client& client) {
   if (client.begin_order()) work(client);
 }
 
-// Does a piece of the order at hand and comes back for the next.
+// Does a part of the current order, and continues later.
 void World::work(Client& client) {
   const auto again = [this, &client](Nanoseconds time) {
     at(now() + time, [this, key = client.key] {
@@ -153,7 +153,7 @@ bool World::waits(const simulation::Session& session) const {
   return static_cast<const Client&>(session).waiting;
 }
 
-// Turns are of whole submissions: their ends leap where accounts move, and no timer foresees that.
+// Turns consist of whole submissions, so their ends jump when accounts change, which no timer foresees.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -186,8 +186,8 @@ void World::live(Client& client) {
     at(now() + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now(), [this, key = client.key] { die(key); });
   }
-  // Where several tenants get more while they drain, that can be more than can ever be there at once: they
-  // allocate before they work.
+  // If several tenants grew while they drain, the sum could exceed the GPU, so they allocate before they
+  // work.
   unsigned growth = 15;
   if (scenario_.lockstep) growth = client.begun ? 0 : 60;
   if (what < growth) return grow(client);
@@ -206,7 +206,7 @@ void World::capture(Client& client) {
     client.capturing = client.page.open && random(0, 9) == 0;
 }
 
-// Who waits at the gate passes now and then, ever more rarely: the GPU may be waiting for it.
+// A session that waits at the gate may pass now and then, less and less often, since the GPU may wait for it.
 void World::let_through(Client& client) {
   if (client.draining_since == Nanoseconds{}) client.draining_since = now();
   const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;
@@ -231,7 +231,7 @@ void World::grow(Client& client) {
   client.asking = true;
   client.asking_since = now();
   ++client.requests;
-  // Other messages may go before the question, and tell of the growth already.
+  // Other messages may precede the query, and already report the growth.
   at(now() + delay(2), [this, key = client.key, life = life_, request = client.requests] {
     auto entry = clients_.find(key);
     if (entry != clients_.end() && life == life_) say(*entry->second, usage(*entry->second, request));
@@ -279,7 +279,7 @@ void World::submit(Client& client) {
   if (scenario_.lockstep || scenario_.entangled) resume(client);
 }
 
-// Begins with the first of what is not done, once all others have given as much.
+// Begins the first unfinished submission, once all others have submitted as much.
 void World::complete(Client& client) {
   if (client.busy || client.submitted == client.done) return;
   if (scenario_.lockstep)
@@ -332,7 +332,7 @@ Usage World::usage(const Client& client, std::uint64_t request, bool stuck) cons
           .job_host_limit = mebibytes(scenario_.job_host_limit)};
 }
 
-// Now and then the program takes so much host memory that what was evicted is in its way.
+// Now and then the program needs the host memory that holds evicted memory.
 void World::watch_host(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;
@@ -344,7 +344,7 @@ void World::watch_host(SessionId key) {
   at(now() + 1s, [this, key] { watch_host(key); });
 }
 
-// Twenty times a second, or not for a while; and it tells of deadlines also where it has none.
+// Twenty times a second, or not for a while; it also reports deadlines if it has none.
 void World::tell_of_deadlines(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;
@@ -406,7 +406,7 @@ void World::watch_idle(SessionId key, unsigned generation) {
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
   if (client.page.open && !client.computing && now() - client.idle_since >= 20ms)
     say(client, Idle{.epoch = client.epoch, .idle = now() - client.idle_since});
-  // What it is about to submit would not end in its turn: so it thinks.
+  // It estimates that its next submission would not end in its turn.
   if (client.page.open && client.page.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
     ++tally_.given_back;
     say(client, GiveBack{.epoch = client.epoch});

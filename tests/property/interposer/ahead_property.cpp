@@ -34,7 +34,7 @@ TEST_CASE(
     gpu.forget_statistics();
     run(1s);
     RC_ASSERT(gpu.longest_queue() <= 5 * goal);
-    // Who looks ever so often whether a mark has passed is late by a part of that.
+    // A poll at this interval notices a passed fence late by a part of the interval.
     RC_ASSERT(gpu.idle() <= 10ms * (gate::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));
@@ -52,7 +52,7 @@ TEST_CASE("no program waits in vain for longer than promised") {
       const int in_vain = gpu.in_vain();
       gpu.submit_after(1);
       gpu.submit(10us);
-      // What the GPU gets on with meanwhile counts for itself.
+      // Work that the GPU does meanwhile counts separately.
       RC_ASSERT(gpu.waited() - before <= 2 * gate::Ahead::kMostPatience + gpu.longest_queue());
       RC_ASSERT(gpu.in_vain() <= in_vain + 2);
     }

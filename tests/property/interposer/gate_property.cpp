@@ -17,7 +17,7 @@ namespace {
 
 enum class Step { submit, nest, capture, rest };
 
-// The GPU of this test: what was submitted, and how much of it a drain has seen.
+// The GPU of this test: the submitted work, and the part that a drain has seen.
 struct Listener final : gate::GateListener {
   void on_wait() override {}
   bool all_resident() override { return true; }
@@ -75,7 +75,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
     const auto programs =
         *rc::gen::resize(40, rc::gen::container<std::vector<std::vector<Step>>>(3, any_steps()));
     const auto turns = *rc::gen::inRange(1, 6);
-    // A session without memory gets no Restore, says no Ready, and finds the page open.
+    // A session without memory gets no Restore, sends no Ready, and finds the page open.
     const auto surprises =
         *rc::gen::container<std::vector<bool>>(static_cast<std::size_t>(turns), rc::gen::arbitrary<bool>());
     const auto pause = std::chrono::microseconds(*rc::gen::inRange(0, 300));

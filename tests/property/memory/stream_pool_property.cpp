@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random streams that allocate and free, and a GPU that comes along behind them, against a model that knows
-// of each piece of memory who freed it last and where.
+// Random streams that allocate and free, and a GPU that executes their work later, compared with a model that
+// knows for each piece of memory where and by which stream it was freed last.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ constexpr std::uint64_t kUnit = Packing::kAlignment.count;
 constexpr Bytes kChunkUnit{64 * kUnit};
 constexpr unsigned kStreams = 3;
 
-// What a stream has been given, and how much of it the GPU has done.
+// The work of a stream, and the part that the GPU has done.
 struct Stream {
   StreamId id;
   std::uint64_t submitted = 0;
@@ -128,7 +128,7 @@ class Model {
       RC_ASSERT(chunk >= size);
       RC_ASSERT(chunk.count % kChunkUnit.count == 0u);
       const CUdeviceptr base = next_chunk_;
-      next_chunk_ += chunk.count;  // side by side, so that a wrong join would show
+      next_chunk_ += chunk.count;  // adjacent, so that a wrong merge would show
       chunks_[base] = chunk;
       pool_.add_chunk(base, chunk, size);
       place = base;
@@ -141,7 +141,7 @@ class Model {
     if (after != blocks_.end()) RC_ASSERT(end <= after->first);
     if (after != blocks_.begin())
       RC_ASSERT(std::prev(after)->first + std::prev(after)->second.count <= *place);
-    // The work that used it before, if any, runs before what this stream does next.
+    // Earlier work on it, if any, runs before the next work of this stream.
     for (CUdeviceptr unit = *place; unit < end; unit += kUnit) {
       const std::shared_ptr<Place>& freed = freed_[unit];
       if (freed != nullptr) RC_ASSERT(freed->stream == stream || freed->passed());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs under a random arbiter and a driver that fails now and then, against a model that only
-// knows which byte was written where.
+// Random programs under a random arbiter and a driver that fails now and then, compared with a model that
+// only knows which byte was written where.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -158,7 +158,7 @@ class Model {
       }
   }
 
-  // Ends the program: all comes back, holds what it should, and goes.
+  // Ends the program: restores and verifies all memory, and frees it.
   void finish() {
     t_.device.fail_call(0);
     t_.host.fail_from = 0;
@@ -190,7 +190,7 @@ class Model {
     std::map<CUdeviceptr, Physical> settled;
   };
 
-  // Made by the program, and where it has mapped it.
+  // A handle that the program created, and where it is mapped.
   struct View {
     CUdeviceptr address = 0;
     bool accessible = false;
@@ -203,7 +203,7 @@ class Model {
     unsigned seed = 0;
   };
 
-  // As inside the gate: only with everything resident.
+  // Only with everything resident, as inside the gate.
   bool running() {
     for (const Handle& handle : t_.memory.handles()) {
       if (!handle.usable()) return false;
@@ -291,7 +291,7 @@ class Model {
     if (blocks_.empty()) return;
     const std::size_t chosen = n % blocks_.size();
     if (t_.memory.free(blocks_[chosen].address) != CUDA_SUCCESS) {
-      // What the program wanted to free is worth nothing any more, but still there.
+      // Memory that the program wanted to free has no defined contents, but still exists.
       blocks_[chosen].seed = 0;
       blocks_[chosen].word.reset();
       blocks_[chosen].settled.clear();
@@ -325,7 +325,7 @@ class Model {
         std::memcpy(bytes_at(blocks_[i].address) + at, &*blocks_[i].word, 4);
     }
   }
-  // A part of a block: all that lies under it stays, whatever comes.
+  // A part of a block: the memory under it stays pinned.
   void settle(std::uint32_t n) {
     if (blocks_.empty()) return;
     Block& block = blocks_[n % blocks_.size()];
@@ -363,7 +363,7 @@ class Model {
   std::vector<Block> blocks_;
   std::vector<Made> made_;
   unsigned writes_ = 0;
-  Bytes expected_;  // host memory that evictions need, as the arbiter says
+  Bytes expected_;  // host memory that evictions need, as the arbiter ordered
   Bytes most_expected_;
 };
 
