@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of a test's own, removed with all that is in it.
+// A temporary folder of a test, removed with its contents.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants whose processes are stopped, or are about to be: what others wait for, and what they are waited
-// for. Time passes by the core's own timers.
+// Tenants whose processes are stopped or about to be: how long others wait for them. Time passes by the
+// core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -122,7 +122,7 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
   stop(b, 1);
-  REQUIRE(b.sent<Revoke>(2));  // what 1 has stays where it is
+  REQUIRE(b.sent<Revoke>(2));  // the memory of 1 stays on the GPU
   b.release(1, true, Bench::use(60, 60));
   CHECK(b.sent<Restore>(1));
 }

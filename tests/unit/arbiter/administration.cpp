@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings that administrators change, and the rules of each GPU.
+// Changes of settings by administrators, and the rules of each GPU.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of sessions: what the memory books believe of them, and which requests for growth are granted,
+// The reports of sessions: which of them the memory books believe, and which requests for growth are granted,
 // wait or are refused.
 #include <catch2/catch.hpp>
 
@@ -154,7 +154,7 @@ TEST_CASE("Memory that a session pins as it comes back is swappable until it ask
   CHECK(b.session(1).use.footprint() == mebibytes(50));
 }
 
-// ---- reports that ask for nothing ----
+// ---- reports without a request ----
 
 TEST_CASE("A report that asks for nothing is entered, and is no request") {
   Bench b;
@@ -215,7 +215,7 @@ TEST_CASE("Growth of a session that came back waits for room as long as the sess
   come_back(b, 2, 2);
   b.grow(2, 60, 50);
   CHECK_FALSE(b.sent<Verdict>(2));
-  b.release(2, true, Bench::use(60, 50));  // it takes nothing before its next turn
+  b.release(2, true, Bench::use(60, 50));  // it allocates nothing before its next turn
   CHECK(b.granted(2));
 }
 

@@ -26,7 +26,7 @@ class Dice {
   explicit Dice(unsigned seed) : random_(seed) {}
   std::size_t below(std::size_t bound) { return random_() % bound; }
 
-  // Mostly zero, so that numbers are often possible; else any byte.
+  // Mostly zero, so that numbers are often valid; otherwise any byte.
   Message message() {
     Message message;
     message.type = kTypes[below(std::size(kTypes))];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Surveys: what is believed of what sessions claim, and what processes that are no sessions leave of a GPU.
+// Surveys: which reports of sessions are believed, and how processes without a session reduce the capacity.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -26,7 +26,7 @@ void claim_context(Bench& b, std::uint64_t session, unsigned size) {
   b.say(session, Usage{.request = 0, .use = use, .stuck = 0});
 }
 
-// Comes, and pins `size` by word.
+// Connects, and reports `size` as pinned.
 void pin(Bench& b, std::uint64_t session, unsigned size) {
   b.come(session, session);
   b.attach(session);
@@ -52,7 +52,7 @@ TEST_CASE("Pinned memory that two surveys do not show takes nothing from others"
   CHECK(b.granted(1));
 }
 
-// The turn of 1 is over, it has drained, was told to evict, and says that it cannot.
+// The turn of 1 is over, it has drained, got an order to evict, and reports that it cannot.
 Bench one_keeps(const Shown& shown) {
   Bench b;
   b.settle_in(1, 1, 60);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A core with sessions that are moved by hand.
+// A core with sessions that the test drives.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace sharedgpu {
 inline const GpuUuid kGpu{{1}};
 inline const GpuUuid kOther{{2}};
 
-// A core with one GPU of 100 MiB (and 20 more for contexts), and sessions moved by hand.
+// A core with one GPU of 100 MiB (and 20 more for contexts), and sessions that the test drives.
 struct Bench {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // The last messages to each session, as the actions of the core say. The tests carry its orders out.
+  // The last messages to each session, from the actions of the core. The tests carry out its orders.
   std::map<std::uint64_t, simulation::Session> told;
   LeaseBook written;                            // by the records of leases
   std::optional<Nanoseconds> timer;             // that was armed by the last step
@@ -66,7 +66,7 @@ struct Bench {
                        .expected = hello.resuming != 0,
                        .hello = hello});
   }
-  // The process of `old` comes on another connection, and then attaches to the GPU that it has.
+  // The process of `old` reconnects, and then attaches to its GPU.
   void succeed(std::uint64_t old, std::uint64_t heir) {
     come(heir, session(old).tenant.value);
     handle(SessionGone{.session = SessionId{old}, .heir = SessionId{heir}});
@@ -74,14 +74,14 @@ struct Bench {
   void attach(std::uint64_t session, const GpuUuid& gpu = kGpu) {
     say(session, Attach{.gpu = gpu, .total = {}, .name = {}});
   }
-  // Comes, attaches and allocates `size`, all of it resident.
+  // Connects, attaches and allocates `size`, all of it resident.
   void settle_in(std::uint64_t session, std::uint64_t tenant, unsigned size) {
     come(session, tenant);
     attach(session);
     grow(session, size, 0);
     tell(session, size, size);
   }
-  // Comes, attaches and wants `size`, none of which fits, and lets go of what lease it had.
+  // Connects, attaches and requests `size`, which does not fit, and drains if it has a lease.
   void queue_up(std::uint64_t session, std::uint64_t tenant, unsigned size) {
     come(session, tenant);
     attach(session);
@@ -113,7 +113,7 @@ struct Bench {
   }
   // An event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
-  // By 100 ms or more beyond its timer, the arbiter stands still.
+  // If a timer is late by 100 ms or more, the core assumes that the arbiter stood still.
   void pass(Nanoseconds time) {
     now += time;
     handle(TimerFired{});
@@ -135,7 +135,7 @@ struct Bench {
     now = begun + most;
     return std::nullopt;
   }
-  // The same again and again, for as long as that. Nothing else happens meanwhile.
+  // The same repeatedly, for this time. Nothing else happens meanwhile.
   void pass_by_timers(Nanoseconds time) {
     const Nanoseconds end = now + time;
     while (timer && *timer <= end) pass_to_timer();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that keep others from a GPU are told why and ended.
+// Processes that keep others from a GPU get the reason and are ended.
 #include "arbiter/daemon/cancellations.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ struct Signals : FaultySystem {
   }
 };
 
-// A child that does with SIGTERM as it is told; it has done so when this returns.
+// A child that handles SIGTERM as requested; the handler is set when this returns.
 class Child {
  public:
   explicit Child(bool ignores_term) {
@@ -89,7 +89,7 @@ struct Connected {
   Channel channel;
 };
 
-// Runs the loop until it holds: what takes time of its own, but must happen.
+// Runs the loop until the condition holds, for events that take real time.
 void run_until(asio::io_context& loop, const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (!holds()) {
@@ -224,7 +224,7 @@ TEST_CASE("A tenant that does not release the GPU is told why and ended where th
   at.host.run_until([&] { return child.signal() != 0; });
   CHECK(child.signal() == SIGTERM);
   CHECK(at.logs(": was sent SIGTERM"));
-  // Its memory is free, and the other comes in.
+  // Its memory is free, and the other tenant enters.
   at.host.run_until([&] { return at.waiting.hear().find<Restore>().has_value(); });
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   Standoff at(child, system, Measure::cancel, {});
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
-    return restore && restore->allowed == mebibytes(800);  // with all that the other was granted
+    return restore && restore->allowed == mebibytes(800);  // with all memory that the other was granted
   });
   CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));
   CHECK(at.host.status()["tenants"][0]["lease"] == false);

@@ -58,7 +58,7 @@ TEST_CASE("Folders that a user can make claim no job") {
         "0::/user.slice/user-1000.slice/slurm/uid_1000/job_7/step_0\n", "0::/job_7/step_0\n",
         "0::/machine.slice/job_7/step_0\n"})
     CHECK_FALSE(step_of_cgroup(text));
-  // The outermost counts: what lies in a job's own part of the tree is the job's.
+  // The outermost folder counts, since a job may create folders in its own part of the tree.
   CHECK(
       step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/slurmstepd.scope/job_8/step_0\n") ==
       Step(StepName{7, 0}));
@@ -74,7 +74,7 @@ TEST_CASE("A step's folder is known by its hierarchy and its path") {
   const std::string sluid = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_0";
   CHECK(step_folder("0::" + sluid + "/user") ==
         StepFolder{.controllers = "", .path = sluid, .job = {}, .step = 0});
-  // It lies above what this process sees of the tree.
+  // It lies above the part of the tree that this process sees.
   CHECK_FALSE(step_folder("0::/../system.slice/slurmstepd.scope/job_7/step_0"));
 }
 

@@ -47,7 +47,7 @@ struct Pair {
     while (loop.poll() > 0) {
     }
   }
-  // Messages are known by their numbers.
+  // Messages are identified by their numbers.
   void send(int descriptor = -1) {
     connection->send(Message::of(Verdict{.request = static_cast<std::uint32_t>(++sent), .allowed = {}}),
                      descriptor);
@@ -114,7 +114,7 @@ TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside th
   pair.run();
   CHECK_FALSE(pair.closed);
   pair.send();
-  pair.send();  // that it is closed already changes nothing
+  pair.send();  // it is already closed, so nothing changes
   pair.run();
   CHECK(pair.closed == kDoesNotRead);
 }
@@ -222,7 +222,8 @@ TEST_CASE("A peer that does not read is closed sooner where others of its user d
   CHECK(pair.closed == "it does not read its messages, nor do others of its user");
   CHECK(pair.sent < 256);
   CHECK(job.read_all().first == job.sent);
-  CHECK(admission.enter(1, Admission::Rank::stranger)->add_waiting());  // what waited for it counts no more
+  CHECK(admission.enter(1, Admission::Rank::stranger)
+            ->add_waiting());  // messages that waited for it no longer count
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core, one rule at a time. What holds for any course of events is in tests/property/arbiter.
+// The core, one rule at a time. tests/property/arbiter has the properties for all sequences of events.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -46,7 +46,7 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   b.grow(2, 75, 0);
   CHECK_FALSE(b.open(2));
   CHECK(b.sent<Revoke>(2));
-  CHECK_FALSE(b.sent<Verdict>(2));  // the drain might wait for what comes next
+  CHECK_FALSE(b.sent<Verdict>(2));  // the drain might wait for the next submission
   b.release(2, 0, false);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == Bytes{});
@@ -71,7 +71,7 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   CHECK(grow(3, 10, 50));
   CHECK_FALSE(grow(1, 21, 50));
   CHECK(grow(1, 21, 60));  // the limit was lifted
-  CHECK(grow(2, 15, 10));  // less is always right
+  CHECK(grow(2, 15, 10));  // a smaller limit is always valid
   CHECK(grow(3, 30, 0));
 
   b.handle(SessionCame{.session = SessionId{4},
@@ -135,7 +135,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   SECTION("a bound that was changed") {
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
     b.grow(1, 29, 0);
-    CHECK(b.granted(1));  // less is always right
+    CHECK(b.granted(1));  // a smaller limit is always valid
     b.grow(1, 30, 0);
     CHECK_FALSE(b.granted(1));
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
@@ -274,7 +274,7 @@ TEST_CASE("Who is short of host memory does not wait for one that is just on its
   b.say(1, Want{.host_short = 1});
   CHECK(b.sent<Revoke>(2));
   CHECK(b.tenant(1).phase == Phase::entering);
-  // Nor is one of them put out by the other.
+  // Neither displaces the other.
   b.release(2, 75, true);
   b.say(2, Want{.host_short = 1});
   CHECK(b.tenant(1).phase == Phase::entering);
@@ -338,7 +338,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   b.want(2);
   b.pass(10s);
   b.release(1, 90, true);
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // what its turn's end has stopped
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // stopped by the end of its turn
   b.tell(1, 90, 70);
   b.ready(2, 20);
   REQUIRE(b.open(2));
@@ -439,7 +439,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   // Each may have to leave what the GPU lacks for both, and a little for one that grows.
   const Bytes each = gibibytes(10) + mebibytes(128);
   CHECK(grow(2, gibibytes(50)) == Told{{1, each}, {2, each}});
-  CHECK(grow(2, gibibytes(50) + mebibytes(2)) == Told{{1, each}, {2, each}});  // it is in what was said
+  CHECK(grow(2, gibibytes(50) + mebibytes(2)) == Told{{1, each}, {2, each}});  // it is included in the report
   come(3, 3);
   CHECK(grow(3, gibibytes(60)) ==
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
@@ -603,7 +603,7 @@ TEST_CASE("Memory that is to be pinned in place is pinned at once, within the sa
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
     CHECK(b.gpu().promised == mebibytes(90));
-    // A report that was sent before the Verdict came takes nothing back.
+    // A report that was sent before the Verdict arrived lowers nothing.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
     b.say(1, Usage{.request = 0, .use = old, .stuck = 0});
@@ -826,7 +826,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
-  // The one that comes in gives up its place: it cannot have it before the other has left.
+  // The entering tenant gives up its place: it cannot have it before the other has left.
   b.pass(100ms);
   CHECK(b.tenant(1).phase == Phase::leaving);
   CHECK_FALSE(b.sent<Step>(2));
@@ -1089,7 +1089,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     b.pass(100ms);
     REQUIRE(b.sent<Step>(2));
     settle(b, 30);
-    CHECK_FALSE(b.sent<Verdict>(2));  // the rest of the GPU has been promised to who comes in
+    CHECK_FALSE(b.sent<Verdict>(2));  // the rest of the GPU has been promised to the entering tenant
     b.handle(SessionGone{.session = SessionId{1}});
     CHECK(b.granted(2));
     CHECK(b.session(2).use.pinned == mebibytes(10));
@@ -1121,7 +1121,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     REQUIRE(b.sent<Step>(2));
     settle(b, 50);
     CHECK_FALSE(b.sent<Verdict>(2));
-    // Until then nobody may count on what it asks to pin.
+    // Until then the memory in its pin request is not available to others.
     b.grow(1, 90, 0);
     CHECK(b.granted(1));
     b.grow(1, 91, 0);
@@ -1203,7 +1203,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   b.tell(1, 75, 25);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
-  // By the books all is well; the driver has less.
+  // The books are in order, but the driver has less memory.
   b.tell(2, 75, 60);
   b.pass_by_timers(499ms);
   CHECK_FALSE(b.sent<Evict>(1));
@@ -1412,7 +1412,7 @@ TEST_CASE("No memory is promised before everybody is back, and not for ever") {
   b.pass(2s);
   CHECK_FALSE(b.core->in_grace());
   CHECK(b.sent<Verdict>(2));
-  // Tenant 1 died while nobody watched: its lease ended with the last record.
+  // Tenant 1 died without an arbiter: its lease ended with the last record.
   CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 0s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that cross on their way: what a session may still do because of one that it has not read yet.
+// Messages that cross: the possible actions of a session that has not read the last message yet.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpud as a process of its own, spoken to over its socket, by peers that behave and peers that do not.
+// sharedgpud as a separate process, with well-behaved and other peers on its socket.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
 constexpr GpuUuid kGpu{{1}};
-constexpr auto kPatience = 20s;  // for what must happen at all; nothing here measures time
+constexpr auto kPatience = 20s;  // for events that must happen; no test measures time
 
 class Daemon {
  public:
@@ -95,7 +95,7 @@ struct SimulatedGpus {
   }
 };
 
-// A peer that waits for what it wants to hear.
+// A peer that waits for a given message.
 struct Client {
   Channel channel;
   LeasePageWriter unused;
@@ -110,7 +110,7 @@ struct Client {
   void say(const Body& body) {
     REQUIRE(channel.send(Message::of(body)) == 0);
   }
-  // The next message of that kind; others are passed over.
+  // The next message of that kind; skips others.
   template <class Body>
   Body hear() {
     for (;;) {
@@ -229,7 +229,7 @@ struct OldClient {
     std::copy(body.begin(), body.end(), bytes + 16);
     REQUIRE(send(socket.get(), bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes);
   }
-  // Passes over others; false: the arbiter has closed the connection.
+  // Skips others; returns false if the arbiter has closed the connection.
   bool hear(unsigned char version, unsigned char type) {
     for (;;) {
       pollfd entry = {.fd = socket.get(), .events = POLLIN, .revents = 0};
@@ -336,7 +336,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   CHECK(reply.process[2].pid == 0);
   CHECK(ask({.token = token, .gpu = kGpu, .first = ~0u}).processes == kMembers);
 
-  // Neither a wrong token nor none lets one look into another tenant, or makes one.
+  // A wrong or missing token neither shows another tenant nor creates one.
   RunToken wrong = token;
   wrong.bytes[0] ^= 1;
   for (const RunToken& stranger : {wrong, RunToken{}}) {
@@ -398,7 +398,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
                  .overuse = {},
                  .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
-  CHECK(kept <= mebibytes(324));  // and less for what the other may still take
+  CHECK(kept <= mebibytes(324));  // less the memory that the other may still allocate
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
   Restore restore = b.hear<Restore>();
   while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();
@@ -564,7 +564,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
   CHECK(told(job).gpu[0] == second.gpu[0]);
   job.devices = {0b01};
   CHECK(told(job).gpu[0] != second.gpu[0]);
-  // A predecessor's decision holds where the step can open it.
+  // A predecessor's placement holds if the step can open the GPU.
   daemon.stop(SIGKILL);
   daemon.start();
   job.devices = {};
@@ -735,7 +735,7 @@ TEST_CASE("What others may not do") {
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
-    // But one that an administrator has vouched for is the user's, who vouches for nothing.
+    // A run that an administrator vouches for belongs to the user, who cannot vouch for runs.
     if (!ask(Message::of(hello_of(users.token)), answer) || answer.type != MessageType::welcome) _exit(5);
     if (answer.as<Welcome>().tenant != users.tenant) _exit(6);
     if (!ask(Message::of(vouched), answer) || answer.type != MessageType::refused) _exit(7);
@@ -809,7 +809,7 @@ TEST_CASE("Two GPUs under two policies, in the file and as an administrator chan
     root.say(what);
     CHECK(root.hear<SetReply>().done != 0);
   };
-  // That of the node leaves alone what a GPU has of its own.
+  // A setting of the node does not change a GPU's own settings.
   set({.text = "Policy=credit\nQuantum=5s"});
   CHECK(policies() == Policies{{0, {"credit", 5.0}}, {1, {"elastic", 3.0}}});
   set({.text = "[gpu 1]\nPolicy=priority\n"});

@@ -27,7 +27,7 @@ struct World : Bench {
     }
     have_turn(1);
   }
-  // Until it has the GPU. The others do what they are told.
+  // Until it has the GPU. The others obey.
   void have_turn(std::uint64_t id) {
     want(id);
     for (int i = 0; i < 100 && !open(id); ++i) {
@@ -216,7 +216,7 @@ TEST_CASE("A tenant with deadlines has the GPU for itself") {
   CHECK(world.open(1));
   CHECK_FALSE(world.open(2));
   CHECK_FALSE(world.open(3));
-  // Elsewhere no deadline rules anybody's time.
+  // On other GPUs deadlines limit no tenant.
   World other("elastic");
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
 }

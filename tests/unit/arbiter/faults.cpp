@@ -16,7 +16,7 @@ TEST_CASE("A session without a free descriptor may connect again") {
   const auto hello_fails_with = [&](const std::string& why) {
     Guest guest(host);
     const Guest::Reaction reaction = guest.say(Hello{});
-    CHECK(reaction.answers.empty());  // a refusal would be for good
+    CHECK(reaction.answers.empty());  // a refusal would be permanent
     CHECK(reaction.closed);
     CHECK(host.new_log_lines() == std::vector<std::string>{"warning: pid N: dropped: " + why});
   };

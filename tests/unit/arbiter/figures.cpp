@@ -69,7 +69,7 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
     w.come(2, 2);
     w.attach(2);
     w.grow(2, 80, 0);
-    w.release(2, 0, true);  // who grows leaves; it waits from here on
+    w.release(2, 0, true);  // the growing tenant leaves; it waits from here on
   });
   CHECK(w.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
   CHECK(w.figures.take_news(w.now).empty());
@@ -85,7 +85,8 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 25s);
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
-  // The first one's and its step's, who gave up a lease, and what has grown of the second's for a while.
+  // The figures of the first tenant and its step, whose lease ended, and the figures of the second that have
+  // grown for a while.
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 
@@ -217,7 +218,7 @@ TEST_CASE("Figures that are forgotten begin at zero, and nothing of them is news
   CHECK(q.figures.of(kSecond, Queue::kSecondStep) == Figures{.backends = 4});
   CHECK(q.news(1s) == kOfFirst);
   q.figures.forget(kFirst);
-  q.after(5s, [] {});  // the time before is of the tenant that was forgotten
+  q.after(5s, [] {});  // the earlier time belongs to the forgotten tenant
   CHECK(q.figures.of(kSecond).waited == 0s);
   CHECK(q.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
   q.after(10s, [] {});

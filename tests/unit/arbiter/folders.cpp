@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders in which the arbiter makes files: whose they are, and that one arbiter at a time has them.
+// The folders in which the arbiter creates files: their owners, and the lock that admits one arbiter at a
+// time.
 #include "arbiter/daemon/folders.h"
 
 #include <sys/stat.h>
@@ -28,7 +29,7 @@ TEST_CASE("A folder is good where nobody else can put files in the place of ours
   CHECK(check_folder(folder).ok());
   set_mode(folder, 0777);
   CHECK(check_folder(folder).message() == "all users may write to " + folder);
-  set_mode(folder, 01777);  // anybody may make the files that we would make
+  set_mode(folder, 01777);  // any user may create the files that the arbiter would create
   CHECK(check_folder(folder).message() == "all users may write to " + folder);
   set_mode(folder, 0775);
   CHECK(check_folder(folder).ok());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs that fail, are lost, return and are drained: who leaves, who goes on, who comes.
+// GPUs that fail, are lost, return and are drained: which tenants leave, go on and enter.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -44,7 +44,7 @@ TEST_CASE("A GPU that is lost drops its sessions, and their leases end then") {
   CHECK(b.written.of_tenant(TenantId{1}, b.now + 10s) == 5s);
   CHECK(b.gpu().sessions.empty());
   CHECK(b.gpu().promised == Bytes{});
-  // What they still say is of no session.
+  // Their later messages belong to no session.
   b.tell(1, 20, 20);
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK(b.last.empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs asked of NVML and the driver, where these are missing, fail, crash or hang.
+// The search for GPUs by NVML and the driver if these are missing, fail, crash or hang.
 #include "arbiter/daemon/gpus.h"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ int driver_memory(std::size_t* size, int) {
   return driver.memory;
 }
 
-// A host with these two libraries, or fewer, or parts of them.
+// A host with both libraries, one, none, or parts of them.
 class Libraries : public System {
  public:
   bool has_nvml = true, has_driver = true;

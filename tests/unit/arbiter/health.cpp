@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of tenants, ledger, status and Slurm when a GPU fails, by an NVML of the test's own.
+// The effects of a failed GPU on tenants, ledger, status and Slurm, with an NVML that the test provides.
 #include "arbiter/daemon/health.h"
 
 #include <sys/mman.h>
@@ -243,7 +243,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
     device->status = 15;
     node.becomes("lost");
     device->status = 0;
-    wait(300ms);  // that it answers has been seen
+    wait(300ms);  // its answer has been noticed
   };
   lose();
   node.nvml.ahead += 2s;

@@ -28,7 +28,7 @@ Host::Host(const Settings& changes, const System& its) : system(its) {
 }
 
 Host::~Host() {
-  if (arbiter) run();  // connections that have closed let go of each other
+  if (arbiter) run();  // closed connections release each other
   arbiter.reset();
   static_cast<void>(log::open("off", {}));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter in the test's own process, on a loop that runs when the test says so, and peers of it that may
-// be any user's. What the arbiter logs is read back.
+// An arbiter in the test's own process, on a loop that the test runs, and its peers, which may belong to any
+// user. Tests read the arbiter's log.
 #pragma once
 
 #include <sys/wait.h>
@@ -36,12 +36,12 @@ class Host {
 
   void start();
   void start_keeping_log();
-  // The arbiter dies, and with it all connections; another one comes.
+  // The arbiter dies with all connections, and another one starts.
   void restart();
   void restart_keeping_log();
-  // Does all that can be done without waiting.
+  // Runs all handlers that are ready.
   void run();
-  // Goes on until it holds: what takes time of its own, but must happen.
+  // Runs until the condition holds, for events that take real time.
   void run_until(const std::function<bool()>& holds);
   Connection::Parts parts() { return {.loop = *loop, .schedule = *schedule, .closer = *closer}; }
   nlohmann::json status() const;
@@ -89,7 +89,7 @@ class Process {
   pid_t pid_;
 };
 
-// One connection to the arbiter, as whatever user and process.
+// One connection to the arbiter, as any user and process.
 class Guest {
  public:
   explicit Guest(Host& host, uid_t uid = 0, std::optional<StepName> step = {}, pid_t pid = getpid());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that say that they have no host memory: whom the arbiter believes, and what becomes of the others.
-// Time is the test's own, and so is what the host tells of its memory.
+// Sessions that report a lack of host memory: which ones the arbiter believes, and what happens to the
+// others. The test sets the time and the host's memory.
 #include "arbiter/daemon/host_claims.h"
 
 #include <catch2/catch.hpp>
@@ -116,7 +116,7 @@ struct Standoff {
       waiting.say(Released{
           .epoch = order->epoch, .order = order->order, .wants = 1, .overuse = {}, .use = use(kAll, {})});
   }
-  // The holder evicts nothing, and says each second that it cannot.
+  // The holder evicts nothing, and reports each second that it cannot.
   void claim(Nanoseconds time, Nanoseconds pause = 1s) {
     for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(pause)) {
       const auto reaction = holder.say(Usage{.request = 0, .use = use(kAll, kAll), .stuck = 1});
@@ -146,7 +146,7 @@ struct Standoff {
 
 TEST_CASE("A session that says without end that it has no host memory, which it has, is overdue") {
   Standoff at(Measure::cancel);
-  at.claim(90s);  // for a minute after a shortage it might be true
+  at.claim(90s);  // for a minute after a shortage the report may be true
   CHECK_FALSE(at.disbelieved());
   CHECK(at.tenant()["stuck"] == true);
   at.claim(5s);
@@ -160,7 +160,8 @@ TEST_CASE("A session that says without end that it has no host memory, which it 
   CHECK(at.tenant()["overdue"]["waits_for"] == "eviction");
   CHECK(at.tenant()["overdue"]["free_host_bytes"] == (gibibytes(8) - mebibytes(256)).count);
   CHECK_FALSE(at.cancelled);
-  at.claim(400s);  // the clock leaps here, and the arbiter takes a part of that for a standstill of its own
+  at.claim(
+      400s);  // the clock jumps here, and the arbiter assumes that it stood still for a part of that time
   CHECK(at.cancelled);
   CHECK_FALSE(at.disbelieved());  // said once
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs that the arbiter knows from sessions alone: how many it takes in, from whom.
+// GPUs that the arbiter knows only from sessions: how many it accepts, and from which users.
 #include <catch2/catch.hpp>
 #include <list>
 #include <string>
@@ -22,7 +22,7 @@ struct Tellers {
   unsigned next = 0;
 
   Tellers() { host.start(); }
-  // How many of so many are let in.
+  // Returns how many of `count` sessions are accepted.
   unsigned attach(unsigned count, uid_t uid, std::optional<StepName> step = {}) {
     unsigned taken = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -55,7 +55,7 @@ TEST_CASE("GPUs that a user makes up are few, and leave room for jobs and for ro
   CHECK(tellers.attach(20, kUser + 3, tellers.job_of(kUser + 3)) == 16);
   CHECK(tellers.attach(20, kUser + 4, tellers.job_of(kUser + 4)) == 8);
   CHECK(tellers.attach(40, 0) == 15);  // beside the one that the host has
-  // What is known already is no news.
+  // Known GPUs count as accepted.
   Guest& known = tellers.guests.emplace_back(tellers.host, kUser + 5);
   REQUIRE(known.say(Hello{}).find<Welcome>());
   CHECK(known.say(Attach{.gpu = made_up(0), .total = gibibytes(1), .name = {}}).find<Attached>());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that a process may still take, by the files of its memory cgroups and of the machine.
+// The host memory that a process may still allocate, computed from the files of its memory cgroups and of the
+// machine.
 #include "arbiter/daemon/host_room.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of tenants: who belongs to whom, how long they last, and what begins anew.
+// The life of tenants: which processes belong to them, how long they last, and when a new one begins.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -51,7 +51,7 @@ TEST_CASE("A run lasts as long as its connection or a session of it") {
   child.end();
   host.run_until([&] { return host.status()["tenants"].empty(); });
   CHECK(host.ledger().back() == "end 1");
-  // Its token is nobody's from here on.
+  // Its token is invalid from here on.
   Guest late(host, kUser);
   CHECK(late.say(hello).find<Welcome>()->tenant != run.tenant);
 }
@@ -226,7 +226,7 @@ TEST_CASE("A job lives as long as a process that was told of it, or a session") 
   CHECK(ask(host, 12).known == 1);  // and may come again
 }
 
-// A job has run here and ended, however it is told.
+// A job has run here and ended, in each way of reporting it.
 struct Requeued {
   Host host;
   Process stepd, task;
@@ -235,7 +235,7 @@ struct Requeued {
     host.start();
     work(kBatchStep, stepd, task);
   }
-  // The step comes, uses memory, and its task ends.
+  // The step starts, uses memory, and its task ends.
   void work(std::uint32_t step, Process& parent, Process& child) {
     Guest slurmstepd(host, 0, {}, parent.pid());
     REQUIRE(slurmstepd.say(registration(12, step)).find<RegisterReply>()->accepted == 1);
@@ -406,7 +406,7 @@ TEST_CASE("A tenant lasts as long as one of the processes that an arbiter withou
   host.run_until([&] { return host.status()["gpus"][0]["units"] == 0; });
 }
 
-// Lets the arbiter notice whatever has ended.
+// Lets the arbiter notice ended processes.
 void notice_deaths(Host& host) {
   int looks = 0;
   host.run_until([&] { return ++looks == 3; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal: in which order what is written and granted, on a full disk, and by whom.
+// The journal: the order of writing and granting, a full disk, and the limits of each user.
 #include "arbiter/daemon/journal.h"
 
 #include <asio/io_context.hpp>
@@ -18,14 +18,14 @@
 namespace sharedgpu {
 namespace {
 
-// Only what is in the ledger can be performed.
+// Actions are performed only after their records are in the ledger.
 static_assert(!std::is_constructible_v<RecordedActions, Actions>);
 static_assert(!std::is_default_constructible_v<RecordedActions>);
 static_assert(!std::is_invocable_v<
               decltype(static_cast<void (Performer::*)(const RecordedActions&)>(&Performer::perform)),
               Performer&, Actions>);
 
-// Writes fail with that errno value where it is not 0.
+// Writes fail with this errno value unless it is 0.
 struct Disk : FileCalls {
   explicit Disk(const int& its) : error(its) {}
   ssize_t write(int file, const void* bytes, std::size_t size) override {
@@ -66,7 +66,7 @@ const LeaseKey kKey{.tenant = {1}, .gpu = {{7}}, .step = {}};
 TEST_CASE("A lease is in the ledger before it can be granted") {
   Bench bench;
   bench.journal.record(OverRecord{.tenant = {5}});
-  CHECK(bench.ledger().empty());  // what can wait waits for the next flush
+  CHECK(bench.ledger().empty());  // records without urgency wait for the next flush
   const RecordedActions recorded = bench.journal.write_down(
       {SetGate{.session = {1}, .open = true},
        RecordLease{.grant = true, .key = kKey, .epoch = {3}, .at = std::chrono::seconds(2)}});
@@ -85,7 +85,7 @@ TEST_CASE("On a full disk all goes on, and is written when there is room") {
   CHECK(bench.ledger().empty());
   const std::string log = bench.text_of("/log");
   CHECK(log.find("ledger: No space left on device; records are kept in memory") != std::string::npos);
-  CHECK(log.find("No space left") == log.rfind("No space left"));  // it is told once, until the next try
+  CHECK(log.find("No space left") == log.rfind("No space left"));  // it is logged once, until the next try
   bench.loop.run_for(std::chrono::milliseconds(1200));             // it tries in vain
   CHECK(bench.ledger().empty());
   bench.disk_error = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a tenant out of the running set: draining, single submissions of sessions that have drained,
-// requests for memory meanwhile, processes that are stopped. Time passes by the core's own timers.
+// The way of a tenant out of the running set: draining, single submissions of drained sessions, requests for
+// memory meanwhile, stopped processes. Time passes by the core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -122,7 +122,7 @@ TEST_CASE("What counts of a step is the time since the last one that drained") {
   b.release(2, 20, true);
   b.pass_by_timers(10ms);
   b.release(3, 20, true);
-  // 3 took 10 ms after 2 had, so what 2 took counts.
+  // 3 drained 10 ms after 2, so the time of 2 counts.
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("Who has asked for the GPU while it drained waits, whatever Released s
   CHECK(b.until_sent<Revoke>(1) == 10s);
 }
 
-// ---- memory that is asked for meanwhile ----
+// ---- requests for memory meanwhile ----
 
 TEST_CASE("Who allocates while its turn ends is given memory of who comes in after 100 ms") {
   Bench b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reaction to each message: from a sender that may send it, in the wrong role, without authority, with
-// impossible numbers, in the wrong size.
+// invalid numbers, in the wrong size.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -149,7 +149,7 @@ TEST_CASE("Each message in each role") {
   }
 }
 
-// A message that only administrators may send, and what another user gets for it.
+// A message that only administrators may send, and the reaction to another user.
 const std::vector<std::pair<Message, std::string>> kAdministrators = {
     {Message::of(SetLines{.text = "Quantum=3s"}),
      "SetReply 0; warning: pid N, uid 4321: may not change settings"},
@@ -284,7 +284,7 @@ TEST_CASE("Impossible numbers in what opens a connection") {
   Hello hello;
   hello.backend = static_cast<Backend>(3);
   CHECK(reaction_to(hello, In::new_connection) == "closed; warning: pid N: dropped: an unknown backend");
-  // The role is looked at before the numbers.
+  // The role is checked before the numbers.
   CHECK(reaction_to(hello, In::run) == "closed; warning: run 1, pid N: dropped: a second Hello");
 
   const auto attach = [](const Attach& what) {
@@ -355,7 +355,7 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
     const Guest::Reaction reaction = guest.say(message);
     return text_of(reaction, host.new_log_lines());
   };
-  // Root's messages are never counted, nor questions.
+  // Root's messages and queries are never counted.
   for (unsigned i = 0; i < 2 * kAtOnce; ++i) {
     REQUIRE(ask(Message::of(EndJob{.job = 12}), 0) == "EndJobReply 1");
     REQUIRE(ask(Message::of(JobQuery{.job = 12}), kUser) == "JobReply 0");
@@ -364,7 +364,7 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
   while (let_in < 4 * kAtOnce && ask(Message::of(RunRequest{}), kUser).starts_with("RunReply")) ++let_in;
   CHECK(let_in >= kAtOnce);
   CHECK(let_in < 4 * kAtOnce);
-  // What would add to the ledger has to wait, and the log soon says no more of it.
+  // Messages that add to the ledger have to wait, and the log soon omits them.
   const auto soon = [&](const Message& message) {
     for (int tries = 0; tries < 1000; ++tries)  // it may write 50 times a second
       if (std::string text = ask(message, kUser); text == "closed") return text;

@@ -20,7 +20,7 @@
 namespace sharedgpu::test {
 namespace {
 
-// Has the stand-in found by its name, or nothing of that name. It writes down how it was started.
+// Puts the stand-in, or nothing of its name, into the path. It writes down how it was started.
 class StandIn {
  public:
   explicit StandIn(const std::string& script = kServes) {
@@ -49,7 +49,7 @@ class StandIn {
     for (std::string line; std::getline(file, line);) lines.push_back(line);
     return lines;
   }
-  // It says what it was given, and then that it serves.
+  // It prints its arguments, and then reports that it serves.
   static constexpr char kServes[] =
       "umask; readlink /proc/self/fd/0; ps -o sid= -p $$ | tr -d ' '; echo wrong >&2\n"
       "trap - PIPE; trap -p PIPE\n"
@@ -142,7 +142,7 @@ TEST_CASE("The next arbiter finds the control daemon of the one before, and star
   CHECK(served.changes == 2);
   CHECK(stand_in.starts().size() == 1);
   CHECK(served.logged("Mps: uses the control daemon that an earlier arbiter started"));
-  // It is watched as well as one's own.
+  // It is watched like a daemon that this arbiter started.
   kill(first, SIGKILL);
   waitpid(first, nullptr, 0);
   served.run_until([&] { return !served.mps->serves(); });

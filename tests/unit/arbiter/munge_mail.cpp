@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters by UDP, with a library in place of munge's that vouches for all texts but those that say otherwise.
+// Letters by UDP, with a replacement of munge's library that accepts all texts except marked ones.
 #include "arbiter/daemon/munge_mail.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 // Tests run beside each other.
 const auto kPort = static_cast<std::uint16_t>(300 + getpid() % 300);
-const std::uint16_t kOther = kPort + 300;  // of one that is no arbiter, and is root's
+const std::uint16_t kOther = kPort + 300;  // of root's process that is no arbiter
 
 munge_ctx_t create() { return reinterpret_cast<munge_ctx_t>(std::malloc(1)); }
 munge_err_t set(munge_ctx_t, munge_opt_t, ...) { return EMUNGE_SUCCESS; }
@@ -94,7 +94,7 @@ struct Site {
   }
 };
 
-// From any port that any user may have, unless `port` says otherwise.
+// From an unprivileged port, unless `port` is given.
 void send_datagram(const std::string& text, std::uint16_t port = 0) {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
   sockaddr_in own = {}, to = {};
@@ -184,7 +184,7 @@ TEST_CASE("Without the library of munge, and where the port is taken, it tries a
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"), 10ms);
   mail.start(site.hear());
   site.run_until([&] { return site.log().find(why) != std::string::npos; });
-  mail.send("127.0.0.21", "lost");  // there is no child: it does no harm
+  mail.send("127.0.0.21", "lost");  // without a child this has no effect
   first.reset();
   site.system.there = true;
   site.heard.clear();

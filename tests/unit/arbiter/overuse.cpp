@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that do not leave the GPU after their lease was revoked: for how long others wait for them, and
-// what is done about it. Time passes by the core's own timers.
+// Tenants that do not leave the GPU after their lease was revoked: how long others wait for them, and how the
+// arbiter responds. Time passes by the core's own timers.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -35,7 +35,7 @@ unsigned cancels_of(const Bench& b, std::uint64_t tenant) {
 
 Bench bench(const OveruseRules& rules = {}) { return Bench({}, {.fixed = 10s}, {}, rules); }
 
-// As of a data centre: 60 GiB are worth 16 minutes of slow copies.
+// Sizes of a data centre: 60 GiB correspond to 16 minutes of slow copies.
 const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
@@ -59,7 +59,7 @@ Bench revoked_with_much() {
   return b;
 }
 
-// 2 had to leave for want of room, and waits on.
+// 2 had to leave for lack of memory, and still waits.
 void let_go_first(Bench& b) {
   if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(kMuch, 0));
 }
@@ -75,7 +75,7 @@ Bench revoked(const OveruseRules& rules = {}) {
   return b;
 }
 
-// The same; but 1 was granted 60 and never told that there is anything.
+// The same, but 1 was granted 60 and never reported memory.
 Bench revoked_and_empty() {
   Bench b = bench();
   b.come(1, 1);
@@ -100,7 +100,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its le
   CHECK_FALSE(b.holds(1));
   CHECK(b.notes ==
         std::vector<std::string>{"does not answer, and has nothing on the GPU; its lease goes to others"});
-  // What it was granted counts no more, and others get it.
+  // Its granted memory no longer counts, and others get it.
   CHECK(b.gpu().promised == mebibytes(60));
   REQUIRE(b.session(2).resident_limit == mebibytes(60));
   b.ready(2, 60);
@@ -219,7 +219,7 @@ TEST_CASE("Overuse is noted after 10 s, and after MaxOveruse again: once in a tu
   b.pass_by_timers(1h);
   CHECK(b.overstays.size() == 2);
   SECTION("and in the next one anew") {
-    b.release(2, true, Bench::use(60, 0));  // it had to leave for want of room
+    b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
     b.release(1, 60, true);
     b.tell(1, 60, 40);
     b.ready(2, 60);
@@ -503,7 +503,7 @@ TEST_CASE("A process that came back and never has a GPU adds nothing to the time
 TEST_CASE("A tenant whose process has died begins anew") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
-  b.release(2, true, Bench::use(60, 0));  // it had to leave for want of room
+  b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
   b.handle(SessionGone{.session = SessionId{1}});
   b.ready(2, 60);
   REQUIRE(b.open(2));
@@ -522,7 +522,7 @@ TEST_CASE("A tenant whose process has died begins anew") {
 
 // ---- evictions ----
 
-// 1 has 60 on the GPU and has released it; 2 needs 60, so that 1 was told to evict 20.
+// 1 has 60 on the GPU and has drained; 2 needs 60, so 1 got an order to evict 20.
 Bench told_to_evict(bool wants = false) {
   Bench b = revoked({.cancel = true});
   b.release(1, 60, wants);
@@ -714,7 +714,7 @@ TEST_CASE("Tenants that take turns in good order never add up what their drains 
   CHECK(responses(b).empty());
 }
 
-// ---- what it is not to blame for ----
+// ---- delays for which it is not to blame ----
 
 TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drain without, is no overuse") {
   Bench b = bench({.cancel = true});
@@ -726,7 +726,7 @@ TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drai
   REQUIRE(b.tenant(5).phase == Phase::leaving);
   b.pass_by_timers(10s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
-  b.release(1, 30, true);  // 3 may wait for what it submits next
+  b.release(1, 30, true);  // 3 may wait for its next submission
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 30, 0);
   CHECK(b.tenant(1).overdue);
@@ -816,14 +816,14 @@ TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
   CHECK(b.tenant(1).overdue);
 }
 
-// ---- processes that come to a tenant that does not leave ----
+// ---- new processes of a tenant that does not leave ----
 
 // 1 has not left for a minute; 3 has come to its tenant since, and waits at its gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);
   REQUIRE(responses_to(b, 1).back() == (cancel ? Response::cancel : Response::warn));
-  b.release(2, true, Bench::use(60, 0));  // it had to leave for want of room
+  b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
   b.come(3, 1);
   b.attach(3);
   b.want(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For how long the core waits for a session that does not do what it was asked to. Time passes by the timers
-// that the core arms and by nothing else, so each bound is also one that the core wakes up for.
+// The timeouts of the core for sessions that do not obey. Time passes only by the timers that the core arms,
+// so each test also checks that the core wakes up for the bound.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // 1 and 2 need 60 each. The turn of 1 is over and it has drained and evicted; 2 is told that all may come
-// back. What is waited for begins at odd times, so that no other timer falls together with its end.
+// back. Each wait begins at an odd time, so that no other timer fires at its end.
 Bench two_restores(unsigned size = 60) {
   Bench b;
   b.settle_in(1, 1, size);
@@ -110,7 +110,7 @@ TEST_CASE("A second more for each GiB that has to come back") {
   CHECK(b.until_sent<Revoke>(2) == 16s);
 }
 
-// The turn of 1 is over, it has drained and was told to evict 20 of 60.
+// The turn of 1 is over, it has drained and got an order to evict 20 of 60.
 Bench one_evicts() {
   Bench b;
   b.settle_in(1, 1, 60);

@@ -55,7 +55,7 @@ TEST_CASE("A peer whose number or descriptor is not to be had") {
   for (const int error : {EMFILE, ENFILE, ENOMEM}) {
     system.processes = error;
     const Status status = identify(system, peer);
-    CHECK(is_shortage(status.code()));  // it may go well a moment later
+    CHECK(is_shortage(status.code()));  // it may succeed a moment later
     CHECK_FALSE(peer.pidfd);
   }
   system.processes = ESRCH;

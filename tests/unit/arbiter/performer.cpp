@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The performer: when it does what the core asks for.
+// The performer: when it performs the actions of the core.
 #include "arbiter/daemon/performer.h"
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@
 namespace sharedgpu::test {
 namespace {
 
-// A performer with sessions of one user, on a loop that runs when the test says so.
+// A performer with sessions of one user, on a loop that the test runs.
 struct Stage {
   TemporaryFolder folder;
   asio::io_context loop{1};

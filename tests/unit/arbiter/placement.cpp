@@ -17,7 +17,7 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   return found == placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
-// As the driver tells it late, of a GPU that the bench has from the beginning or not.
+// A late report of the driver about a GPU that the bench may or may not have from the beginning.
 void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
   core.handle(GpuFound{.gpu = gpu,
                        .total = mebibytes(120),
@@ -124,7 +124,8 @@ TEST_CASE("A placement stays as it is until it is given up") {
   put(b, 2, 5);
   CHECK(put(b, 3) == Gpus{kGpu});
   CHECK(put(b, 2, 1, 2) == Gpus{kOther});
-  CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 1);  // a later step may tell more, or less
+  CHECK(b.core->snapshot().placements.at(TenantId{2}).units ==
+        1);  // a later step may open more GPUs, or fewer
   b.handle(Unplace{.tenant = TenantId{2}});
   CHECK(gpus_of(b, 2).empty());
   CHECK(put(b, 4) == Gpus{kOther});
@@ -160,7 +161,7 @@ TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
   CHECK(host.put(4, 0b011, 2, 3) == Gpus{kOther, kThird});
   CHECK(host.put(5, 0b1000).empty());
   CHECK(host.core.snapshot().placements.size() == 4);
-  CHECK(host.put(6, 0) == Gpus{kGpu});  // what it can open is not known
+  CHECK(host.put(6, 0) == Gpus{kGpu});  // the devices that it can open are not known
 }
 
 TEST_CASE("A GPU whose number is not known is open to all") {

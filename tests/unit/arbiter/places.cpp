@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places that users have for connections.
+// The numbers of connections that users may have.
 #include <catch2/catch.hpp>
 #include <vector>
 

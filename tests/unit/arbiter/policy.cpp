@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The part of the time that is lost where every turn of `turn` is begun by a handoff.
+// The lost part of the time if every turn of length `turn` begins with a handoff.
 double lost(Nanoseconds handoff, Nanoseconds turn) {
   return static_cast<double>(handoff.count()) / static_cast<double>((handoff + turn).count());
 }
@@ -173,7 +173,7 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.elapsed = 1s;
   CHECK(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 10s;  // it has come to its turn by age, and keeps it
+  low.waited = 10s;  // it got its turn by age, and keeps it
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.waited = 1h;  // until that is over
   CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
@@ -254,7 +254,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   const Nanoseconds rest = lag_after(policy->rules().account, debt, pauses, 2s);
   CHECK(rest > -1200ms);
   CHECK(rest < -1100ms);
-  // However often it is looked at.
+  // However often it is checked.
   Nanoseconds looked_at = debt;
   for (int i = 0; i < 2000; ++i) looked_at = lag_after(policy->rules().account, looked_at, pauses, 1ms);
   CHECK(std::chrono::abs(looked_at - rest) < 10us);
@@ -262,20 +262,20 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // which pauses are a part of, too, whatever is due beside others
+  limited.limit = 0.25;  // pauses are a part of it too, whatever the share beside others
   limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 2500ms);
-  // Nobody is charged where no turns have to be taken, and a handoff is nobody's time.
+  // No tenant is charged if no turns are needed, and a handoff is charged to no tenant.
   CHECK(lag_after(policy->rules().account, 1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5},
                   1h) == 1s);
   CHECK(lag_after(policy->rules().account, 1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
-  // Side by side each pays for its part.
+  // Tenants that run together each pay for their part.
   ActivityInterval beside = runs;
   beside.due_to_holders = 1;
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == 0s);
-  beside.due_to_holders = 0.5;  // half is due to those that wait
+  beside.due_to_holders = 0.5;  // half belongs to the waiting tenants
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == -1s);
 }
 
@@ -425,7 +425,7 @@ TEST_CASE("deadline: nobody preempts a tenant that starved until it was served")
   TenantView running;
   running.due = 0.1;
   running.lag = 900ms - 90ms;
-  running.elapsed = 101ms;  // 91 ms of it were not due to it
+  running.elapsed = 101ms;  // 91 ms of it exceeded its share
   running.waited = 601ms;
   CHECK_FALSE(may_preempt(*policy, urgent, running, turn));
   running.elapsed = 99ms;
@@ -455,7 +455,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   };
   CHECK(goes_first());
   CHECK(policy->extends(urgent, other, turn));
-  urgent.lag = -26ms;  // it had more than its due, by more than a deadline
+  urgent.lag = -26ms;  // it exceeded its share by more than a deadline
   CHECK_FALSE(goes_first());
   urgent.lag = -24ms;
   CHECK(goes_first());

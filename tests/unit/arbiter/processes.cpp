@@ -49,7 +49,7 @@ TEST_CASE("Steps are those of folders that root owns, down to the job's") {
     root.owners = {{folder, 1000}};
     CHECK_FALSE(step_of_process(root, text_v2));
   }
-  // A folder of the user's own in one hierarchy hides nothing of what another one tells.
+  // A folder owned by the user in one hierarchy does not hide the information of another hierarchy.
   root.write("/sys/fs/cgroup/systemd/lxc/slurm/uid_0/job_9/step_0/x", "");
   root.owners = {{"/sys/fs/cgroup/systemd/lxc", 1000}};
   CHECK(step_of_process(root, "9:name=systemd:/lxc/slurm/uid_0/job_9/step_0\n" + text_v1) ==
@@ -111,7 +111,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
   root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
   CHECK(step_of(70) == Step(StepName{12, 0xfffffffb}));
-  // A path that a user can make does not count, nor does one that lies elsewhere.
+  // A path that a user can create does not count, nor does one in another place.
   for (const std::string& other :
        {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
         std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {
@@ -123,7 +123,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   CHECK_FALSE(step_of(70));
 }
 
-// The process that `parent` has made.
+// The child of `parent`.
 pid_t child_of(pid_t parent) {
   const std::string number = std::to_string(parent);
   pid_t child = 0;

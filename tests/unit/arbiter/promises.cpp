@@ -173,7 +173,7 @@ TEST_CASE("For whom the turn is gets room before who is taken along") {
   b.release(1, 100, true);
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 100, 50);
-  // 4 has waited longer, so the turn is for it, though 3 came later and has more.
+  // 4 has waited longer, so it gets the turn, although 3 needs more.
   CHECK(b.sent<Restore>(4)->allowed == mebibytes(30));
   CHECK(b.sent<Restore>(3)->allowed == mebibytes(20));
 }
@@ -261,7 +261,8 @@ TEST_CASE("No Revoke goes to a session that was sent no Restore") {
 
 // ---- memory that settles ----
 
-// Tenant 2, with sessions 2 and 3, leaves; 2 has drained and was let forward, 3 has not. 1 is on its way in.
+// Tenant 2, with sessions 2 and 3, leaves; 2 has drained and may submit once, 3 has not drained. 1 is on its
+// way in.
 Bench let_forward() {
   Bench b;
   b.settle_in(2, 2, 50);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers about jobs and steps: each total in its own field, of this job alone, to whom it belongs.
+// Answers about jobs and steps: each total in its own field, for this job only, and only to its owner.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
@@ -20,8 +20,8 @@ MemoryUse use(Bytes swappable, Bytes resident) {
   return use;
 }
 
-// Two jobs that do not fit together. The first had the GPU from 1000 s to 1027 s, of which it was told to
-// leave for 2 s; the second waited for it from 1005 s to 1031 s, and has the GPU since then.
+// Two jobs that do not fit together. The first had the GPU from 1000 s to 1027 s, in the last 2 s of which it
+// was revoked; the second waited for it from 1005 s to 1031 s, and has the GPU since then.
 struct TwoJobs {
   static constexpr StepName kFirst{.job = 12, .step = 3}, kSecond{.job = 13, .step = 4};
   FaultySystem system;
@@ -35,7 +35,7 @@ struct TwoJobs {
   }
   void pass(Nanoseconds time) {
     *system.time += time;
-    REQUIRE(second->say(MemoryQuery{.request = 9}).find<MemoryView>());  // the core looks at its clock
+    REQUIRE(second->say(MemoryQuery{.request = 9}).find<MemoryView>());  // the core reads its clock
   }
   TwoJobs() {
     system.time = 1000s;
@@ -194,7 +194,7 @@ TEST_CASE("The status names the process of each session") {
   CHECK(host.status()["tenants"][1]["pids"] == nlohmann::json{second.pid()});
 }
 
-// Counts what is read of /proc.
+// Counts the files read in /proc.
 struct CountingSystem : FaultySystem {
   mutable unsigned reads = 0;
   Status read_file(const std::string& path, std::string& text) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter that follows one that has died: what it makes of the leases that the ledger knows and of the
-// sessions that come back, until its recovery is over and after that.
+// An arbiter that follows one that has died: its treatment of the leases in the ledger and of the sessions
+// that reconnect, during its recovery and afterwards.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -52,7 +52,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
   b.attach(session);
 }
 
-// A step that is only another's end: nothing of the session's is told by it.
+// An event that only ends another session, and reports nothing about this one.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("No epoch of an open lease is given again") {
@@ -105,7 +105,8 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
   b.grow(1, 60, 20);
   come_back(b, 2, 2, true);
   b.grow(2, 60, 20);
-  // They fit no longer together. Who keeps its turn gets its memory at once: the other has 20, not 60.
+  // They fit no longer together. A tenant that keeps its turn gets its memory at once: the other has 20, not
+  // 60.
   CHECK_FALSE((b.open(1) && b.open(2)));
   REQUIRE((b.open(1) || b.open(2)));
   CHECK(b.granted(b.open(1) ? 1 : 2));
@@ -282,7 +283,7 @@ TEST_CASE("A lease that nobody has come back for ends when its tenant begins at 
   CHECK(lease->at == 990s);
 }
 
-// ---- sessions whose process comes back on another connection ----
+// ---- sessions whose process reconnects ----
 
 TEST_CASE("What a process has is in the books, and once, from its return to its report") {
   Bench b({}, {.fixed = 10s});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's time, divided among users.
+// The division of the loop's time among users.
 #include "arbiter/daemon/schedule.h"
 
 #include <asio/io_context.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Users whose work takes as long as they say.
+// Users with work of given durations.
 struct Loop {
   asio::io_context loop{1};
   FaultySystem system;
@@ -24,7 +24,7 @@ struct Loop {
   bool ended = false;
 
   Loop() { system.time = 1h; }
-  // Work of that user that comes again and again, and takes so long each time.
+  // Work of the user that repeats, with the given duration each time.
   void add(uid_t user, Nanoseconds cost) {
     schedule.add(user, [this, user, cost] {
       *system.time += cost;

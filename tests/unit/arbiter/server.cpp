@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are let in, that are refused, and that may try again.
+// Peers that are accepted, that are refused, and that may try again.
 #include "arbiter/daemon/server.h"
 
 #include <sys/resource.h>
@@ -99,7 +99,7 @@ TEST_CASE("A peer that cannot be identified for lack of descriptors may try agai
   arbiter.system.processes = EMFILE;
   Channel peer = arbiter.connect();
   Message message;
-  CHECK(Listening::receive(peer, message) == ECONNRESET);  // a refusal would be for good
+  CHECK(Listening::receive(peer, message) == ECONNRESET);  // a refusal would be permanent
   CHECK(arbiter.host.new_log_lines() ==
         std::vector<std::string>{"warning: uid 4321: pidfd_open: Too many open files"});
 }
@@ -151,7 +151,7 @@ struct Counting {
     REQUIRE(channel.connect(arbiter.host.settings.socket.c_str()) == 0);
     return channel;
   }
-  // So many of one user come and go.
+  // A number of connections of one user open and close.
   void come_and_go(int count) {
     for (int i = 0; i < count; ++i) {
       Channel peer = connect_only();
@@ -165,7 +165,7 @@ struct Counting {
 
 TEST_CASE("A connection that its peer has closed and left empty is closed, and nobody looks who it was") {
   Counting its;
-  its.arbiter.system.peers = ENOPROTOOPT;  // to look would be to refuse
+  its.arbiter.system.peers = ENOPROTOOPT;  // an examination would refuse it
   for (int i = 0; i < 3000; ++i) {
     its.connect_only();
     if (i % 32 == 31) its.arbiter.host.run();

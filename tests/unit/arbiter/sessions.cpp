@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions come, come back and go.
+// Sessions connect, reconnect and end.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Attach attach_to(GpuUuid gpu = kHostGpu, std::uint64_t lender = 0) {
   return {.gpu = gpu, .total = gibibytes(1), .name = "Test GPU", .lender = lender};
 }
 
-// A session of the process that has allocated so much.
+// A session of the process that has allocated `footprint`.
 void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(hello).find<Welcome>());
   REQUIRE(guest.say(attach_to()).find<Attached>());
@@ -30,7 +30,7 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
-// As the library comes back on another connection.
+// As the library reconnects.
 Hello returning() {
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -66,7 +66,7 @@ TEST_CASE("A session ends with its process, whatever becomes of the connection")
   CHECK(host.ledger().back() == "end 1");
 }
 
-// Time passes with each look at the clock, so that each piece of work takes long.
+// Time passes with each reading of the clock, so that each piece of work takes long.
 struct SlowSystem : FaultySystem {
   Nanoseconds now() const override { return looked_at_ += 1ms; }
 
@@ -338,7 +338,7 @@ TEST_CASE("Sessions tell of so many GPUs and no more") {
   CHECK(attach(64).find<Attached>());  // one that is known
 }
 
-// Two sessions of one tenant, one of which lends.
+// Two sessions of one tenant, one of which exports memory.
 struct Loan {
   Host host;
   Guest anchor{host, kUser};
@@ -372,7 +372,7 @@ TEST_CASE("A session that borrows is connected with the lender, and the arbiter 
   CHECK(wanted->name == loan.borrow.name);
   CHECK(wanted->piece == 3);
   Channel to_borrower(std::move(loan.lender.last_descriptor));
-  // Nothing can be sent to the lender: what it holds must be safe to close for anybody.
+  // A peer cannot send to the exporter through its descriptor, so that any peer may hold and close it.
   CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
 
   const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};
@@ -432,7 +432,7 @@ struct Page {
   bool is_open() const { return LeasePage::is_open(page->gate.load()); }
 };
 
-// Asks for more than there is beside the other, and drains, so that it waits for a turn.
+// Requests more than fits beside the other, and drains, so that it waits for a turn.
 void wait_for_turn(Guest& guest, Bytes footprint) {
   REQUIRE(guest.say(Hello{}).find<Welcome>());
   REQUIRE(guest.say(attach_to()).find<Attached>());

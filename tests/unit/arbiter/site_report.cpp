@@ -39,7 +39,8 @@ TEST_CASE("Jobs with units are added up by user, account and partition") {
   CHECK(alice.lease_seconds == 5 + 70);
   CHECK(alice.waited_seconds == 3 + 20);
   CHECK(alice.swap_mebibytes == 768 + 960 + 64);
-  // Neither a job without units, nor one that runs, nor one that ended later; a requeued one with both runs.
+  // Excludes a job without units, a running one and one that ended later; a requeued job counts with both
+  // runs.
   const SiteReport::Sums& bob =
       report.sums().at({.user = "bob", .account = "chemistry", .partition = "main"});
   CHECK(bob.jobs == 2);
@@ -93,7 +94,7 @@ TEST_CASE("What is no line of sacct's is said to be none") {
   CHECK_FALSE(report.add("slurm_load_jobs error"));
   CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g|1|"));
   CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1|||1|"));
-  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // of a job that was not told
+  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // of a job without a line of its own
   CHECK(report.sums().empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that would keep an honest one from its turn.
+// Tenants that try to keep an honest one from its turn.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -37,9 +37,9 @@ class Watched {
     b.handle(SessionGone{.session = SessionId{id}});
     obey();
   }
-  // From now on its work on the GPU goes on for so long when its turn has ended.
+  // From now on its work on the GPU continues for this time after the end of its turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
-  // It does not answer, until it goes on.
+  // It does not answer until it resumes.
   void hang(std::uint64_t id, bool hangs) {
     obeying_.at(id).hangs = hangs;
     obey();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields of `sharedgpu status --json` and their types, as text that status_fields.golden holds: programs
-// of sites read them.
+// at sites read them.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
@@ -33,7 +33,7 @@ void collect(const Json& value, const std::string& path,
     for (const Json& element : value) collect(element, path + "[]", types);
 }
 
-// Everything at once: two GPUs, a job that holds a lease on one and has told of deadlines, a run that waits
+// Everything at once: two GPUs, a job that holds a lease on one and has reported deadlines, a run that waits
 // for it, a process that has not chosen a GPU, and a job that is placed and has no process.
 struct Scene {
   Bench bench;

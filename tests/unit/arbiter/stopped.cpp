@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants whose processes are stopped: what the core makes of it.
+// Tenants whose processes are stopped, in the core.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -42,7 +42,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   stop(b, 1);
   CHECK_FALSE(b.open(1));
   CHECK(b.sent<Revoke>(1));
-  CHECK(b.core->leases().holds(TenantId{1}));  // what it submitted may still run
+  CHECK(b.core->leases().holds(TenantId{1}));  // its submitted work may still run
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1500ms);
@@ -181,7 +181,7 @@ TEST_CASE("A timer concerns the tenants for which something was due") {
   Bench b = contended();
   b.come(3, 3);
   b.attach(3, kOther);
-  b.pass_by_timers(100ms);  // what follows from its coming has followed
+  b.pass_by_timers(100ms);  // the consequences of its arrival have happened
   b.pass_to_timer();
   const Sighting seen = b.core->sighting(TimerFired{}, b.last);
   CHECK_FALSE(seen.whole);
@@ -222,7 +222,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   stop(b, 2);
   CHECK(b.tenant(2).phase == Phase::leaving);
   CHECK(b.sent<Revoke>(2));
-  // It may yet obey the Restore that it was sent, so others wait for that room.
+  // It may still obey its last Restore, so others wait for that memory.
   CHECK_FALSE(b.tenant(1).in_set());
   go_on(b, 2);
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // it never had one
@@ -322,7 +322,7 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
   CHECK(b.tenant(1).in_set());
 }
 
-// The core does not know what the session that came back does: the lease of its stopped tenant was revoked.
+// The core does not know the state of the reconnected session: the lease of its stopped tenant was revoked.
 TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
   Recovered recovered;
   recovered.expected_sessions = 2;
@@ -335,7 +335,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
     REQUIRE(b.sent<Revoke>(id));
     b.tell(id, 30, 30);
   }
-  b.release(4, 30, true);  // 1 waits on the GPU for what 4 has not submitted yet
+  b.release(4, 30, true);  // 1 waits on the GPU for a later submission of 4
   SECTION("it went on meanwhile") { b.pass(2s); }
   SECTION("it is still stopped") {
     stop(b, 1);

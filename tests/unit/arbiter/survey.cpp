@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The survey's child and what becomes of its answers, where NVML is missing, silent, crashes or lies.
+// The survey's child and the use of its answers if NVML is missing, silent, crashes or lies.
 #include "arbiter/daemon/survey.h"
 
 #include <sys/wait.h>
@@ -143,7 +143,7 @@ class Nvml : public System {
   }
 };
 
-// A survey that is needed until the test says otherwise, with times for tests.
+// A survey that is needed until the test ends that, with short times.
 struct Looking {
   asio::io_context loop{1};
   bool needed = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for the operating system: one whose /proc and /sys lie in a folder of the test's own, and one
-// whose calls fail as the test says.
+// Stand-ins for the operating system: one whose /proc and /sys lie in a folder of the test, and one whose
+// calls fail as set by the test.
 #pragma once
 
 #include <cerrno>
@@ -47,9 +47,9 @@ class RootedSystem : public System {
 
 class FaultySystem : public System {
  public:
-  // The errno value with which a file or folder is read; 0: as the host has it.
+  // The errno value of reading a file or folder; 0: as on the host.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
-  // These fail with that errno value where it is not 0.
+  // These fail with this errno value unless it is 0.
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns: who has another one or the rest of one, what a turn that has begun means for its members, whom an
-// exclusive tenant excludes; and events that are about nothing that the core knows.
+// Turns: which tenant gets another turn or the rest of one, the effects of a turn on its members, the
+// exclusion by exclusive tenants, and events about unknown things.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -183,7 +183,7 @@ TEST_CASE("A newcomer of a tenant that has the GPU has the lease, and drains wit
   }
 }
 
-// ---- what follows from a turn for accounts, idleness, pages and looks ----
+// ---- effects of a turn on accounts, idleness, pages and polls ----
 
 TEST_CASE("While others wait, those that have the GPU pay for it together, and what is due goes to all") {
   Bench b;
@@ -441,7 +441,7 @@ TEST_CASE(
   CHECK_FALSE(known());
 }
 
-// ---- events about nothing that is known ----
+// ---- events about unknown things ----
 
 TEST_CASE("A session that names a GPU which nobody knows is dropped") {
   Bench b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that have memory on a GPU without a session there: which they are, what the log says of them, and
-// who is asked to end. NVML and /proc are the test's own.
+// Processes that have memory on a GPU without a session there: which ones are found and logged, and which are
+// asked to end. NVML and /proc are the test's own.
 #include "arbiter/daemon/unmanaged.h"
 
 #include <unistd.h>
@@ -33,7 +33,7 @@ struct Listed {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
-// By NVML, in the child that the next survey starts; of the second GPU only where it is to have that.
+// As NVML reports it in the child of the next survey; of the second GPU only if it has one.
 std::vector<Listed> listed;
 std::optional<std::vector<Listed>> listed_on_second;
 
@@ -163,7 +163,7 @@ struct Scene {
   Host host;
   std::optional<Guest> guest;
 
-  // `tells`: surveys say what the tenant's process has.
+  // `tells`: surveys report the memory of the tenant's process.
   Scene(Board& its, Measure measure, unsigned long long used = mebibytes(100).count, bool tells = true)
       : board(its), host(with(measure), its) {
     Board::list(getpid(), used);
@@ -293,7 +293,7 @@ TEST_CASE("A process that was never a tenant is ended also where it has stopped 
   CHECK(board.signals == killed);
 }
 
-// A tenant's process that has memory without the library, and what it says to the arbiter.
+// A tenant's process that has memory without the library, and its reports to the arbiter.
 struct Liar {
   Process process;
   std::optional<Guest> guest;
@@ -340,7 +340,7 @@ TEST_CASE("A stopped process that an earlier arbiter served is left alone for mi
   scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
   for (const Nanoseconds time : {1s, 66s, 31s}) scene.pass(time);
   CHECK(board.signals.empty());
-  scene.pass(1h);  // nobody else forgets a stopped process for so long
+  scene.pass(1h);  // a stopped process is remembered for this time
   scene.pass(1s);
   CHECK_FALSE(board.signals.empty());
 }
@@ -505,7 +505,7 @@ TEST_CASE("A session for another GPU spares a process only where the arbiter has
   scene.pass(50s);
   scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
-  CHECK(board.signals.empty());  // it may be yet to tell
+  CHECK(board.signals.empty());  // it may not have reported yet
   scene.pass(10s);
   CHECK(board.signals.empty() == spares);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of sharedgpu.conf with their defaults, as text that keys.golden holds: sites have written them
-// into files of theirs.
+// The keys of sharedgpu.conf with their defaults, as text that keys.golden holds: sites use them in their
+// files.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -95,7 +95,7 @@ constexpr Key kKeys[] = {
     {"LogFile", "/a/file", value_of<&Settings::log_file>},
 };
 
-// The words that a key takes.
+// The words that a key accepts.
 struct Words {
   const char* key;
   std::vector<const char*> words;

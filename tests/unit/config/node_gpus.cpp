@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A root with what a host has.
+// A root folder with the files of a host.
 struct Host {
   std::string root = [] {
     char name[] = "/tmp/sharedgpu-host.XXXXXX";
@@ -36,7 +36,7 @@ struct Host {
   void add_gpu(const std::string& address, const std::string& text) {
     std::ofstream(gpu_folder(address) + "/information") << text;
   }
-  // One whose information comes when it is written there.
+  // A GPU whose information is readable once it is written to the pipe.
   std::string add_slow_gpu() {
     std::string file = gpu_folder("0000:01:00.0") + "/information";
     REQUIRE(mkfifo(file.c_str(), 0600) == 0);

@@ -196,7 +196,7 @@ TEST_CASE("Some settings can be changed") {
   CHECK(change_settings("[gpu 1]\nSocket=/x", settings) ==
         "[gpu 1] Socket cannot be changed while the arbiter runs");
   CHECK(settings.quantum == before.quantum);
-  // What is set again takes the place of what was.
+  // A later setting replaces the earlier one.
   for (int i = 0; i < 9; ++i) CHECK(change_settings("[gpu 1]\nPolicy=fcfs", settings) == "");
   CHECK(settings.sections.size() == 2);
   CHECK(settings_of(settings, 1, {}).policy == "fcfs");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule by which a stream's queue is kept short, against a GPU that is a line of arithmetic.
+// The rule by which a stream's queue is kept short, with a GPU that is simulated by arithmetic.
 #include "interposer/gate/ahead.h"
 
 #include "tests/unit/interposer/support/paced_gpu.h"

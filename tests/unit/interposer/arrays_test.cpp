@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays with an arbiter, on the simulated GPU: each is in the books for its whole life, and none is made
-// that the arbiter refuses.
+// Arrays with an arbiter, on the simulated GPU: each is counted for its whole life, and none is created that
+// the arbiter refuses.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ CUDA_ARRAY3D_DESCRIPTOR floats(std::size_t width, std::size_t height, std::size_
   return {width, height, depth, CU_AD_FORMAT_FLOAT, 4, flags};
 }
 
-// What makes an array and destroys it, and the size that is to be in the books meanwhile.
+// Creation and destruction of an array, and the size that must be counted meanwhile.
 struct Kind {
   std::string name;
   std::size_t bytes;
@@ -77,7 +77,7 @@ const std::vector<Kind> kKinds = {
     mipmapped(floats(512, 512, 0), 1, 4 * kMiB),
     mipmapped(floats(512, 512, 0), 2, 5 * kMiB),
     mipmapped(floats(1 << 16, 0, 0), 3, kMiB + kMiB / 2 + kMiB / 4),
-    mipmapped(floats(1 << 16, 0, 0), 100, 16 * ((1 << 17) - 1)),  // no more than there can be
+    mipmapped(floats(1 << 16, 0, 0), 100, 16 * ((1 << 17) - 1)),  // at most as many as can exist
     mipmapped(floats(64, 64, 64), 2, 4 * kMiB + kMiB / 2),
     mipmapped(floats(256, 256, 4, CUDA_ARRAY3D_LAYERED), 2, 5 * kMiB),
     mipmapped(floats(256, 16, 0), 9, 16 * (4096 + 1024 + 256 + 64 + 16 + 8 + 4 + 2 + 1)),
@@ -116,7 +116,7 @@ Bytes make_all() {
   return sum;
 }
 
-// Each context takes its own along.
+// Each context frees its own arrays.
 void counts_until_the_context_goes() {
   CUcontext primary = nullptr;
   CUcontext other = nullptr;

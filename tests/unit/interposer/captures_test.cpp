@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures on the simulated GPU with an arbiter: however one ends, it is counted until then and no
-// longer, and nothing of ours disturbs it. (nvshare's issues 22 and 28: a synchronization spoiled captures.)
+// Stream captures on the simulated GPU with an arbiter: each is counted exactly until its end, and the
+// library never disturbs it. (nvshare's issues 22 and 28: a synchronization spoiled captures.)
 #include <cuda.h>
 #include <unistd.h>
 
@@ -99,7 +99,7 @@ void dies_with_its_context(CUcontext context) {
   REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
   CUstream stream = new_stream();
   begin(stream);
-  // Of all threads: another one's default stream goes with the context too.
+  // In all threads: the default streams of other threads end with the context too.
   std::promise<void> captured;
   std::promise<void> destroyed;
   std::thread thread([&] {
@@ -134,7 +134,8 @@ void dies_with_its_thread(CUcontext context) {
   });
   CHECK(!gate::capturing());
 
-  // A stream of the program's outlives the thread, and so does its capture: the driver goes on recording.
+  // A stream created by the program outlives the thread, and so does its capture: the driver goes on
+  // recording.
   CUstream stream = new_stream();
   on_a_thread(context, [&] { begin(stream); });
   CHECK(gate::capturing());
@@ -168,7 +169,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   dies_with_its_context(context);
   dies_with_its_thread(context);
 
-  // A turn ends in the middle of a capture: all that belongs to it passes, and the release waits.
+  // A turn ends in the middle of a capture: submissions of the capture pass the gate, and the drain waits.
   CUstream stream = new_stream();
   CUgraph graph = nullptr;
   begin(stream);
@@ -185,7 +186,8 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   arbiter.page().set_contended(false);
 
-  // One that came about behind our back: the context cannot be waited for, and so it is not released.
+  // A capture that the library has not seen: the context cannot be synchronized, so the session does not
+  // drain.
   arbiter.say(Restore{.epoch = {2}, .allowed = mebibytes(48)});
   arbiter.expect<Ready>();
   arbiter.page().set_open(true);

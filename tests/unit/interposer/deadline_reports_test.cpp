@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program tells of its deadlines: the pipe's reader, the header, the lines.
+// Reports of deadlines by a program: the pipe's reader, the header, the lines.
 #include "interposer/session/deadline_reports.h"
 
 #include <fcntl.h>

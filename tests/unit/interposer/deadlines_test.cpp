@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program tells of its deadlines reaches the arbiter, also one that comes later; but none that does
-// not know the message. A process has one session, so this is one story.
+// Reports of deadlines reach the arbiter, even one that starts later, but not one that does not know the
+// message. A process has one session, so this is a single test.
 #include <cuda.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   CHECK(seen.met == 0);
   CHECK(seen.missed == 1);
 
-  // The next arbiter is told what has come meanwhile.
+  // The next arbiter gets the reports made meanwhile.
   arbiter.die();
   arbiter.listen();
   CHECK(arbiter.accept().resuming == 1);

@@ -14,7 +14,7 @@ using namespace sharedgpu::driver;
 
 namespace {
 
-// How many words the parameters of a function take by the calling conventions that submit.cpp relies on.
+// The number of words of a function's parameters in the calling conventions that submit.cpp relies on.
 template <class... Parameters>
 constexpr int words_of(CUresult (*)(Parameters...)) {
   static_assert(((sizeof(Parameters) <= 8 && !std::is_floating_point_v<Parameters>)&&...));

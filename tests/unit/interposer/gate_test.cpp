@@ -26,7 +26,7 @@ struct Listener final : gate::GateListener {
   bool all_resident() override { return complete; }
 } listener;
 
-// A page under the test's command in the place of the arbiter's.
+// A lease page that the test controls in place of the arbiter.
 class Arbiter {
  public:
   explicit Arbiter(bool open) {
@@ -183,7 +183,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   REQUIRE(gate::install(first.fd(), {0}));
   gate::hold();
   CHECK(gate::is_open());
-  // A page that comes closed closes the gate, for submissions as well.
+  // A page that is closed from the beginning closes the gate, for submissions too.
   REQUIRE(gate::install(second.fd(), {1}));
   CHECK(!gate::is_open());
   CHECK(close_quietly());
@@ -204,7 +204,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   submit();
   second.set_open(true);
   all_pass(1);
-  // Either page closes it, at once for those who look and at the latest with close() for all.
+  // Either page closes the gate: at once for threads that check it, and with close() for all.
   for (LeasePageWriter* page : {&first, &second}) {
     page->set_open(false);
     CHECK(!gate::is_open());
@@ -232,7 +232,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(passed == 0);
   second.set_open(true);
   all_pass(1);
-  // The shortest queue counts, of those that are to be short.
+  // The smallest limit applies.
   auto look = [] { gate::contended({0}); };
   look();
   CHECK(!gate::oversubscribed());
@@ -253,11 +253,11 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   look();
   CHECK(!gate::oversubscribed());
   CHECK(gate::queue() == 0ns);
-  // Whose waiting counts is told apart.
+  // Waiting is counted separately for each page.
   second.set_contended(true);
   CHECK(!gate::contended({0}));
   CHECK(gate::contended({1}));
-  // A session that is let go leaves the gate to the other.
+  // An ended session leaves the gate to the other one.
   second.set_open(false);
   CHECK(close_quietly());
   gate::open_for_good({1});

@@ -29,7 +29,7 @@ TEST_CASE("a lender sees which loans are held, and a borrower that the lender li
   CHECK(lender.is_held(Lien::kLoans - 1));
   one.let_go(5);
   CHECK(lender.is_held(5));
-  other.drop();  // as the kernel does for a process that dies
+  other.drop();  // as the kernel does when a process dies
   CHECK_FALSE(lender.is_held(5));
   CHECK_FALSE(lender.is_held(Lien::kLoans - 1));
   CHECK(one.lender_lives());
@@ -123,5 +123,5 @@ TEST_CASE("what is lent is given under its name until it is freed", "[lien]") {
   borrower.let_go(name.loan);
   CHECK_FALSE(lending.still_lent(4096));
   REQUIRE(lending.lend(memory, 4096, again));
-  CHECK(again != name);  // memory that was given out anew is another loan
+  CHECK(again != name);  // reused memory is a new export
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads do in the middle of a call to the driver, on the simulated GPU with an arbiter: what the
-// books say of it holds at every moment.
+// Actions of other threads during a call to the driver, on the simulated GPU with an arbiter: the counted
+// memory is correct at every moment.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ void beside(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-// As long as it lives, the driver's function is another.
+// Replaces a driver function during its lifetime.
 template <driver::Function kName, class Type>
 class Instead;
 template <driver::Function kName, class... Arguments>
@@ -59,7 +59,7 @@ class Instead<kName, CUresult(Arguments...)> {
 };
 #define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
-// Time enough for what another thread does, should it not have to wait.
+// Enough time for another thread to act, if it does not have to wait.
 void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
 
 constexpr Bytes kBlock = mebibytes(16);
@@ -76,7 +76,7 @@ CUmemoryPool new_pool() {
   return pool;
 }
 
-// Memory of a pool that can be shared is claimed before it is there.
+// Memory of a shareable pool is counted before it exists.
 void claims_for_pools() {
   const CUmemoryPool pool = new_pool();
   auto allocate = [=](auto meanwhile) {
@@ -134,7 +134,7 @@ std::uint64_t used(CUmemoryPool pool) {
   return bytes;
 }
 
-// The driver refuses to destroy a default pool: who uses it meanwhile finds it as it is.
+// The driver refuses to destroy a default pool: concurrent users find it unchanged.
 void destruction_that_is_refused() {
   CUmemoryPool pool = nullptr;
   CUmemoryPool found = nullptr;
@@ -193,7 +193,7 @@ void releases_of_a_primary_context(CUdeviceptr block) {
   CHECK(process::find(block));
 }
 
-// Where the driver refuses to destroy a context, nothing of it is lost.
+// If the driver refuses to destroy a context, none of its memory is lost.
 void context_that_stays() {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
@@ -219,7 +219,7 @@ void context_that_stays() {
   CHECK_FALSE(process::find(address));
 }
 
-// No drain waits for a context that is being destroyed: so it has nothing to do by then.
+// No drain waits for a context that is being destroyed, so it must be idle by then.
 void work_of_a_context(CUdeviceptr block) {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
@@ -237,7 +237,7 @@ void work_of_a_context(CUdeviceptr block) {
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
 }
 
-// The handle of a context that is being destroyed is another one's.
+// The handle of a context that is being destroyed already belongs to another one.
 void memory_of_a_context() {
   CUcontext context = nullptr;
   CUdeviceptr address = 0;
@@ -262,7 +262,7 @@ void memory_of_a_context() {
   memory->unpin(mebibytes(8));
 }
 
-// Two threads ask what the driver keeps for graphs, and the one that asked first is told first.
+// Two threads query the memory of graphs, and the first one gets its answer first.
 void memory_of_graphs() {
   Bytes kept = mebibytes(8);
   std::future<CUresult> trim;
@@ -299,7 +299,7 @@ void memory_of_graphs_for_several() {
   CHECK(pinned() == Bytes{});
 }
 
-// What another process lends, and what happens while it answers.
+// Imported memory, and events while the exporter answers.
 session::Lien lender;
 CUmemGenericAllocationHandle lent = 0;
 std::function<void()> before_a_piece;
@@ -315,7 +315,7 @@ struct Lenders final : session::Borrowing::Lenders {
   }
 } lenders;
 
-// Loans of one lender are opened and closed at once: each is held for as long as somebody has it.
+// Exports of one process are opened and closed at the same time: each is held as long as a thread uses it.
 void loans() {
   CUmemAllocationProp kind{};
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;

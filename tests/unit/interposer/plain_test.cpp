@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where there is no arbiter there is no process object, and CUDA is as without the library.
+// Without an arbiter there is no process object, and CUDA behaves as without the library.
 #include <cuda.h>
 #include <unistd.h>
 

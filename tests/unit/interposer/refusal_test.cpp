@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter that welcomes a process and then does not want its GPU: the process goes on as plain CUDA.
+// An arbiter welcomes a process and then refuses its GPU: the process goes on as plain CUDA.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -91,11 +91,11 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   CUstream stream = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 
-  // Open: what is waited for comes from outside, and from a stream.
+  // Open gate: the awaited value comes from outside, and from a stream.
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
-  // Who waits for one is not idle.
+  // A stream that waits for a semaphore is not idle.
   arbiter.page().set_contended(true);
   arbiter.serve_until(
       [end = std::chrono::steady_clock::now() + 200ms] { return std::chrono::steady_clock::now() >= end; });
@@ -121,7 +121,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   outside.join();
   CHECK(!gate::held());
 
-  // Closed: neither gets through, whatever stream it is for.
+  // Closed gate: neither passes, in any stream.
   std::vector<std::future<CUresult>> calls;
   for (const bool own : {false, true})
     for (const CUstream each : {stream, static_cast<CUstream>(nullptr)}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process's whole life with an arbiter, on the simulated GPU: the wrappers, the session, the gate and the
-// memory together. A process has one session, so this is one story.
+// memory together. A process has one session, so this is a single test.
 #include <cuda.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdevic
 
 bool blocked(std::future<CUresult>& call) { return call.wait_for(100ms) == std::future_status::timeout; }
 
-// Whether physical memory of the simulated GPU is there: its addresses are the process's own.
+// True if the simulated GPU has physical memory at the address, which is an address of this process.
 bool readable(CUdeviceptr address) {
   char byte = 0;
   iovec here = {.iov_base = &byte, .iov_len = 1};
@@ -123,7 +123,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
           }) == CUDA_SUCCESS);
   arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == mebibytes(40); });
 
-  // Host memory is there before it is needed, and never more than what may come to lie there.
+  // Host memory is allocated before it is needed, and never more than evictions may need.
   arbiter.say(Prepare{.host = mebibytes(128)});
   arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(96); });
 
@@ -138,7 +138,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
 
-    // What is granted only now brings no memory: it belongs to others.
+    // A grant that comes only now brings no memory, which belongs to others.
     CUdeviceptr late = 0;
     REQUIRE(in_context([&] { return cuMemAlloc_v2(&late, mebibytes(24).count); }) == CUDA_SUCCESS);
     const Bytes grown = released.use.swappable + mebibytes(24);
@@ -146,7 +146,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(arbiter.last_usage->use.resident == released.use.resident);
     REQUIRE(in_context([&] { return cuMemFree_v2(late); }) == CUDA_SUCCESS);
 
-    // It is let forward for others of its tenant: what waits is submitted, and that is drained.
+    // It may submit once for others of its tenant: waiting work is submitted and drained.
     auto forward = std::async(std::launch::async, [&] {
       cuCtxPushCurrent_v2(context);
       return cuMemsetD8_v2(address, pattern[0], 1);
@@ -169,7 +169,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(readable(known));
     CHECK_FALSE(readable(address));
 
-    // A submission waits at the gate, questions do not.
+    // A submission waits at the gate, queries do not.
     arbiter.wants = 0;
     unsigned char last = 0;
     auto copy = std::async(std::launch::async, [&] {
@@ -215,7 +215,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   Idle idle = arbiter.expect<Idle>();
   CHECK(idle.epoch == Epoch{4});
   CHECK(idle.idle > 0ns);
-  // But not while a thread lives whose own default stream nobody else can ask.
+  // But not while a thread lives whose per-thread default stream no other thread can query.
   arbiter.page().set_contended(false);
   std::promise<void> used;
   std::promise<void> over;
@@ -240,7 +240,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.expect<Idle>();
   arbiter.page().set_contended(false);
 
-  // The arbiter hangs in our turn: who asks goes on without an answer, and asks again once it is back.
+  // The arbiter hangs in our turn: threads go on without an answer, and repeat the request once it is back.
   CUdeviceptr unasked[2] = {};
   auto alone = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);
@@ -263,8 +263,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.grant = true;
   for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
 
-  // The arbiter dies in our turn: the program goes on, and what it asks meanwhile is answered by the next
-  // one.
+  // The arbiter dies in our turn: the program goes on, and the next arbiter answers its requests.
   arbiter.die();
   REQUIRE(cuMemsetD8_v2(address, 0x5a, bytes) == CUDA_SUCCESS);
   CUdeviceptr more = 0;
@@ -301,7 +300,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(hello.held == 0);
   CHECK(hello.wants == 1);
 
-  // The next one does not want us any more: all comes back, and plain CUDA it is.
+  // The next one refuses the session: all memory is restored, and the process uses plain CUDA.
   arbiter.refuse("the test is over");
   CHECK(fill.get() == CUDA_SUCCESS);
   REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions while the GPU is oversubscribed, on the simulated GPU with an arbiter: queues are kept short,
-// whichever stream and thread they are of, and nothing of ours disturbs a capture.
+// Submissions while the GPU is oversubscribed, on the simulated GPU with an arbiter: queues of all streams
+// and threads are kept short, and the library never disturbs a capture.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ void fill(CUdeviceptr memory, CUstream stream, int times) {
     CHECK(cuMemsetD8Async(memory, static_cast<unsigned char>(i), kBytes, stream) == CUDA_SUCCESS);
 }
 
-// Whether of so many fills the first `done` have ended by the time that the last one is submitted.
+// True if the first `done` fills have ended when the last one is submitted.
 bool ends_on_the_way(CUdeviceptr memory, CUstream stream, int times, int done) {
   CUevent event = nullptr;
   CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
@@ -76,7 +76,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   for (CUstream each : {stream, static_cast<CUstream>(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD})
     CHECK(ends_on_the_way(memory, each, 200, 140));
 
-  // And less where less is asked for.
+  // The limit can be smaller.
   arbiter.page().set_oversubscribed(true, std::chrono::milliseconds(2));
   CHECK(ends_on_the_way(memory, stream, 200, 180));
   arbiter.page().set_oversubscribed(true);
@@ -111,7 +111,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   for (std::thread& thread : threads) thread.join();
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // they still write where the next ones do
 
-  // A thread's own stream goes with it, and what is known of that.
+  // A per-thread stream ends with its thread, and so does its state.
   StreamId of_thread;
   std::thread([&] {
     CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);

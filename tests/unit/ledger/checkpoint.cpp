@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-// All that an arbiter would find in it.
+// The state that an arbiter would read from it.
 std::string told(History history, Nanoseconds now) {
   std::string text;
   for (const Record& record : history.finish({.boot_id = "b-1"}, even_ones_live, now))
@@ -139,7 +139,7 @@ TEST_CASE("A checkpoint tells a new history what the old one knew") {
       fresh.add(record);
     }
     REQUIRE(told(fresh, now + 5s) == told(old, now + 5s));
-    // A checkpoint of which only a part was read, after all that it stands for, changes nothing.
+    // A partly read checkpoint after the records that it summarizes changes nothing.
     const std::vector<Record> again = old.checkpoint(even_ones_live);
     for (std::size_t i = 0; i < again.size() / 2; ++i) fresh.add(again[i]);
     REQUIRE(told(fresh, now + 9s) == told(old, now + 9s));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of the ledger, as text that records.golden holds. Sites keep ledgers for years, so that
-// every line that was ever written must be read, and those that are written must stay as they are.
+// The lines of the ledger, as text that records.golden holds. Sites keep ledgers for years, so all lines ever
+// written must stay readable, and the format of new ones must not change.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -62,7 +62,7 @@ LeaseRecord lease(bool grant) {
           .key = {.tenant = TenantId{71}, .gpu = gpu(0x72), .step = {.job = 73, .step = 4294967291}}};
 }
 
-// Each kind of record, each in all its forms; no two fields of a record have the same value.
+// Each kind of record in all its forms; all fields of a record have different values.
 std::vector<Record> records() {
   const std::string longest(JobClass::kLongest, 'p');
   std::vector<Record> all;

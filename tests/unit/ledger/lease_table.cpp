@@ -215,7 +215,7 @@ TEST_CASE("A sum is open as long as one of its leases is, and lasts to the end o
   read.table.add({.at = 9s, .what = SeenRecord{}});
   std::vector<LeaseRow> leases = read.table.leases();
   REQUIRE(leases.size() == 3);
-  std::reverse(leases.begin(), leases.end());  // the order of the leases is of no account
+  std::reverse(leases.begin(), leases.end());  // the order of the leases does not matter
   const auto steps = by_step(leases);
   REQUIRE(steps.size() == 2);
   for (const LeaseRow& row : steps) {
@@ -303,7 +303,7 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
   read.lease(true, 3s);
   read.lease(true, 3s, 0, 2);
   read.lease(true, 3s, 0, 3);
-  read.lease(false, 5s, 0, 2);  // its process has died of the loss before anybody knew of it
+  read.lease(false, 5s, 0, 2);  // its process died of the loss before the arbiter noticed it
   lose(1);
   lose(2);
   lose(4);  // it never had a lease

@@ -271,7 +271,7 @@ TEST_CASE("A full disk keeps the records in memory until there is room") {
   CHECK(replay.damaged == 0);
 }
 
-// ---- what a new arbiter makes of it ----
+// ---- use by a new arbiter ----
 
 std::uint64_t only_44_lives(pid_t pid) { return pid == 44 ? 99 : 0; }
 
@@ -351,7 +351,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // After the end of its tenant it is nobody's.
+  // After the end of its tenant it belongs to no tenant.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }

@@ -154,7 +154,7 @@ constexpr char kSame[] = "";
 
 struct Accepted {
   const char* body;
-  const char* written;  // as it is written again; null: the line is refused
+  const char* written;  // the line written again; null if the line is refused
 };
 
 constexpr Accepted kBodies[] = {

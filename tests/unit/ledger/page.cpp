@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of records in docs/ledger.md is what the records say of themselves.
+// The table of records in docs/ledger.md agrees with the descriptions of the records.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <sstream>

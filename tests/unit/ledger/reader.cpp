@@ -15,7 +15,7 @@ LeaseKey lease_of(std::uint32_t step) {
   return {.tenant = TenantId{1}, .gpu = GpuUuid{{1}}, .step = {.job = 9, .step = step}};
 }
 
-// Writes down each call, leases by their step, times in seconds.
+// Records each call, leases by their step, times in seconds.
 class Listener final : private LedgerVisitor {
  public:
   void boot(Nanoseconds at, const char* id) { add(at, BootRecord{.boot_id = id}); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ledger in several files: nothing is missing wherever the making of a new one stops, or reading fails.
+// The ledger in several files: no record is lost, wherever the creation of a new file stops or reading fails.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ struct Folder : test::TemporaryFolder {
   }
 };
 
-// Which call fails, and whether all that follow do: then it is as if the arbiter had died there.
+// The failing call; all later ones may fail too, as if the arbiter had died there.
 struct Faults {
   int call = 0;
   int fails_at = -1;
@@ -669,7 +669,7 @@ TEST_CASE("A file of which nothing is known is read whole, also through a link, 
   CHECK(read_file(folder.path + "/link", read).ok());
   CHECK(read == "before " + text);
   CHECK(read_file(folder.path + "/none", read).message() == folder.path + "/none: No such file or directory");
-  // The arbiter's own file is none that somebody has linked.
+  // The arbiter's own file is never a link made by another user.
   Ledger ledger({}, even_ones_live);
   Ledger::Replay replay;
   CHECK(ledger

@@ -414,7 +414,7 @@ TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
 
 namespace {
 
-// Notes to what access is given.
+// Records the ranges to which access is given.
 struct AccessNotes final : FakeDevice {
   CUresult allow_access(CUdeviceptr address, Bytes size) override {
     given.push_back(address);

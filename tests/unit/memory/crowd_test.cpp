@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Very many blocks, and blocks where room is short. With the sizes that are used on a GPU.
+// Very many blocks, and blocks if memory is short. With the sizes that are used on a GPU.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>

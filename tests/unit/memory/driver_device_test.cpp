@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver is asked for, by a driver that only takes notes.
+// The calls to the driver, checked with a driver that only records them.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 
@@ -81,7 +81,7 @@ DriverCalls note_taker() {
   return calls;
 }
 
-// The notes since the last time.
+// The recorded calls since the last check.
 std::vector<std::string> taken() { return std::exchange(notes, {}); }
 using Notes = std::vector<std::string>;
 
@@ -251,7 +251,7 @@ TEST_CASE("only work of the device and its peers is waited for", "[driver]") {
 
 namespace {
 
-// What the module's functions answer, where not all do.
+// The results of the module's functions, some of which fail.
 CUresult load_answer = CUDA_SUCCESS;
 bool kernel_runs = true;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every single call to the driver fails once, and then any two that follow one another: whatever the
-// moment, no byte is lost, the books agree with the device, and the same thing tried again succeeds.
+// Every single call to the driver fails once, and then any two that follow one another: at no moment is a
+// byte lost, the counted memory agrees with the device, and a retry succeeds.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory/support/fixtures.h"
@@ -132,7 +132,7 @@ struct Failing final : FakeDevice {
   Plan waits, unmaps, releases, accesses, copies_out, copies_in;
 };
 
-// One block of two handles with contents, and no looks: all is copied.
+// One block of two handles with contents, and no fingerprints: all is copied.
 struct FailingWorld : WorldOn<Failing> {
   static constexpr Bytes kHandle = kibibytes(128);
   static constexpr Bytes kBlock = kibibytes(256);
@@ -225,7 +225,7 @@ TEST_CASE("room that a failure gives back is given back once", "[failure]") {
   t.device.unmaps = {failing == 2 ? 1u : 0u};
   CHECK_FALSE(t.evict());
   REQUIRE(t.evict());
-  // Neither a failure of the way back gives the room of what is there, nor what was given before.
+  // A failed restore frees no host memory of resident contents, nor memory freed before.
   for (unsigned lane = 0; lane < 2 * Lane::kCount; ++lane) {
     t.device.copies_in = {1, lane % 2};
     CHECK_FALSE(t.restore());

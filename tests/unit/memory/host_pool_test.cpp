@@ -273,7 +273,7 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
   t.pool.tend(false);
   t.pool.tend(false);
   const bool rested = t.pool.held() == Bytes{};
-  CHECK(rested);  // not at once: it would go back and forth
+  CHECK(rested);  // not at once, since it would oscillate
   for (int i = 0; i < 60; ++i) t.pool.tend(false);
   CHECK(t.pool.held() == kSlab);
 }
@@ -488,7 +488,7 @@ TEST_CASE("many sessions of a job take small slabs", "[pool]") {
 
 namespace {
 
-// The memory of a job whose processes all look what is left, and then take.
+// The memory of a job whose processes all check the rest, and then allocate.
 class SharedLimit final : public HostBudget, public HostSystem {
  public:
   explicit SharedLimit(Bytes limit) : limit_(limit) {}
@@ -544,6 +544,6 @@ TEST_CASE("processes that grow at once do not pass the limit together", "[pool]"
     Bytes held;
     for (const auto& pool : pools) held += pool->held();
     CHECK_FALSE(job.passed);
-    CHECK(held + kSlab > job.limit());  // what is left are the slabs of the others
+    CHECK(held + kSlab > job.limit());  // the slabs of the others are left
   }
 }

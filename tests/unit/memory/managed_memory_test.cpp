@@ -263,7 +263,7 @@ TEST_CASE("the end of a context waits for who frees late what goes with it, and 
       },
       kFirst);
   std::thread destroyer([&] { m.memory.free_with(of_its_own, {}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it would not wait, were it wrong
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a wrong implementation would not wait
   go_on.set_value();
   freer.join();
   destroyer.join();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory whose physical place others know.
+// Memory that is pinned in place because others use its physical address.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory/support/fixtures.h"

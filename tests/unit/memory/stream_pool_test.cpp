@@ -83,7 +83,7 @@ TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
   t.pool.add_chunk(kBase + gibibytes(1).count, mebibytes(8), mebibytes(8));
   CHECK(t.pool.release({}).empty());
   REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  CHECK(t.pool.release({}).empty());  // freed, but the GPU may not be past it
+  CHECK(t.pool.release({}).empty());  // freed, but the GPU may not have reached the free
   t.fence->on = true;
   CHECK(t.pool.settle());
   CHECK(t.pool.release(mebibytes(12)).empty());

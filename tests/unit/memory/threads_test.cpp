@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Application threads allocate, use and free while the service thread takes all away and gives it back.
+// Application threads allocate, use and free while the service thread evicts and restores everything.
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -184,7 +184,7 @@ TEST_CASE("a block at an address that was just given back stays known", "[thread
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&first, size) == CUDA_SUCCESS);
-  // As another thread may between the driver's work and ours.
+  // As another thread may act between the driver's work and ours.
   t.device.after_unreserve = [&] { CHECK(t.memory.allocate(&second, size) == CUDA_SUCCESS); };
   CHECK(t.memory.free(first) == CUDA_SUCCESS);
   REQUIRE(second == first);

@@ -113,7 +113,8 @@ TEST_CASE("progress is told as it is made", "[turns]") {
 
 namespace {
 
-// One block of five handles, 640 KiB. Notes what is pinned when the first copy begins, and does something.
+// One block of five handles, 640 KiB. Records the pinned memory when the first copy begins, and runs an
+// action.
 struct FirstCopy final : FakeDevice {
   using FakeDevice::FakeDevice;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override {
@@ -281,7 +282,7 @@ TEST_CASE("if the device is lost while memory is evicted, the program gets the e
   t.memory.set_allowed(kibibytes(128));
   REQUIRE(t.memory.evict());
   t.device.lose();
-  CHECK_FALSE(t.memory.restore());  // nothing was to come back yet
+  CHECK_FALSE(t.memory.restore());  // no restore was ordered yet
   t.memory.set_allowed(gibibytes(1));
   CHECK(t.memory.restore());
   CHECK(t.memory.use().swappable == kibibytes(128));

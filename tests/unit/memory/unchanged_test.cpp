@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has not changed since it last left is not copied again, nor what one word says.
+// Memory that has not changed since its last eviction is not copied again, nor is memory filled with one
+// word.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory/support/fixtures.h"
@@ -179,7 +180,7 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
   t.memory.set_allowed(t.footprint + kBlock);
   REQUIRE(t.memory.restore());
 
-  // Now the new one is to leave, and nobody's copy is as little missed as those that would leave last.
+  // Now the new one must leave, and the copies of the memory that would leave last are dropped first.
   t.memory.set_allowed(t.footprint);
   REQUIRE(t.memory.evict());
   CHECK(t.memory.last_eviction().unchanged == kBlock);
@@ -256,7 +257,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   t.evict();
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = true;
-  CHECK_FALSE(t.memory.watch_host());  // short, but as short as swapping may make it
+  CHECK_FALSE(t.memory.watch_host());  // short, but as short as swapping allows
   t.budget.is_used_up = true;
   CHECK(t.memory.watch_host());
   CHECK(t.memory.use().host >= t.footprint);  // what holds contents cannot go
@@ -323,7 +324,7 @@ TEST_CASE("a handle that left as one word has no clean copy of its contents befo
   CHECK(t.evict().uniform == t.footprint);
   t.restore();
   for (const Handle& handle : t.memory.handles()) CHECK_FALSE((handle.left || handle.has_copy()));
-  // All that the host holds then are contents: they have to come back.
+  // The host then holds only contents, which must be restored.
   for (unsigned i = 0; i < 3; ++i) t.write(i);
   t.evict();
   t.budget.is_tight = t.budget.is_used_up = true;

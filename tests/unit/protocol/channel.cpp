@@ -35,7 +35,7 @@ struct Folder : test::TemporaryFolder {
   std::string socket() const { return path + "/s.sock"; }
 };
 
-// Whether a field with no padding of its own arrives as it was.
+// True if a field without padding arrives unchanged.
 template <class Body, class Field>
 bool arrives(Field Body::*field) {
   static_assert(std::has_unique_object_representations_v<Field>);
@@ -99,7 +99,7 @@ TEST_CASE("Anything but a message is an error") {
   CHECK(pair.b.receive(message, fd) == EPROTO);
 }
 
-// As a peer of that version sends it: with anything where later versions have added something.
+// As a peer of that version sends it: with random bytes in fields that later versions added.
 Message of_version(std::uint16_t version, MessageType type) {
   Message message;
   std::memset(message.body, 0xee, sizeof message.body);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout of every message and of the lease page, as text that wire.golden holds. A library of one version
-// talks to an arbiter of another, so that none of it may change by accident.
+// talks to an arbiter of another, so no part of it may change by accident.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the simulated driver share. They use the public API only and hold on a real GPU as well,
-// but for the cases tagged [simulated].
+// Shared parts of the tests of the simulated driver. They use the public API only and pass on a real GPU too,
+// except the cases tagged [simulated].
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,7 @@
 
 #include "tests/programs/kernels_ptx.h"
 
-// Every CUDA since 4.0 has it; the headers of each name another version.
+// Exists in every CUDA since 4.0, under another version in each header.
 extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device);
 
 namespace sharedgpu::simgpu_test {
@@ -111,7 +111,7 @@ class Mapped {
     REQUIRE(cuMemAddressReserve(&address, size, 0, 0, 0) == CUDA_SUCCESS);
     REQUIRE(fill() == CUDA_SUCCESS);
   }
-  // Creates, maps and opens; as after an eviction.
+  // Creates, maps and makes accessible, as in a restore.
   CUresult fill() {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -88,7 +88,7 @@ TEST_CASE("More managed memory than the device has comes and goes", "[simulated]
     CHECK(words_at(block)[0] == 3);
     CHECK(words_at(block)[size / 4 - 1] == 3);
   }
-  // Memory that cannot page takes the room of memory that can.
+  // Memory that cannot page displaces memory that can.
   CUdeviceptr plain = 0;
   REQUIRE(cuMemAlloc(&plain, size) == CUDA_SUCCESS);
   CHECK(used() <= total);

@@ -258,7 +258,7 @@ TEST_CASE("A stream waits for an external semaphore and signals it, in its order
   std::uint32_t word = 9;
   REQUIRE(cuMemcpyDtoH(&word, memory, 4) == CUDA_SUCCESS);
   CHECK(word == 0);
-  std::atomic_ref(*value).store(6);  // later than what is waited for is as good
+  std::atomic_ref(*value).store(6);  // a later value than the awaited one suffices too
   REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(word_at(memory) == 3);
   CHECK(std::atomic_ref(*value).load() == 7);

@@ -36,7 +36,7 @@ TEST_CASE("A summary is read as it was written") {
   summary.gpus.insert("a \"model\" of ' \\ \xc3\xa9 and more");
   summary.evicted = UINT64_MAX;
   CHECK(parse_summary(format_summary(summary)) == summary);
-  // What a program of a site reads.
+  // The JSON as a program of a site reads it.
   CHECK(format_summary(share_of("gpu1")) ==
         R"({"version":1,"nodes":["gpu1"],"lease_seconds":1.5,"waiting_seconds":0.25,"overuse_seconds":0.001,)"
         R"("handoffs":3,"restored_bytes":10,"evicted_bytes":20,"peak_footprint_bytes":30,)"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Entries reach their records whatever is down, and whoever writes beside them.
+// Entries reach their records despite outages and other writers.
 #include "comment/retry_queue.h"
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ constexpr std::uint32_t kJob = 7;
 struct FakeRecords : JobRecords {
   std::map<std::uint32_t, std::vector<JobRecord>> jobs;
   bool down = false;
-  std::uint32_t refused = 0;  // the job that nothing is written of
+  std::uint32_t refused = 0;  // the job that is not written
   unsigned writes = 0;
   std::function<void()> before_write = [] {};  // what happens between reading and writing
 
@@ -51,7 +51,7 @@ struct Desk {
     share.lease = 2s;
     REQUIRE(spool.write({.job = kJob, .seen = seen, .share = share}).empty());
   }
-  // Second by second, for so long.
+  // Second by second, for this time.
   bool work(std::int64_t time) {
     bool left = true;
     for (const std::int64_t end = now + time; now < end; ++now) left = queue.pass(now);
@@ -79,7 +79,7 @@ TEST_CASE("An entry is written at once, looked at again, and gone after a while"
 TEST_CASE("An entry waits for the record's end, which brings what the controller knows") {
   Desk desk;
   desk.put("n1");
-  CHECK(desk.work(100));  // the database has never heard of the job
+  CHECK(desk.work(100));  // the database does not know the job
   desk.records.jobs[kJob] = {{.span = {.begin = 890}, .state = 1, .comment = ""}};
   CHECK(desk.work(1000));  // nor of its end
   CHECK(desk.records.writes == 0);

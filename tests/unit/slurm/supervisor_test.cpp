@@ -17,7 +17,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Runs a script as the supervisor that writes what it is into a file, and returns that.
+// Runs a script as the supervisor, which writes its state into a file, and returns the text.
 std::string report_of(const std::string& config, const std::vector<std::string>& environment) {
   char folder[] = "/tmp/sharedgpu-supervisor.XXXXXX";
   REQUIRE(mkdtemp(folder) != nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The writing of what a step comes to, against a model of Slurm's books.
+// The writing of a step's usage, compared with a model of Slurm's accounting.
 #include "accounting/usage_writer.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ StepCounts counts(std::uint64_t n) {
   return {.seconds = n, .waited = 7 * n, .restored = 10 * n, .evicted = 100 * n};
 }
 
-// Slurm's books for one step on one node, as jobacct_gather/cgroup keeps them: a poll calls once for each
-// process, in some order; what is written for a task replaces what it had; what is written for others is
-// lost; what a task had when it ended stays.
+// Slurm's accounting for one step on one node in jobacct_gather/cgroup: a poll calls once for each process,
+// in some order; values for a task replace its earlier ones; values for other processes are lost; the last
+// values of an ended task stay.
 class Books {
  public:
   Books() = default;
@@ -249,8 +249,8 @@ TEST_CASE("what several tasks show stays when other processes come and go") {
   Books books({11, 1, 2}, {1, 2});
   REQUIRE(write(writer, books, 1, 5));
   CHECK(books.sum() == counts(5));
-  // The call that was the reporting task's is another process's now, in one poll after which nobody asks any
-  // more.
+  // The call of the reporting task now belongs to another process, in one poll, after which there is no other
+  // poll.
   books.processes = {1, 11, 2};
   writer.begin_poll(counts(6));
   books.poll(writer);

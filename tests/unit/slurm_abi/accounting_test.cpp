@@ -44,7 +44,7 @@ acct_gather_data_t prepared() {
   return entry;
 }
 
-// One case, in this order: what the plugin has found out about Slurm it keeps.
+// One case, in this order, since the plugin keeps its knowledge about Slurm.
 TEST_CASE(
     "What a step comes to goes into entries that Slurm has prepared, until one is found that is something "
     "else") {

@@ -105,7 +105,7 @@ gres_slurmd_conf_t record(char* name, std::uint64_t count, std::uint32_t number)
   return result;
 }
 
-// What slurmd sends, from the beginning.
+// The data from slurmd, from the beginning.
 struct Buffer {
   char bytes[4096] = {};
   buf_t slurms = {BUF_MAGIC, bytes, sizeof bytes, 0};
@@ -144,7 +144,7 @@ TEST_CASE("Records of sharedgpu are added up") {
 }
 
 TEST_CASE("Nothing is believed of a record whose last member is not the number of its name") {
-  // What stands where the name would be may be anything, so it must not be followed.
+  // The pointer in place of the name may have any value, so it must not be followed.
   auto* wild = reinterpret_cast<char*>(std::uintptr_t{8});
   auto strange = record(wild, 8, 0);
   CHECK(units_of({{&strange}}) == 0);

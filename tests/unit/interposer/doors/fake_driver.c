@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with a few functions that only count their calls, to see by which door a program gets which.
+// A libcuda.so.1 with a few functions that only count their calls, to show which door returns which function.
 #include <stdint.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ int cuLaunchKernel_ptsz(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned
        (uintptr_t)extra);
   return 78;
 }
-// One function in three shapes, which all leave what they were given.
+// One function in three variants, which all store their arguments.
 int cuCtxCreate_v2(void** context, unsigned flags, int device) {
   *context = (void*)2;
   keep(2, flags, (uintptr_t)device, 0, 0, 0, 0, 0, 0, 0, 0);

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-// Volatile, so that these are no tail calls, which would hide who asks.
+// Volatile, so that these are no tail calls, which would hide the caller.
 void* neighbour_next(const char* name) {
   void* volatile found = dlsym(RTLD_NEXT, name);
   return found;

@@ -67,7 +67,7 @@ int main(int count, char** arguments) {
   CHECK(is_in(plain ? "libcuda" : "libsharedgpu", next("cuLaunchKernel")));
   CHECK(is_in("libcuda", next("cuStreamQuery")));  // has no wrapper
   CHECK(is_in("wrapper", next("cuInit")));
-  // What is preloaded after us is behind our wrappers.
+  // Libraries preloaded after ours come after our wrappers.
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuInit")));
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuLaunchKernel")));
   return failures == 0 ? 0 : 1;

@@ -84,7 +84,7 @@ static void before_the_driver(void) {
   CHECK(in_child(asks_before_the_driver));
 }
 
-// Who only looks whether there is a driver, and closes it, leaves none behind.
+// Opening and closing the driver once leaves no driver loaded.
 static void closes_what_it_only_looked_at(const char* path) {
   void* driver = dlopen(path, RTLD_NOW);
   CHECK(driver != NULL && is_driver(dlsym(driver, "cuDriverGetVersion")));
@@ -253,7 +253,7 @@ int main(int count, char** arguments) {
   by_neighbours(arguments[2]);
   in_a_child(driver);
   closes_and_opens_again(driver, arguments[1]);
-  // None of this has begun a session.
+  // None of these calls has started a session.
   CHECK(threads() == 1);
   CHECK(sockets() == 0);
   return failures == 0 ? 0 : 1;

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-// Volatile, so that this is no tail call, which would hide who asks.
+// Volatile, so that this is no tail call, which would hide the caller.
 void* wrapper_next(const char* name) {
   void* volatile found = dlsym(RTLD_NEXT, name);
   return found;

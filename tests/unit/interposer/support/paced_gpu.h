@@ -12,7 +12,7 @@ namespace sharedgpu::test {
 
 class PacedGpu {
  public:
-  // A submission takes the program so long.
+  // The time that a submission takes.
   explicit PacedGpu(Nanoseconds pace, Nanoseconds goal = gate::Ahead::kGoal) : pace_(pace) { aim_for(goal); }
 
   void aim_for(Nanoseconds goal) { ahead_.aim_for(goal); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter that does what a test tells it: accepts one session at a time, answers its questions, and lets
-// the test say the rest.
+// An arbiter that a test controls: it accepts one session at a time and answers its queries; the test does
+// the rest.
 #pragma once
 
 #include <chrono>
@@ -54,7 +54,7 @@ class ScriptedArbiter {
   }
 
   LeasePageWriter& page() { return page_; }
-  // What is granted, and told to those who ask.
+  // The granted amount, which answers report.
   Bytes capacity = gibibytes(1);
   Bytes allowed = gibibytes(1);
   bool grant = true;

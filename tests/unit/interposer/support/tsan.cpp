@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TSan takes mmap for a write to the whole range. That the kernel puts one lease page in the place of another
-// at once, under the eyes of threads that read it, is the very point.
+// TSan takes mmap for a write to the whole range. But the kernel atomically replaces one lease page by
+// another while threads read it, which is intended.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "race:sharedgpu::map_lease_page\n"; }

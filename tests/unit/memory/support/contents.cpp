@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By words, and not in the header: sanitizers make each access dear, and the tests that include it are not
-// optimized.
+// Works on words, and not in the header: sanitizers make each access expensive, and the tests that include it
+// are not optimized.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@ std::uint64_t word(unsigned seed, std::size_t index) {
   return (seed * 131ull + index + 1) * 0x9e3779b97f4a7c15ull;
 }
 
-// Hands each word's part of the block to `each`, until that returns false.
+// Calls `each` for each word of the block, until it returns false.
 template <class Each>
 bool all_words(CUdeviceptr address, Bytes size, unsigned seed, Each each) {
   for (std::size_t at = 0, index = 0; at < size.count; at += sizeof(std::uint64_t), ++index) {

@@ -171,7 +171,7 @@ Physical FakeDevice::mapped_at(CUdeviceptr address) const {
   return mapping == mappings_.end() ? 0 : mapping->second.physical;
 }
 
-// Nobody closes it: a number that tells which memory it is.
+// Never closed: a number that identifies the memory.
 CUresult FakeDevice::export_memory(CUdeviceptr address, int* descriptor) {
   const std::lock_guard lock(mutex_);
   CUresult code{};

@@ -23,11 +23,11 @@ class FakeDevice : public Device {
   void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
   // Whether a call has failed since.
   bool has_failed() const;
-  // Until further notice create() says that there is no memory.
+  // While set, create() reports that there is no memory.
   void set_out_of_memory(bool out);
   // From now on every call fails.
   void lose();
-  // The same, as the driver's end.
+  // The same, as after the driver's shutdown.
   void end();
 
   // What is left behind.
@@ -37,10 +37,10 @@ class FakeDevice : public Device {
   unsigned synchronizations() const;
   Bytes copied_out() const;
   Bytes copied_in() const;
-  // How many ranges fingerprints() was asked about. set_blind: it cannot tell.
+  // The number of ranges passed to fingerprints(). set_blind: it returns no fingerprint.
   unsigned looks() const;
   void set_blind(bool blind);
-  // How many calls there have been, of those that can fail.
+  // The number of calls so far that can fail.
   unsigned calls() const;
   // The memory that is mapped at `address`, exactly there; 0: none.
   Physical mapped_at(CUdeviceptr address) const;
@@ -94,7 +94,7 @@ class FakeDevice : public Device {
     Physical physical = 0;
     bool accessible = false;
   };
-  // A copy; a fill, from nowhere; or a look, from nowhere to nowhere.
+  // A copy; a fill, without a source; or a fingerprint, without source and target.
   struct Copy {
     std::byte* to;
     const std::byte* from;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A FakeDevice whose reservations are managed memory: their bytes are always there, and it is noted which of
-// them prefetches have sent to the host.
+// A FakeDevice whose reservations are managed memory: their bytes always exist, and prefetches to the host
+// are recorded.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands around a SwapMemory in tests: a session with an arbiter's word, a host budget, small sizes.
+// The surroundings of a SwapMemory in tests: a session with an arbiter's grants, a host budget, small sizes.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +46,8 @@ class FakeBooks final : public Books {
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
-  std::function<void()> when_asked;  // for leave to grow
-  std::function<void()> after_idle;  // what other threads do once it has been asked about
+  std::function<void()> when_asked;  // requests for growth
+  std::function<void()> after_idle;  // actions of other threads after a request
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
@@ -84,8 +84,7 @@ class FakeBudget final : public HostBudget {
   std::optional<Bytes> most_of_job;  // where that is another
 };
 
-// What it starts is done before start() returns, unless it is to run `beside` the caller. Any call can be
-// made to fail.
+// Work is done before start() returns, unless it runs `beside` the caller. Any call can be made to fail.
 class FakeHost final : public HostSystem {
  public:
   std::byte* map(Bytes size, unsigned threads) override {
@@ -159,7 +158,7 @@ using World = WorldOn<>;
 
 inline std::byte* bytes_at(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
 
-// Contents that tell blocks, and places in a block, apart.
+// Contents that differ between blocks and between places in a block.
 void fill(CUdeviceptr address, Bytes size, unsigned seed);
 bool holds(CUdeviceptr address, Bytes size, unsigned seed);
 

@@ -9,7 +9,7 @@
 
 namespace sharedgpu::test {
 
-// A folder that stands for the root of a file system, and goes with the test.
+// A folder that stands for the root of a file system, removed with the test.
 class Root {
  public:
   Root() {
