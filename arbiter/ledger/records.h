@@ -45,9 +45,8 @@ struct BootRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"boot",
-       "an arbiter started; times from here on count from this boot of the host. The second field is when "
-       "that boot was, by the wall's clock at the start of the arbiter; without it `sharedgpu ledger` shows "
-       "times as since 1970"}};
+       "an arbiter started; later times count from this boot of the host. The second field is the time of "
+       "that boot by the real-time clock; without it `sharedgpu ledger` shows times as since 1970"}};
   static void fields(auto& v, auto& r) {
     v("boot id", r.boot_id);
     v.newer("nanoseconds from 1970 to that boot", r.booted);
@@ -61,7 +60,7 @@ struct TenantRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"tenant",
-       "the number stands for this tenant from here on. START is the process's start time in clock ticks"}};
+       "the number identifies this tenant from here on. START is the process's start time in clock ticks"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("uid", r.uid);
@@ -92,9 +91,8 @@ struct ClassRecord {
   TenantId tenant;
   JobClass job_class;
 
-  static constexpr RecordKind kKinds[] = {{"class",
-                                           "the partition and the QOS that Slurm has put the job in, a dash "
-                                           "for one that is not known, and how often the job was requeued"}};
+  static constexpr RecordKind kKinds[] = {
+      {"class", "the job's partition and QOS, with a dash for an unknown one, and the number of requeues"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("partition", r.job_class.partition);
@@ -109,9 +107,8 @@ struct GangRecord {
   std::string coordinator;
 
   static constexpr RecordKind kKinds[] = {{"gang",
-                                           "the job has so many nodes, and the arbiter of this one "
-                                           "coordinates its turns; zero and a dash: it has "
-                                           "one"}};
+                                           "the number of nodes of the job, and the node whose arbiter "
+                                           "coordinates its turns; zero and a dash if it has one node"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("nodes", r.nodes);
@@ -128,8 +125,8 @@ struct PlaceRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"place",
-       "the process was informed that the tenant is placed on these GPUs (none: the user chose them) and "
-       "counts on each with so many units. The tenant lasts for a later arbiter as long as the process"}};
+       "the process was informed that the tenant is placed on these GPUs (none: the user chose them), with "
+       "this number of units on each. For a later arbiter the tenant exists as long as the process"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("pid", r.pid);
@@ -142,10 +139,9 @@ struct PlaceRecord {
 struct EndRecord {
   TenantId tenant;
 
-  static constexpr RecordKind kKinds[] = {
-      {"end",
-       "a tenant that is no job has ended, or a job of which nothing lives is "
-       "forgotten; its number means nothing from here on"}};
+  static constexpr RecordKind kKinds[] = {{"end",
+                                           "a tenant that is no job has ended, or a job without processes is "
+                                           "forgotten; its number is invalid from here on"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -159,9 +155,9 @@ struct SessionRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"session",
-       "a process was let in. The task is the number of its task on the node, and missing where Slurm has no "
-       "cgroup for tasks. The tasks of a step hold its lease together, so that a task has it while the step "
-       "has and a process of it is there"}};
+       "a process was accepted. The task is the number of its task on the node, and missing if Slurm has no "
+       "cgroups for tasks. The tasks of a step hold its lease together: a task holds it while the step holds "
+       "it and the task has a session"}};
   static void fields(auto& v, auto& r) {
     v("session", r.session);
     v("tenant", r.tenant);
@@ -214,8 +210,8 @@ struct CheckpointRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"checkpoint",
-       "the file continues an older one; the records up to `complete` are all of the older ones that still "
-       "counts. The numbers are the highest so far"}};
+       "the file continues an older one; the records up to `complete` are the still valid contents of the "
+       "older ones. The numbers are the highest so far"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("session", r.session);
@@ -263,9 +259,9 @@ struct UsedRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"used",
-       "the totals of the step so far, beside its lease time; with the step `0 0` those of the whole tenant, "
-       "outside of Slurm the only ones. Backends are those of its sessions, as bits: 1 swap, 2 managed, 4 "
-       "native"}};
+       "the totals of the step so far, other than its lease time; with the step `0 0` the totals of the "
+       "whole tenant, which are the only ones outside of Slurm. Backends are those of its sessions, as bits: "
+       "1 swap, 2 managed, 4 native"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("step", r.step);
@@ -291,9 +287,9 @@ struct BeginRecord {
 struct OverRecord {
   TenantId tenant;
 
-  static constexpr RecordKind kKinds[] = {
-      {"over",
-       "the run of the job is over here, says slurmd's epilog; the next `options` are those of another run"}};
+  static constexpr RecordKind kKinds[] = {{"over",
+                                           "slurmd's epilog has reported the end of the job's run on this "
+                                           "node; the next `options` belong to another run"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -306,10 +302,9 @@ struct GpuRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"gpu",
-       "what is told of the GPU from here on. The condition: 0 it is healthy, 1 it has failed and needs a "
-       "reset, 2 it is lost; then why. The last is a dash, or why an administrator has drained it, which "
-       "holds "
-       "until it is taken back"}};
+       "the state of the GPU from here on. The condition: 0 healthy, 1 failed and needs a reset, 2 lost; "
+       "then the reason. The last field is the reason for which an administrator has drained it, or a dash "
+       "if it is not drained"}};
   static void fields(auto& v, auto& r) {
     v("GPU", r.gpu);
     v("condition", r.condition);
@@ -325,8 +320,8 @@ struct LossRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"loss",
-       "the tenant was on the GPU when that was lost, and why it was: its lease there ends for that, or has "
-       "ended for that a moment before"}};
+       "the tenant was on the GPU when the GPU was lost, for this reason; its lease there ends because of "
+       "the loss, or has ended a moment before"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("GPU", r.gpu);
@@ -340,7 +335,7 @@ struct PastLossRecord {
   std::string fault = "-";
 
   static constexpr RecordKind kKinds[] = {
-      {"pastloss", "in a checkpoint: the tenant was on the GPU when that was lost, and why it was"}};
+      {"pastloss", "in a checkpoint: the tenant was on the GPU when the GPU was lost, for this reason"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("GPU", r.gpu);
@@ -350,8 +345,8 @@ struct PastLossRecord {
 
 struct SeenRecord {
   static constexpr RecordKind kKinds[] = {{"seen",
-                                           "all open leases are still held: written in each second without "
-                                           "another record, as long as there are any"}};
+                                           "all open leases are still held; written once a second if there "
+                                           "is no other record, as long as there are leases"}};
   static void fields(auto&, auto&) {}
 };
 
@@ -359,7 +354,8 @@ struct SeenRecord {
 struct LostRecord {
   std::uint64_t records = 0;
 
-  static constexpr RecordKind kKinds[] = {{"lost", "so many records before this one could not be written"}};
+  static constexpr RecordKind kKinds[] = {
+      {"lost", "the number of records before this one that could not be written"}};
   static void fields(auto& v, auto& r) { v("count", r.records); }
 };
 
