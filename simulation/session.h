@@ -52,7 +52,7 @@ struct Session {
   bool receive(const Message& message);
   // Begins the next order. Returns false if there is none, or one has begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Growth was granted. In a turn, its memory is resident up to the limit.
+  // Growth was granted. During a turn, its memory is resident up to the limit.
   void take(const Verdict& granted);
 };
 

@@ -35,7 +35,8 @@ void publish(spank_t spank, const SlurmStep& step, const Settings& settings) {
 
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   const SlurmStep step = read_step(spank);
-  if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
+  if (step.name.step == kExternStep)
+    return;  // runs no program, and the GRES plugin does not set its environment
   remove_leaked(spank, step.units > 0);
   if (step.units == 0) return;
   Configuration configuration = configure(count, arguments);

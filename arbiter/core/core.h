@@ -41,7 +41,7 @@ class Core {
   // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Drops the tenant's lease times: it will not come again, or is to start at zero. Also ends its leases from
+  // Drops the tenant's lease times, because it will not return or starts at zero. Also ends its leases from
   // before the core's start if no session has come back for them.
   Actions forget(TenantId tenant);
 

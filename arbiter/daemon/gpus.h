@@ -21,7 +21,7 @@ struct GpuInfo {
   GpuUuid uuid;
   Bytes total;
   std::string name;
-  std::optional<unsigned> minor = {};  // of its device file; known from NVML only
+  std::optional<unsigned> minor = {};  // minor number of its device file; known from NVML only
 };
 
 // The first cuInit may have to load the kernel module.

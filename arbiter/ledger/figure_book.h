@@ -28,8 +28,8 @@ class FigureBook {
   // A session of that step has moved that many more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const Sighting& seen, Nanoseconds now);
-  // Returns the figures to be written to the ledger. These are all that have changed, when a lease was given
-  // up or the last session is gone; bytes moved at most once a second, since an eviction is reported in many
+  // Returns the figures to be written to the ledger. All changed figures are written when a lease has ended
+  // or the last session is gone; moved bytes at most once a second, since an eviction is reported in many
   // parts; and figures that grow meanwhile every 15 seconds, in case the host goes down.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes all figures due: the arbiter ends.

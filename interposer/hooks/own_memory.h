@@ -19,8 +19,8 @@ class OwnMemory {
   using Handle = CUmemGenericAllocationHandle;
 
   void created(Handle handle, Bytes size);
-  // One reference is released. released() and unmapped() return how much memory is freed with the last
-  // reference.
+  // Releases one reference. released() and unmapped() return the size of the memory that is freed with the
+  // last reference.
   Bytes released(Handle handle);
   // All mappings in the range are removed.
   Bytes unmapped(CUdeviceptr address, Bytes size);

@@ -21,8 +21,8 @@ using Physical = CUmemGenericAllocationHandle;
 
 // A queue of copies. Copies on one lane run one after another; lanes run in parallel.
 struct Lane {
-  static constexpr unsigned kCount = 4;  // for copies
-  static constexpr unsigned kLooks = 4;  // the lane of fingerprints()
+  static constexpr unsigned kCount = 4;  // number of lanes for copies
+  static constexpr unsigned kLooks = 4;  // index of the lane of fingerprints()
   static constexpr unsigned kAll = 5;
   unsigned index = 0;
 };

@@ -19,7 +19,7 @@ struct View {
   CUdeviceptr address = 0;
   std::vector<CUmemAccessDesc> access;  // as the program has set it, one entry per location
   bool mapped = false;
-  bool ready = false;  // mapped, with all of that access
+  bool ready = false;  // mapped with all access rights
 };
 
 // `contents` says where the contents are:

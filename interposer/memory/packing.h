@@ -18,7 +18,7 @@ namespace sharedgpu {
 
 class Packing {
  public:
-  static constexpr Bytes kAlignment{512};  // of every block, as by cuMemAlloc
+  static constexpr Bytes kAlignment{512};  // alignment of every block, as in cuMemAlloc
   // The bytes that a block of `size` bytes takes.
   static Bytes round_up(Bytes size);
 

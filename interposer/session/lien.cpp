@@ -9,8 +9,8 @@
 namespace sharedgpu::session {
 namespace {
 
-constexpr std::uint64_t kLender = Lien::kLoans;     // locked as long as the exporter lives
-constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // locks of importers that count for a dead exporter
+constexpr std::uint64_t kLender = Lien::kLoans;     // lock that the exporter holds as long as it lives
+constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // locks that importers hold in place of a dead exporter
 
 struct flock lock_of(short type, std::uint64_t byte) {
   struct flock lock = {};

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kTurn = 1500ms;  // by then a turn beside a rival is over
+constexpr auto kTurn = 1500ms;  // longer than a turn beside a rival
 
 struct Options {
   std::string what = "capture";

@@ -35,7 +35,7 @@ struct Running {
 };
 
 struct Leaving {
-  // When sessions that have drained may submit once, see stepping.cpp.
+  // Decides when drained sessions may submit once; see stepping.cpp.
   Nanoseconds step_at{};
   Nanoseconds step_pause{};       // the least time between a Released and the next submission
   Nanoseconds step_took{};        // the longest wait for a Released after a submission

@@ -45,7 +45,7 @@ class Presence {
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Returns true if Slurm has announced a suspension and has not ended it.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // Returns true if it is stopped and its user did not do it: Slurm has announced it, or a poll has found it.
+  // Returns true if it was stopped, but not by its user: Slurm has announced it, or a poll has found it.
   bool suspended(const Session& session) const {
     return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
   }

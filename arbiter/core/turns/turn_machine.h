@@ -66,11 +66,12 @@ class TurnMachine {
   void attach(const Session& session);
   // Returns true if it came while its tenant had no turn and could not submit or restore anything since.
   bool is_newcomer(const Session& session) const;
-  // The lease of a session that came back continues without a pause: its page is open before it maps it.
+  // The lease of a reconnected session continues without a pause: its page is open before the session maps
+  // it.
   void keep_open(const Session& session) { set_gate(session, true); }
-  // The session that came back has its GPU.
+  // A reconnected session has attached to its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
-  // A session that came back may be at work on the GPU until it has answered a Revoke.
+  // A reconnected session may have work on the GPU until it has answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
   // note_end(): a session is about to go. detach(): it has gone, perhaps as the last user of `lease`.

@@ -335,7 +335,7 @@ void World::restart() {
       Client& its = *entry->second;
       its.id = SessionId{++last_session_};
       its.came_back = now();
-      its.page.open = false;  // the new page's, until the arbiter says otherwise
+      its.page.open = false;  // the new page is closed until the arbiter opens it
       Hello hello;
       hello.resuming = 1;
       hello.held = its.had_gate;

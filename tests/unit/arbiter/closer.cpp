@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections whose peers left descriptors in them that take for ever to close.
+// Connections with unread descriptors of their peers, whose closing would take for ever.
 #include "arbiter/daemon/closer.h"
 
 #include <netinet/in.h>

@@ -15,7 +15,7 @@ TEST_CASE("The tenant that ran least recently evicts first, whatever its number"
   const std::uint64_t first = GENERATE(2, 3);
   const std::uint64_t second = 5 - first;
   for (const std::uint64_t id : {first, second}) {
-    b.grow(id, 75, 30);  // it grows out of the running set, with 30 on the GPU
+    b.grow(id, 75, 30);  // it outgrows the running set, with 30 on the GPU
     REQUIRE(b.sent<Revoke>(id));
     b.release(id, false, Bench::use(75, 30));
     REQUIRE(b.tenant(id).phase == Phase::out);

@@ -169,7 +169,7 @@ TEST_CASE("Pids are those of the viewer's own namespace") {
   CHECK(seen_by(inner, middle) == 0);
   CHECK(seen_by(middle, getpid()) == 0);
   CHECK(seen_by(inner, 0) == 0);
-  kill(middle, SIGKILL);  // and with it all in its namespace
+  kill(middle, SIGKILL);  // and with it all processes in its namespace
   kill(outer, SIGKILL);
   CHECK(waitpid(outer, nullptr, 0) == outer);
   CHECK(seen_by(inner, getpid()) == 0);

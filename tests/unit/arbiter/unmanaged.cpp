@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes that have memory on a GPU without a session there: which ones are found and logged, and which are
-// asked to end. NVML and /proc are the test's own.
+// asked to end. The test provides NVML and /proc.
 #include "arbiter/daemon/unmanaged.h"
 
 #include <unistd.h>

@@ -40,7 +40,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   ScriptedArbiter arbiter(socket_path());
   arbiter.listen();
 
-  // Before there is a session it waits in the pipe.
+  // Without a session, reports wait in the pipe.
   REQUIRE(sharedgpu_deadline(1) == 0);
   auto init = std::async(std::launch::async, [] { return cuInit(0); });
   arbiter.accept();

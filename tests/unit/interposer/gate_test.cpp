@@ -265,7 +265,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   first.set_open(false);
   CHECK(close_quietly());
   CHECK(!gate::is_open());
-  gate::after_fork();  // as in the child: one page of its own again
+  gate::after_fork();  // as in a child: a single page of its own
   CHECK(gate::is_open());
 }
 

@@ -233,7 +233,7 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
 }
 
-// As cuda.h of 13.0 says of cuMemCreate and cuMemSetAccess.
+// As cuda.h of CUDA 13.0 documents cuMemCreate and cuMemSetAccess.
 TEST_CASE("Memory of the host can be made and mapped, and takes no room of the device", "[simulated]") {
   Gpu gpu;
   constexpr int kHost = 2, kHostNuma = 3, kHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_*, of CUDA 12.2
