@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Deterministic work for bench/compare in PyTorch. A step of the GPU trains a deep MLP with Adam; that of an inference
-only runs it forwards. A step of the CPU trains a small one in a single thread. Everything that the GPU has been given is
-touched in each step, and --gib is all that PyTorch takes from the driver.
+only runs it forwards. A step of the CPU trains a small one in a single thread. Each step touches all memory on the GPU,
+and --gib is all memory that PyTorch takes from the driver.
 
 The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC. `result` is a digest of all losses and
 of the weights; the CPU's part is not in it, since nobody else touches that memory.
@@ -129,7 +129,7 @@ class GpuWork:
 
 
 class CpuWork:
-    """So small that it stays in a core's own cache: what others do with memory is not to slow it down."""
+    """So small that it stays in a core's own cache, so that memory traffic of others does not slow it down."""
 
     def __init__(self):
         self.network = Network(4, 128, "cpu", True)
@@ -144,7 +144,7 @@ class CpuWork:
 
 
 def prepare():
-    """What is done before anything is measured: the context, and cuBLAS, which loads its kernels."""
+    """Preparation before the measurement: the context, and cuBLAS, which loads its kernels."""
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
     torch.use_deterministic_algorithms(True)

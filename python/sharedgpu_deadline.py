@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For a program to tell sharedgpu whether it has met a deadline.
+"""Reports to sharedgpu whether a program has met a deadline.
 
     with sharedgpu_deadline.deadline():
         output = model(frame)
         torch.cuda.synchronize()
 
-Nothing happens where the program is not under `sharedgpu run --deadline`, and nothing ever waits: what cannot be told
-at once is dropped. Needs nothing but Python 3.6.
+Does nothing outside `sharedgpu run --deadline`, and never blocks: a report that cannot be written at once is dropped.
+Needs only Python 3.6.
 """
 import contextlib
 import os
@@ -15,8 +15,8 @@ import time
 
 
 def _fd():
-    """The pipe to tell it to, or None. A number that was inherited may be another file's by now, so the file must be the
-    one of which SHAREDGPU_DEADLINE_READ ("FD:INODE") has the other end."""
+    """The pipe for reports, or None. An inherited number may belong to another file by now, so the file must be the
+    pipe whose other end SHAREDGPU_DEADLINE_READ ("FD:INODE") names."""
     try:
         fd = int(os.environ["SHAREDGPU_DEADLINE_FD"])
         inode = int(os.environ["SHAREDGPU_DEADLINE_READ"].split(":")[1])
@@ -27,22 +27,23 @@ def _fd():
 
 
 def tell(met):
-    """Tells that a deadline was met or missed. Returns whether anybody was told."""
+    """Reports that a deadline was met or missed. Returns True if the report was written."""
     fd = _fd()
     if fd is None:
         return False
     try:
         os.write(fd, b"met\n" if met else b"missed\n")
-    except OSError:  # it is full, or nobody has the other end any more: Python ignores SIGPIPE
+    except OSError:  # it is full, or its other end is closed: Python ignores SIGPIPE
         return False
     return True
 
 
 @contextlib.contextmanager
 def deadline(seconds=None):
-    """Tells whether the block took at most `seconds`, by default what `--deadline` said. A block that raises has missed.
+    """Reports whether the block took at most `seconds` (default: the value of `--deadline`). A block that raises has
+    missed.
 
-    The GPU's work counts as far as the block waits for it."""
+    GPU work counts only if the block waits for it."""
     if seconds is None:
         seconds = float(os.environ.get("SHAREDGPU_DEADLINE") or "inf")
     begun = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared: the cases as data, and the runs that each of them takes."""
+"""The compared cases as data, and the runs of each."""
 from dataclasses import dataclass
 
 # Parts of DeviceMemoryLimit. In the thesis "big" uses 15.3 and "small" 7.2 of 16 GB.
@@ -9,7 +9,7 @@ FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
 @dataclass(frozen=True)
 class Role:
-    """So many tenants of one kind; `seconds` is how long one takes alone, in parts of what --seconds says."""
+    """Several tenants of one kind; `seconds` is the duration of one alone, as a factor of --seconds."""
     kind: str
     memory: float
     copies: int = 1
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def at_once(self):
-        """How many of its tenants fit together; where they differ and do not all fit, one."""
+        """The number of its tenants that fit together; one if they differ and do not all fit."""
         if self.fits:
             return len(self.tenants)
         return int(1 / self.roles[0].memory) if len(self.roles) == 1 else 1
@@ -64,7 +64,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of a case: which of its tenants run at once, and through what."""
+    """One measurement of a case: the tenants that run at once, and the way of sharing."""
     name: str
     tenants: tuple[int, ...]  # numbers in Case.tenants
     arbiter: bool = True
@@ -73,7 +73,7 @@ class Run:
 
 
 def runs(case, quanta):
-    """In this order, since all others are compared with the first ones."""
+    """In this order, since the others are compared with the first ones."""
     everybody = tuple(range(len(case.tenants)))
     first = 0
     for role in case.roles:

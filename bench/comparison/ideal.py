@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that the machine allows for a case: a pure function of what was measured alone, of the bus, and of how
-often memory changed hands.
+"""The least time that the machine allows for a case: a pure function of the measurements alone, of the bus, and of the
+number of handoffs.
 
 The GPU is one resource. Sets of tenants that do not fit together exclude each other, so their phases on the GPU come one
 after the other; phases on the CPU overlap everything. Where tenants fit together there is nothing to compute: plain CUDA
@@ -19,7 +19,7 @@ class Bus:
 
 @dataclass(frozen=True)
 class Alone:
-    """What a tenant does when alone: ("gpu" or "cpu", seconds) in order."""
+    """The phases of a tenant alone: ("gpu" or "cpu", seconds) in order."""
     phases: tuple[tuple[str, float], ...]
 
     @property
@@ -32,12 +32,12 @@ class Alone:
 
     @property
     def head(self):
-        """Before it first needs the GPU."""
+        """Seconds before it first needs the GPU."""
         return before_gpu(self.phases)
 
     @property
     def tail(self):
-        """After it last needed the GPU."""
+        """Seconds after it last needed the GPU."""
         return before_gpu(reversed(self.phases))
 
 
@@ -51,20 +51,20 @@ def before_gpu(phases):
 
 
 def exchanged_bytes(incoming, running, sets, capacity):
-    """What a set of `incoming` bytes lacks when its turn comes, at best, where `sets` take turns and one of `running`
-    bytes leaves: what is free beside that one is shared by all that wait."""
+    """The least number of bytes that a set of `incoming` bytes lacks at its turn, if `sets` take turns and one of
+    `running` bytes leaves: all waiting sets share the rest of the GPU."""
     kept = max(0.0, capacity - running) / (sets - 1)
     return max(0.0, incoming - kept)
 
 
 def handoff_seconds(bytes_out, bytes_in, bus):
-    """Copies of so much each way, both at once."""
+    """Seconds of simultaneous copies of this size in each direction."""
     return max(bytes_in / bus.inwards, bytes_out / bus.outwards, (bytes_in + bytes_out) / bus.both)
 
 
 def excluding(tenants, handoffs, packing=1.0):
-    """`tenants`: an Alone of each; `handoffs`: seconds in all; `packing`: what a set that fits together takes on plain
-    CUDA, by the sum of what its tenants take alone."""
+    """`tenants`: an Alone of each; `handoffs`: seconds in all; `packing`: time of a set that fits together on plain
+    CUDA, divided by the sum of its tenants' times alone."""
     gpu = packing * sum(tenant.gpu for tenant in tenants)
     heads = min(tenant.head for tenant in tenants)
     tails = min(tenant.tail for tenant in tenants)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the measurements of a case: its rows in the table."""
+"""The rows of a case in the table, computed from its measurements."""
 import statistics
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long the first kernel of an interactive tenant's burst took to run."""
+    """Seconds until the first kernel of an interactive tenant's burst had run."""
     case: str
     name: str
     cells: int
@@ -43,7 +43,7 @@ def good(measured):
 
 
 def wrong(case, run, measured, outcome):
-    """What is said of the first program that did not come to what its role came to alone; "" where all did."""
+    """A message about the first program whose result differs from its role alone; "" if there is none."""
     for number, program in zip(run.tenants, outcome["programs"]):
         kind = case.tenants[number].kind
         wanted = measured.get(f"alone: {kind}", outcome)["programs"][0]["result"]
@@ -59,7 +59,7 @@ def of_tenants(case, measured):
 
 
 def packing(case, measured, solos):
-    """What a set that fits together takes on plain CUDA, by the sum of what its tenants take alone."""
+    """Time of a set that fits together on plain CUDA, divided by the sum of its tenants' times alone."""
     together = measured.get(f"plain CUDA, {case.at_once} together")
     return total(together) / sum(alone(solo).total for solo in solos[:case.at_once]) if together else 1.0
 
@@ -75,7 +75,7 @@ def exchanged(case, sizes, number, capacity):
 
 
 def copies(case, sizes, entered, capacity, bus):
-    """Seconds that the bus needs for what changed places as these tenants entered."""
+    """Seconds that the bus needs for the memory moved as these tenants entered."""
     seconds = 0.0
     for number in entered:
         lacking = exchanged(case, sizes, number, capacity)
@@ -112,13 +112,13 @@ def rows(case, measured, capacity, bus):
 
 
 def percentile(values, part):
-    """The least of them that so large a part does not exceed."""
+    """The smallest value that this part of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(part * 100) * len(ordered) // 100) - 1)]
 
 
 def waits(case, measured, capacity, bus):
-    """Of cells that began while all others were at work."""
+    """Waits of cells that began while all others worked."""
     found = []
     for name, run in good(measured).items():
         tenants = case.tenants if len(run["programs"]) == len(case.tenants) else None
@@ -136,7 +136,7 @@ def waits(case, measured, capacity, bus):
 
 @dataclass(frozen=True)
 class Turns:
-    """What the turns of one kind of tenant took, where tenants are unlike."""
+    """The times of turns of one kind of tenant, if tenants differ."""
     case: str
     name: str
     kind: str

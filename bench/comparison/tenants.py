@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs side by side, on plain CUDA or as tenants of an arbiter of their own, and reads what they say."""
+"""Runs programs side by side, on plain CUDA or as tenants of a separate arbiter, and reads their output."""
 import contextlib
 import datetime
 import json
@@ -24,7 +24,7 @@ def until(true, seconds, what):
 
 
 class Program:
-    """In a process group of its own, so that nothing that it starts outlives it."""
+    """A program in its own process group, so that no child survives it."""
 
     def __init__(self, command, environment, folder, number, cores):
         self.out, self.err = folder / f"{number}.out", folder / f"{number}.err"
@@ -62,15 +62,15 @@ class Program:
 
 
 def share_of_cores(number, shares):
-    """The cores of one of `shares` jobs, each of which has its own, as under a batch system."""
+    """The cores of one of `shares` jobs, each with separate cores, as under a batch system."""
     cores = sorted(os.sched_getaffinity(0))
     each = max(1, len(cores) // shares)
     return {cores[(number * each + i) % len(cores)] for i in range(each)}
 
 
 def side_by_side(commands, environment, folder, seconds, shares):
-    """Lets all begin at once when all have a context, each on its share of the cores; what each printed. Fails where one
-    does, or after so long."""
+    """Starts all at once when all have a context, each on its share of the cores; returns their outputs. Fails if one
+    fails, or after the timeout."""
     programs = []
     try:
         for number, command in enumerate(commands):
@@ -86,8 +86,8 @@ def side_by_side(commands, environment, folder, seconds, shares):
 
 
 def touch_host_memory(size):
-    """Has the kernel hand out so much memory once, by eight processes: a virtual machine gets some of its own memory only
-    when it is first used, at half a second for each GiB, which is no matter of ours."""
+    """Touches this much memory once, by eight processes: a virtual machine gets some of its memory only at first use,
+    at half a second per GiB, which must not be measured."""
     populate = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)"
     for process in [subprocess.Popen([sys.executable, "-c", populate, str(size // 8)]) for _ in range(8)]:
         process.wait()
@@ -115,7 +115,7 @@ def arbiter(tools, environment, folder, settings):
 
 
 def evictions(told):
-    """Of what a tenant with SHAREDGPU_DEBUG=1 writes: how long each of its evictions took, and what they found, in MiB."""
+    """The time and the result in MiB of each eviction, from the output of a tenant with SHAREDGPU_DEBUG=1."""
     return [{"seconds": float(ms) / 1e3, "copied": int(copied), "unchanged": int(unchanged), "uniform": int(uniform)}
             for ms, copied, unchanged, uniform in
             re.findall(r"evicted in ([\d.]+) ms, in MiB: (\d+) copied, (\d+) unchanged, (\d+) uniform", told)]

@@ -21,7 +21,7 @@ def unit_of(path: str) -> str:
 
 
 def units_of(sources: list[Source]) -> dict[str, set[str]]:
-    """For each unit those whose headers it includes."""
+    """For each unit, the units whose headers it includes."""
     units: dict[str, set[str]] = {unit_of(file.path): set() for file in sources}
     for file in sources:
         for _, header in file.includes:
@@ -32,7 +32,7 @@ def units_of(sources: list[Source]) -> dict[str, set[str]]:
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
-    """The sets of units each of which reaches all others of its set."""
+    """The cycles: sets of units in which each reaches all others."""
     reached: dict[str, set[str]] = {}
     for begin in edges:
         found, rest = set(), list(edges[begin])

@@ -145,7 +145,7 @@ FUNCTION_POINTER = re.compile(r"\(\s*(?:\w+\s*::\s*)*\*\s*(\w+)[\s\[\]]*\)\s*\("
 
 
 def flatten(text: str) -> str:
-    """The same length: blanks in place of template arguments and alignment, operators as words."""
+    """The text in the same length, with blanks in place of template arguments and alignment, and operators as words."""
     def blank(match: re.Match) -> str:
         return " " * len(match.group())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Holds a ledger against what is known of its tenants otherwise: when their processes began and ended.
+# Compares a ledger with the times at which the processes of its tenants began and ended.
 import collections
 from datetime import datetime
 
@@ -24,7 +24,7 @@ def tenants_by_pid(folder):
 
 
 def check(node, ended):
-    """How many leases there are, and what is wrong with them."""
+    """The number of leases, and the faults in them."""
     turns = node.ledger("--by", "turn")
     steps = node.ledger("--by", "step")
     if turns is None or steps is None:

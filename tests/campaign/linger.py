@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hostile user that passes the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER and data
-that nobody reads. Where the kernel keeps them from the arbiter (Linux 6.16 and later) it goes on trying, and those count.
+that nobody reads. If the kernel keeps them from the arbiter (Linux 6.16 and later), it goes on trying, and counts the
+attempts.
 
 linger.py SOCKET CONNECTIONS SECONDS UID
 """

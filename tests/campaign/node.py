@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A node for a campaign: an arbiter of its own, simulated GPUs, tenants, and what the campaign finds.
+# A node for a campaign: an arbiter, simulated GPUs, tenants, and the faults found.
 #
 # Everything happens in namespaces of its own (isolate()): /dev/shm, mounts and pids. So nothing of a campaign is
 # left when it ends, however it ends, and whatever lies in /dev/shm is the campaign's.
@@ -41,7 +41,7 @@ def say(text):
 
 
 class Findings:
-    """The rows of a campaign: what was done, how often, and what was found."""
+    """The rows of a campaign: action, count, and faults found."""
 
     def __init__(self):
         self.rows = []
@@ -119,8 +119,8 @@ class Node:
         return len(os.listdir(f"/proc/{self.arbiter.pid}/fd"))
 
     def lasting_descriptors(self):
-        """The fewest of some looks, since a survey or the end of a connection has some for a moment. Without those of
-        the last answers to `sharedgpu status`, of which there are eight at most."""
+        """The minimum of several counts, since a survey or the end of a connection needs some for a moment. Without
+        those of the last answers to `sharedgpu status`, of which there are eight at most."""
         def look():
             folder = f"/proc/{self.arbiter.pid}/fd"
             targets = []
@@ -175,7 +175,7 @@ class Node:
         return used
 
     def left_in_shm(self):
-        """Names of what lies in /dev/shm beside the devices themselves."""
+        """Names of files in /dev/shm other than the devices."""
         return [name for name in os.listdir("/dev/shm") if not name.startswith("device")]
 
     def close(self, keep=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all test programs share: how long to run, and the lines that must equal those of the plain run."""
+"""Shared parts of the test programs: the running time, and the lines that must equal those of the plain run."""
 import argparse
 import hashlib
 import os

@@ -18,7 +18,7 @@ WORDS = 1 << 27  # of int32 in a block of ballast: 512 MiB
 
 
 class Ballast:
-    """Memory that is there all the time, and must hold at the end what was written at the beginning."""
+    """Memory that exists all the time, and must have its initial contents at the end."""
 
     def __init__(self, gib):
         self.blocks = [

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel of Triton's, launched as Triton launches."""
+"""A kernel of Triton, launched by Triton."""
 import torch
 import triton
 import triton.language as tl

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the module that OpenPBS gives its hooks, with what the hook of etc/openpbs uses of it.
+"""A stand-in for the module that OpenPBS gives its hooks, with the parts that the hook of etc/openpbs uses.
 
 `python3 pbs.py HOOK EVENT` runs the hook as pbs_mom would. EVENT is JSON: `type` is the event's name, the rest its
-attributes. What the hook has made of `env` is printed, a variable a line, as PBS hands it to the job.
+attributes. Prints the resulting `env`, one variable per line, as PBS passes it to the job.
 """
 import json
 import sys

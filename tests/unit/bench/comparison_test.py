@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/compare and bench/sawtooth compute from what they measure."""
+"""Tests of the computations of bench/compare and bench/sawtooth."""
 import importlib.machinery
 import importlib.util
 import pathlib

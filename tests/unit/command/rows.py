@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what `sharedgpu ledger` and `sharedgpu report` write of a ledger and of accounts that are given here.
+"""Prints the output of `sharedgpu ledger` and `sharedgpu report` for a ledger and accounts defined here.
 
   rows.py SHAREDGPU
 """
