@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What sacct shows of a step is what the ledger says.
+# sacct shows the same values of a step as the ledger.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -10,10 +10,10 @@ teardown() { cluster_teardown; }
 
 batch=4294967291
 
-# shown JOB STEP In|Out TRES: what sacct has of the job's last run.
+# shown JOB STEP In|Out TRES: the value in sacct for the job's last run.
 shown() { sacct --noconvert -n -P -j "$1.$2" -o "TRESUsage$3Tot" | tail -n 1 | tr , '\n' | sed -n "s/^gres\/$4=//p"; }
 
-# told JOB STEP COLUMN: that column of what the ledger says last of a step, in whole MiB.
+# told JOB STEP COLUMN: that column of the ledger's last record about a step, in whole MiB.
 told() {
   awk -v job="$1" -v step="$2" -v column="$3" \
     '$3 == "used" && $5 == job && $6 == step {n = $column} END {m = int(n / 1048576 + 0.5); print (m == 0 && n > 0 ? 1 : m)}' "$dir/sharedgpu/ledger"
@@ -69,7 +69,7 @@ has_held() {
 # most_of STEP ""|Node: TRESUsageInMax or its node, of the lease.
 most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p'; }
 
-# Together they fit: nobody waits, and all run at once.
+# Together they fit, so none waits.
 @test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, an interactive step, a kill, no memory, no time" {
   small="$hold 4%"
   side=$(submit --ntasks=2 --nodes=1 --gres=sharedgpu:2 -- bash -c \
@@ -82,7 +82,7 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   late=$(submit --gres=sharedgpu:1 -- $small --seconds 300)
   interactive=$(salloc --gres=sharedgpu:1 srun --interactive $small --seconds 2 2>&1 | sed -n 's/^salloc: Granted job allocation //p')
   [ "$interactive" ]
-  # Slurm looks for those that are late twice a minute.
+  # Slurm checks for late jobs twice a minute.
   wait_until 60 has_held "$late" 1
   scontrol update JobId="$late" EndTime=now+1
   wait_until 60 has_held "$killed" 2
@@ -90,24 +90,24 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   for job in "$side" "$nodes" "$array" "$heterogeneous" "$killed" "$greedy" "$late"; do wait_until 120 ended_all "$job"; done
   expect_state "$late" TIMEOUT
   for job in "$side" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do expect_agreement "$job"; done
-  # Both nodes are this host, with one arbiter and one ledger, and each brings what it says of the step.
+  # Both nodes are this host, with one arbiter and one ledger, and each reports the values of the step.
   step=$(told_steps "$nodes" | sed -n 's/^0 //p')
   wait_until 20 twice "$nodes" "$step"
-  # The most of one task, and where that was.
+  # The maximum of one task, and its node.
   near "$(most_of "$nodes.0" "")" "$step"
   [[ " $(scontrol show hostnames "$(sacct -n -P -X -j "$nodes" -o NodeList)" | tr '\n' ' ') " == *" $(most_of "$nodes.0" Node) "* ]]
   [ "$(shown_steps "$side" | awk '$2 > 0' | wc -l)" = 2 ]
   [ "$(raw_of "$array" | wc -l)" = 2 ]
   [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
   shown_steps "$interactive" | grep '^interactive [1-9]'
-  # As a node, the host has told once of the job that was on both of Slurm's.
+  # The host is one node for sharedgpu, so it has reported the job on both of Slurm's nodes once.
   for job in "$side" "$nodes" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do
     expect_summary "$job" ".nodes == [\"$(hostname -s)\"] and (.lease_seconds - $(held "$job") | fabs < 0.01)"
   done
 }
 
 @test "sacct agrees with the ledger if short processes run beside a step's task" {
-  # Also such with lower numbers than the task's: they come before it in what Slurm goes through.
+  # Some processes have lower numbers than the task, so Slurm visits them first.
   cat >"$dir/jobs/churn" <<'SCRIPT'
 #!/bin/bash
 if [[ -w /proc/sys/kernel/ns_last_pid ]]; then echo $(($(</proc/sys/kernel/pid_max) - 400)) >/proc/sys/kernel/ns_last_pid; fi
@@ -124,7 +124,7 @@ SCRIPT
   expect_agreement "$job"
 }
 
-# What sacct has of all jobs so far that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
+# The sums in sacct for all jobs so far that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
 billed() {
   sacct -a -D --noconvert -n -P -S "$1" -o JobIDRaw,User,End,ElapsedRaw,AllocTRES,TRESUsageInTot | awk -F'|' '
     $1 !~ /[.]/ { counts = $3 !~ /Unknown/ && match($5, /gres\/sharedgpu=[0-9]+/)
@@ -134,7 +134,7 @@ billed() {
 }
 
 @test "sharedgpu report adds up the numbers of sacct" {
-  since=$(date +%Y-%m-%dT%H:%M:%S) # of others the steps side by side count once
+  since=$(date +%Y-%m-%dT%H:%M:%S) # parallel steps of other jobs count once
   for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {
     sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
@@ -153,7 +153,7 @@ ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
 
 answers() { sharedgpu status --json >/dev/null 2>&1; }
 
-# A slurmd that is killed with a launch in its hands has lost it: such jobs are running, says Slurm, and have no output.
+# A slurmd that is killed during a launch loses it: Slurm shows such jobs as running, and they have no output.
 all_others_ended() {
   local job
   [[ -z $(squeue -h -t PENDING) ]] || return 1
@@ -172,7 +172,7 @@ find_lost_launches() {
 @test "daemons killed at random while jobs run: every second of the ledger is in sacct once" {
   local jobs=() kills=0 service pid
   for ((i = 0; i < ${SHAREDGPU_KILL_JOBS:-6}; ++i)); do
-    # The end is quiet for as long as it takes an arbiter to come back.
+    # At the end nothing is killed until an arbiter has restarted.
     jobs+=("$(submit --mem=1G --gres=sharedgpu:1 -- bash -c "$hold 40% --seconds $((2 + i % 4)); sleep 5")")
   done
   wait_until 60 has_lease "${jobs[0]}"
@@ -181,10 +181,10 @@ find_lost_launches() {
     echo "kill $service"
     if [[ $service == arbiter ]]; then
       for pid in $(arbiter_pid); do kill -9 "$pid"; done
-      # One that is killed again and again is started more slowly, and a job that waits in vain is on its own.
+      # A daemon that is killed repeatedly is restarted more slowly, and a job whose wait times out runs unmanaged.
       wait_until 30 answers
     elif [[ $service == slurmctld ]]; then
-      # Killed, it may forget that a job has ended: that is not ours to judge.
+      # If killed, it may forget that a job has ended, which is not tested here.
       "$CLUSTER" stop "$dir" "$service"
       "$CLUSTER" start "$dir" "$service"
     else

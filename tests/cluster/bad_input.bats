@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Mistakes in the configuration: each gives a message that names the place, and no job is lost. Every test has a
-# cluster of its own, beside the one of the suite.
+# Mistakes in the configuration: each gives a message that names the place, and no job is lost. Every test has its own
+# cluster.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -38,10 +38,10 @@ up() {
   cd "$dir/jobs"
 }
 
-# What slurmd says on both nodes.
+# Checks the log of slurmd on both nodes.
 slurmd_says() { grep -qF -- "$1" "$dir"/log/slurmd-*1 && grep -qF -- "$1" "$dir"/log/slurmd-*2; }
 
-# A job with units ends right, on the plain GPU.
+# A job with units ends right, without sharing.
 job_ends_right() {
   local job
   job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
@@ -97,7 +97,7 @@ job_ends_right() {
   slurmd_says "plugstack.conf: config: 'sharedgpu.conf' is not an absolute path"
 }
 
-# Writes another release's number over a plugin's own.
+# Overwrites the release number in a plugin by another one.
 spoil_version() {
   local file=$1 address bytes
   address=$(nm -D "$file" | awk '$3=="plugin_version"{print $1}')

@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What a job swaps is charged to its own memory (--mem), and to no other job's; and it ends no job.
+# Swapped memory is charged to the job's own memory (--mem) and not to other jobs, and never ends a job.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 
 setup() {
   cluster_setup
-  # The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
+  # The simulated GPU's memory is charged to a process beside the jobs, as on a separate board.
   export SIMGPU_BOARD=$dir/run/board
   "$dir/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
   board=$!
@@ -20,14 +20,14 @@ teardown() {
   kill "$board"
 }
 
-# tenant JOB EXPRESSION: of what `sharedgpu status` knows of the job, in Python, where `t` is that.
+# tenant JOB EXPRESSION: a Python expression over `t`, the job in `sharedgpu status`.
 tenant() {
   sharedgpu status --json |
     python3 -c "import json, sys; t = [t for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0]; print($2)"
 }
 tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
 
-# The memory cgroup of a running job, and what it says of the job's having reached its limit.
+# The memory cgroup of a running job, and how often it has reached its limit.
 group_of() {
   local pid hierarchy=/sys/fs/cgroup
   pid=$(tenant "$1" 't["pids"][0]')
@@ -50,7 +50,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   wait_until 30 output_has "$job" ready
   other=$(submit --mem=768M --gres=sharedgpu:1 -- $hold 208MiB --seconds 8)
   wait_until 30 tenant_is "$job" 't["host_bytes"] >= 208 << 20 and t["resident_bytes"] == 0' True
-  # What it swaps is in its own group.
+  # Its swapped memory is charged to its own group.
   group=$(group_of "$job")
   (($(usage "$group") >= 208 << 20))
   touch "$dir/jobs/go"
@@ -64,7 +64,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   victim=$(submit --mem=512M --gres=sharedgpu:1 -- "$ram" --bytes 96MiB --at-once 200MiB --slowly 40MiB --working)
   wait_until 30 output_has "$victim" ready
   group=$(group_of "$victim")
-  # Beside the victim: what is refused, then as much as may be, in several processes, and the memory full.
+  # Beside the victim: a refused allocation, then the maximum in several processes, with the host memory full.
   attack="$ram --refused 232MiB --bytes 128MiB --at-once 60MiB --slowly 20MiB --working & sleep 1;"
   attack+=" $ram --refused 128MiB --bytes 80MiB --slowly 20MiB --working && wait \$!"
   attacker=$(submit --mem=256M --gres=sharedgpu:1 -- bash -c "$attack")
@@ -76,7 +76,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
     ((now > most)) && most=$now
     sleep 0.2
   done
-  # Its own 240 MiB, 96 that it swaps, and what any program takes.
+  # Its own 240 MiB, 96 MiB of swap, and the overhead of any program.
   ((most > 240 << 20 && most < 400 << 20))
   expect_state "$victim" COMPLETED
   expect_state "$attacker" COMPLETED

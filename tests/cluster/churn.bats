@@ -3,15 +3,15 @@
 # Jobs that are submitted, cancelled and requeued at random over two nodes, while slurmds and the arbiter are killed
 # now and then: at the end nothing of them is left, and nothing is counted twice.
 #
-#   CHURN_JOBS   how many (default 16; a thousand take some ten minutes)
-#   CHURN_SEED   of the random choices (default 1); what they meet depends on time as well
+#   CHURN_JOBS   number of jobs (default 16; a thousand take some ten minutes)
+#   CHURN_SEED   seed of the random choices (default 1); timing adds variation
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# What a node's jobs have in files, sockets and shared memory, apart from what daemons keep while they live.
+# Files, sockets and shared memory of a node's jobs, without those that daemons keep while they run.
 files_left() {
   # Slurm's own state of a node has other names after each restart. A job's class stays for thirty days where its slurmd
   # was killed before the epilog.
@@ -28,7 +28,7 @@ processes_left() {
     [[ $(tr '\0' ' ' <"$pid/cmdline") != *slurmstepd* ]] || ! grep -qzxF "SLURM_CONF=$SLURM_CONF" "$pid/environ" || echo "$pid"
   done 2>/dev/null
 }
-# What the arbiter holds of processes and jobs: none of these has a use while there are none.
+# The arbiter's descriptors of processes and jobs, none of which may remain without them.
 descriptors_left() { find "/proc/$(arbiter_pid)/fd" -lname '*pidfd*' -o -lname '*memfd:sharedgpu-lease*' -o -lname '/proc/*' | wc -l; }
 sockets_of_arbiter() { find "/proc/$(arbiter_pid)/fd" -lname 'socket:*' | wc -l; }
 tenants_left() {
@@ -42,8 +42,8 @@ nodes_are_idle() {
   resume_nodes
   [[ $(sinfo -h -N -o %T | sort -u) == idle ]]
 }
-# Slurm drains a node whose slurmd was killed while it started a job, and does not know whether it has that job. An
-# administrator looks, and resumes the node. Any other reason stays, and fails the test.
+# Slurm drains a node whose slurmd was killed while it started a job, and does not know whether it has that job. As an
+# administrator would, the test resumes the node. Any other reason fails the test.
 resume_nodes() {
   local node
   for node in $(sinfo -h -R -o '%E|%N' | sed -n 's/^Duplicate jobid.*|//p'); do
@@ -51,7 +51,7 @@ resume_nodes() {
   done
 }
 
-# some_job NUMBER [SQUEUE_OPTION...]: the one that the number chooses. RANDOM in a subshell knows of no seed.
+# some_job NUMBER [SQUEUE_OPTION...]: the one that the number chooses. RANDOM in a subshell ignores the seed.
 some_job() {
   local jobs
   mapfile -t jobs < <(squeue -h -o %i "${@:2}")
@@ -68,7 +68,7 @@ submit_some() {
     3) submit "${options[@]}" -- bash -c "srun $hold $size --seconds 1; srun $hold $size --seconds 1" ;;
     4) submit "${options[@]}" -- bash -c "$hold $size --seconds 10 & $hold 10% --seconds 1" ;;
     5) submit "${options[@]}" -- bash -c "trap '' TERM; $hold $size --seconds 3" ;;
-    # Its time is over after a minute, if nothing else happens to it before.
+    # Its time limit is a minute.
     6) submit "${options[@]}" --time=1 -- $hold "$size" --seconds 300 ;;
     *) submit "${options[@]}" -- $hold "$size" --seconds 1 ;;
   esac
@@ -97,15 +97,15 @@ kill_some_daemon() {
     kill -9 "$(arbiter_pid)" || true
   else
     "$CLUSTER" kill "$dir" "$daemon"
-    # Its node may be busy with what the last one began; in the end it must be idle.
+    # Its node may be busy with the last action; in the end it must be idle.
     CLUSTER_PATIENCE=2 "$CLUSTER" start "$dir" "$daemon" 2>/dev/null || true
   fi
 }
 
 # The lease seconds of jobs by the ledger, as "JOB SECONDS", for one GPU.
 by_ledger() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by tenant --format json | jq -r '.[] | "\(.tenant | ltrimstr("job ")) \(.lease_seconds)"'; }
-# Jobs that ended right in one go, as "JOB SECONDS ELAPSED STEPS". Nodes add up, and for both of them the one arbiter of
-# this host tells all that it knows: so jobs of two nodes say nothing here.
+# Jobs that ended right in one go, as "JOB SECONDS ELAPSED STEPS". Excludes jobs of two nodes: nodes are summed, and
+# the one arbiter of this host reports everything for both.
 by_sacct() {
   sacct --noconvert -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
     { split($1, part, "."); job = part[1] }
@@ -134,7 +134,7 @@ by_sacct() {
       sleep 0.2
     done
   done
-  # Most end by themselves; who was requeued may be told to wait for long.
+  # Most end by themselves; requeued jobs may have to wait for long.
   wait_until 15 nodes_are_idle 2>/dev/null || true
   scancel --user=root
   wait_until 60 no_jobs

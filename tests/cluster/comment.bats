@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# AdminComment keeps what the site has put there, and is written whatever is down when a job ends. accounting.bats has
-# what it tells of jobs of all kinds.
+# AdminComment keeps the text of the site, and is written despite outages at the end of a job. accounting.bats tests
+# its contents for jobs of all kinds.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -56,7 +56,7 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
   writers | xargs -r kill -9
   "$CLUSTER" start "$dir" slurmdbd
   "$CLUSTER" start "$dir" slurmctld
-  # Whoever ends next on the node has all of it written.
+  # The next job that ends on the node causes all summaries to be written.
   next=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 1)
   expect_state "$next" COMPLETED
   for each in "$job" "$cancelled" "$next"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# With ConstrainDevices=yes, those who hold units open the files of the GPUs that these stand for, and nobody else.
+# With ConstrainDevices=yes, only jobs that hold units can open the files of the GPUs of these units.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -62,7 +62,7 @@ extern_group() {
   done
 }
 
-# What a process opens that comes into the extern step of JOB on the typed node.
+# The files that a process in the extern step of JOB can open on the typed node.
 probe_extern() {
   local group
   group=$(extern_group "$typed" "$1")
@@ -81,8 +81,8 @@ extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
   wait_until 20 extern_opens "$without" "ctl units="
 }
 
-# sees SRUN_ARGUMENTS... -- NUMBERS: a step and a batch script with these arguments are told of the GPUs with these
-# numbers, in this order.
+# sees SRUN_ARGUMENTS... -- NUMBERS: a step and a batch script with these arguments see the GPUs with these numbers,
+# in this order.
 sees() {
   local options=() number names="" job
   while [[ $1 != -- ]]; do options+=("$1"); shift; done

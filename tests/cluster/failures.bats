@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What dies must not take others with it: the other job ends right each time.
+# A death must not affect others: the other job ends right each time.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# tenant JOB FILTER: what status says about a job; nothing where it knows none.
+# tenant JOB FILTER: the entry of a job in the status; nothing if there is none.
 tenant() { sharedgpu status --json | jq -r --argjson job "$1" ".tenants[] | select(.job == \$job) | $2"; }
 in_its_turn() { [[ $(tenant "$1" .state) == running ]]; }
 waits() { [[ $(tenant "$1" .state) == out && $(tenant "$1" .wants) == true ]]; }
@@ -65,7 +65,7 @@ ends_right() {
 }
 
 @test "kill -9 of the arbiter in the middle of a handoff, again and again" {
-  # Slow copies make handoffs long enough to be met.
+  # Slow copies make handoffs long enough to hit.
   export SIMGPU_PCIE=0.5
   two_jobs 8
   for _ in 1 2 3; do
@@ -119,7 +119,7 @@ steppers_of() {
   done | sort -u
 }
 
-# All that runs on the nodes ends at once, and what lies in memory is lost.
+# All processes on the nodes end at once, and files in memory are lost.
 lose_power() {
   "$CLUSTER" kill "$dir" slurmd1
   "$CLUSTER" kill "$dir" slurmd2

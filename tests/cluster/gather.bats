@@ -25,7 +25,7 @@ teardown() {
   restart
 }
 
-# configured SED_EXPRESSION: slurm.conf is changed so, and the daemons have it.
+# configured SED_EXPRESSION: changes slurm.conf, and makes the daemons read it.
 configured() {
   sed -i "$1" "$dir/etc/slurm.conf"
   restart

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A GPU of a node is lost: what becomes of its jobs, of the node, and of the job on the other GPU; and what sinfo, sacct
-# and the ledger show.
+# A GPU of a node is lost: the effects on its jobs, on the node and on the job on the other GPU, and the output of
+# sinfo, sacct and the ledger.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -20,7 +20,7 @@ teardown() {
   cluster_teardown
 }
 
-# Both nodes are this host. The arbiter is that of the one whose slurmd started it, and tells Slurm of that one.
+# Both nodes are this host. The arbiter belongs to the node whose slurmd started it, and reports for that node.
 arbiter_node() { tr '\0' '\n' <"/proc/$(arbiter_pid)/environ" | sed -n 's/^SLURMD_NODENAME=//p'; }
 
 # fault NUMBER WHAT...
@@ -57,7 +57,7 @@ has_reason() { [[ $(reason) == *"$1"* ]]; }
 was_requeued() { [[ $(scontrol -o show job "$1" | grep "^JobId=$1 ") == *' JobState=PENDING '*' Restarts=1 '* ]]; }
 states() { sacct -n -P -X -D -j "$1" -o JobIDRaw,State | sed -n "s/^$1|//p" | xargs; }
 
-# lost JOB: what the ledger says of the loss of a GPU, for each run of the job and each GPU.
+# lost JOB: the column `lost` of the ledger for each run of the job and each GPU.
 lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq -r '.[].lost' | xargs; }
 
 @test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs are requeued, and the other GPU's job goes on" {

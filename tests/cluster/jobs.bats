@@ -9,7 +9,7 @@ teardown() { cluster_teardown; }
 
 ours="$SHAREDGPU_CLUSTER_DIR/prefix/lib/sharedgpu/libsharedgpu.so"
 show_preload='echo "preload=[$LD_PRELOAD]"'
-# How often the word after the colon is in the list before it.
+# Counts a word in a list.
 count() { tr ': ' '\n\n' <<<"$1" | grep -cxF "$2"; }
 preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
 

@@ -77,7 +77,7 @@ refused() {
   [[ $output == *"preload=[]"* ]]
 }
 
-# status_is JOB KEY NUMBER: what the arbiter knows of the job.
+# status_is JOB KEY NUMBER: checks a number of the job in the status.
 status_is() {
   sharedgpu status --json |
     jq -e --argjson job "$1" --arg key "$2" --argjson number "$3" \
@@ -103,7 +103,7 @@ status_is() {
   [[ $output == *"[]"* ]]
 }
 
-# status_of JOB FILTER: whether the arbiter says that of it.
+# status_of JOB FILTER: checks the job in the status.
 status_of() { sharedgpu status --json | jq -e --argjson job "$1" ".tenants[] | select(.job == \$job) | $2" >/dev/null; }
 policy_is() { sharedgpu status --json | jq -e --arg policy "$1" '.gpus[0].policy == $policy' >/dev/null; }
 renew_arbiter() {
@@ -120,7 +120,7 @@ renew_arbiter() {
   sacctmgr -i add qos urgent >/dev/null
   scontrol create PartitionName=extra Nodes=ALL
   renew_arbiter policy_is round-robin
-  # The SPANK plugin has what it tells from the prolog.
+  # The SPANK plugin gets these values from the prolog.
   one=$(submit --partition=extra --qos=urgent --gres=sharedgpu:1 --sharedgpu-priority=7 \
     --export=ALL,SLURM_JOB_QOS=normal,SLURM_JOB_PARTITION=main -- $hold 10% --seconds 600)
   wait_until 60 status_of "$one" '.partition == "extra" and .qos == "urgent" and .priority == 100'
@@ -147,7 +147,7 @@ renew_arbiter() {
   renew_arbiter policy_is round-robin
 }
 
-# The daemon is a stand-in: what is seen is what steps are told.
+# A stand-in replaces the daemon: the test checks the variables of the steps.
 @test "steps with units get the variables of the MPS daemon and of their threads, and others do not" {
   cp "$BATS_TEST_DIRNAME/../stand_ins/nvidia-cuda-mps-control" "$dir/prefix/bin/"
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"

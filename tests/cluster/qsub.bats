@@ -12,7 +12,7 @@ teardown() { cluster_teardown; }
 
 gres_of() { scontrol show job "$1" | sed -n 's/.*TresPerNode=\(gres[:/]\)\?//p'; }
 
-# script LINE...: a job script of these lines that holds device memory and says what it would pass on.
+# script LINE...: a job script of these lines that holds device memory and prints the variables that it would pass on.
 script() {
   printf '%s\n' '#!/bin/bash' "$@" "#PBS -o $dir/jobs/out -j oe" "$hold 50% --seconds 1" \
     'echo "cpus=$SLURM_CPUS_ON_NODE units=$SHAREDGPU_UNITS passes=[$SBATCH_GRES$SHAREDGPU_QSUB_GRES]"' >"$dir/jobs/script"
@@ -34,6 +34,6 @@ script() {
   [ "$(gres_of "$job")" = sharedgpu:2 ]
   [[ $(scontrol show job "$job") == *Comment=both* ]]
   [ "$(gres_of "$(hold_it "$qsub" -l gres=sharedgpu:3 -l walltime=10:00)")" = sharedgpu:3 ]
-  # Slurm drops it without a word; when it no longer does, the wrapper can go.
+  # Slurm drops it silently; if that changes, the wrapper is no longer needed.
   [ -z "$(gres_of "$(hold_it qsub -l gres=sharedgpu:3)")" ]
 }

@@ -38,7 +38,7 @@ teardown_suite() {
   "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
   if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
     echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
-    # What has failed is tried once more, with clusters beside it that are new.
+    # Failed tests are repeated once, with new additional clusters.
     for each in "${beside[@]}"; do
       if [[ -e $each ]]; then rm -rf "$each-failed" && mv "$each" "$each-failed"; fi
     done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Jobs whose processes on two nodes wait for each other on the GPUs. Two of them do not fit on the GPUs together: with
-# turns that each node gives by itself they soon lock each other.
+# independent turns on each node they soon deadlock.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

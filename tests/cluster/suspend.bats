@@ -1,21 +1,21 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that Slurm suspends: their lease goes to others, and the memory that they let go of before they are frozen.
+# Jobs that Slurm suspends: their lease goes to others, and so does the memory that they evict before they are frozen.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# tenant JOB EXPRESSION: of the job in `sharedgpu status --json`, in Python, where `t` is it.
+# tenant JOB EXPRESSION: a Python expression over `t`, the job in `sharedgpu status --json`.
 tenant() {
   "$dir/prefix/bin/sharedgpu" status --config "$dir/etc/sharedgpu.conf" --json |
     python3 -c "import json, sys; print([$2 for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0])"
 }
 tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
 
-# Suspends the job in its turn. True if enough of its memory left before it was frozen, else it is resumed: two seconds
-# are short on a busy host.
+# Suspends the job in its turn. True if enough of its memory was evicted before it was frozen; otherwise it is
+# resumed, since two seconds may be too short on a busy host.
 suspends() {
   wait_until 60 tenant_is "$1" '(t["state"], t["resident_bytes"] > 80 << 20)' "('running', True)"
   scontrol suspend "$1"

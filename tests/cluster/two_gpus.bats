@@ -18,7 +18,7 @@ teardown() { cluster_teardown; }
 # How many tenants are placed on each GPU.
 placed() { sharedgpu status --json | jq -c '[.gpus[].uuid as $g | [.tenants[].placed | index($g) | values] | length]'; }
 placed_are() { [[ $(placed) == "$1" ]]; }
-# Those that Slurm has not looked at yet have no reason.
+# Jobs that Slurm has not examined yet have no reason.
 queued_for_units_are() { [[ $(squeue -h -t PD -r -o %r | grep -cE 'Resources|Priority') == "$1" ]]; }
 running_are() { [[ $(squeue -h -t R -o %i | wc -l) == "$1" ]]; }
 # shellcheck disable=SC2016
@@ -66,7 +66,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
   kill -9 "$(arbiter_pid)"
-  # Others come first, and would change its place if it were found anew.
+  # Other tenants come first, and would change its placement if it were placed again.
   other=$(submit -w "$node" --gres=sharedgpu:8 -- sleep 600)
   wait_until 20 has_state "$other" RUNNING
   touch "$dir/jobs/go"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Units: how they are asked for, counted and compared with the GPUs of a node.
+# Units: how they are requested, counted and compared with the GPUs of a node.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

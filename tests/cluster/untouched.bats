@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A job without the GRES has nothing of ours: not in its environment, its maps or its open files.
+# A job without the GRES has no trace of sharedgpu in its environment, its maps or its open files.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# Says where the name of anything of ours is found. The submitter's own environment names the socket and the PATH
+# Prints where a name of sharedgpu is found. The submitter's own environment names the socket and the PATH
 # of this cluster, so the job gets none of it.
 traces='
   cat /proc/self/environ | tr "\0" "\n" | grep -i -e sharedgpu -e LD_PRELOAD && echo "FOUND in the environment"

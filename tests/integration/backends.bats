@@ -10,11 +10,11 @@ with() {
   "$SHAREDGPU" run --backend "$backend" -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
-# A tenant whose memory stays the driver's; one whose memory is managed.
+# A tenant with native memory; one with managed memory.
 native() { with native "$@"; }
 managed() { with managed "$@"; }
 
-# nothing_paged: no managed memory has moved but by prefetches.
+# nothing_paged: managed memory has moved only by prefetches.
 nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "swapped tenants take turns around a native one, which never moves" {

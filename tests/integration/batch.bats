@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs of batch systems without plugins of ours: TORQUE's scripts, called as TORQUE documents it; the hook of OpenPBS,
-# with a stand-in for the module that OpenPBS gives it; the wrapper of Slurm's qsub, with a stand-in for that.
+# Jobs of batch systems for which there are no plugins: TORQUE's scripts, called as TORQUE documents it; the hook of
+# OpenPBS, with a stand-in for the module that OpenPBS gives it; the wrapper of Slurm's qsub, with a stand-in for
+# that.
 load helpers
 
 etc=$BATS_TEST_DIRNAME/../../etc

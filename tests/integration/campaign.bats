@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The campaigns of tests/campaign, for a few seconds each: they run, and find nothing. Times are not judged here.
+# The campaigns of tests/campaign, for a few seconds each: they run, and find no fault. Times are not checked.
 bats_require_minimum_version 1.5.0
 
 setup() {

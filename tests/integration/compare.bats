@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# bench/compare, with modelled times on the simulated GPU. What the times are is not asserted: the host is shared.
+# bench/compare, with modelled times on the simulated GPU. Times are not checked, since the host is shared.
 load helpers
 
 compare() { # in the background it is this process that becomes it
@@ -8,7 +8,7 @@ compare() { # in the background it is this process that becomes it
   if [[ ${background-} ]]; then exec "$@"; else timeout 150 "$@"; fi
 }
 
-# results EXPRESSION: of results.json, in Python, where `cases` is what was measured.
+# results EXPRESSION: a Python expression over `cases`, the measurements in results.json.
 results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.json'))['cases']; print($1)"; }
 
 @test "the comparison has all its rows, right results and pictures" {
@@ -16,7 +16,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
   for row in serial sharedgpu 'sharedgpu, Quantum=200ms' managed; do grep -qF "| big_50 | $row |" "$DIR/out/table.md"; done
   for row in "alone: hog" "alone: interactive" serial sharedgpu managed; do grep -qF "| interactive | $row |" "$DIR/out/table.md"; done
   grep -qF 'All programs had the same results as alone.' "$DIR/out/table.md"
-  # Each case has its runs, each run its tenants, and what they came to is what they came to alone.
+  # Each case has its runs, each run its tenants, and their results are the same as alone.
   [[ $(results '[len(run["programs"]) for run in cases["big_50"].values()]') == '[1, 2, 2, 2]' ]]
   [[ $(results '[len(run["programs"]) for run in cases["interactive"].values()]') == '[1, 1, 2, 2]' ]]
   [[ $(results 'len({p["result"] for run in cases["big_50"].values() for p in run["programs"]})') == 1 ]]

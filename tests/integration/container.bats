@@ -19,7 +19,7 @@ setup_file() {
   touch "$ROOTS/bullseye/made"
 }
 
-# What goes in is this test's folder, as /mnt, and /proc.
+# Only this test's folder, as /mnt, and /proc are mounted there.
 prepare() {
   [[ $(id -u) == 0 ]] || skip "only root may change its root folder"
   cp "$BUILD"/tests/container/{libcuda.so.1,fork,getproc,hold} "$PRELOAD" "$DIR"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Policy=deadline: a program tells of its deadlines, and those of a lower priority have less of the time.
+# Policy=deadline: a program reports its deadlines, and tenants of a lower priority get less time.
 load helpers
 
 # paced NAME REPORT OPTIONS... -- ARGUMENT...: a program with deadlines.
@@ -16,7 +16,7 @@ paced() {
 # Of the tenant with a deadline.
 of_paced() { json "[t[\"$1\"] for t in s[\"tenants\"] if t[\"deadline_seconds\"] > 0][0]"; }
 told() { (($(of_paced deadlines_met) + $(of_paced deadlines_missed) >= $1)); }
-# Of the one without, what it may have at most.
+# The limit of the tenant without a deadline.
 allowed_is() { json_is "[t['share_allowed'] $1 for t in s['tenants'] if t['deadline_seconds'] == 0][0]" True; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 
@@ -47,7 +47,7 @@ background() {
 }
 
 
-# What the arbiter has counted is what the program says of itself.
+# The counts of the arbiter equal those of the program.
 counted_right() {
   [[ "$(of_paced deadlines_met) met, $(of_paced deadlines_missed) missed" == \
     $(sed -n 's/.*: \([0-9]* met, [0-9]* missed\) in all/\1/p' "$DIR/$1.out") ]]
@@ -68,7 +68,7 @@ counted_right() {
   [[ $(grep -cE '^(pass|missed)$' "$DIR/stderr.err") == 30 ]]
   kill "${PIDS[stderr]}"
   finish stderr
-  ((status == 143)) # it hands the signal on, and dies of it as the program has
+  ((status == 143)) # it forwards the signal, and dies of it like the program
 }
 
 @test "a run ends as its command does, even if its stderr is read, and no other run inherits its deadlines" {
@@ -79,7 +79,7 @@ counted_right() {
   [[ $output == out && $stderr == $'missed\nno newline' ]]
   run "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'kill -9 $$'
   ((status == 137))
-  # Nor does it matter that whoever started it waits for no child, or has closed stderr.
+  # The same holds if the parent ignores its children, or has closed stderr.
   local careless=(python3 -c 'import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])')
   run "${careless[@]}" "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'exit 7'
   ((status == 7))
@@ -87,10 +87,10 @@ counted_right() {
   (((0x${output##*[[:space:]]} >> 16 & 1) == 1)) # the command ignores SIGCHLD as it would without us
   run bash -c '"$@" 2>&-' bash "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'echo missed >&2 || exit 6; exit 7'
   ((status == 7))
-  # What it leaves behind holds nobody up.
+  # Background processes that it leaves do not block it.
   run timeout 20 "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'sleep 30 >/dev/null & exit 0'
   ((status == 0))
-  # A reader that is slow loses nothing, also where writing to it does not wait.
+  # A slow reader loses no output, even with a non-blocking pipe.
   python3 - "$SHAREDGPU" <<'END'
 import os, subprocess, sys, time
 reading, writing = os.pipe()
@@ -156,10 +156,10 @@ for number in numbers:
     seen = process.stdout.readline().strip()
     assert seen == str(int(number)), (number, seen)
 process.kill()
-while os.path.exists(f"/proc/{command}"):  # and who kills the wrapper kills the command
+while os.path.exists(f"/proc/{command}"):  # killing the wrapper kills the command
     time.sleep(0.01)
 
-# Also those that whoever started it had blocked.
+# This includes signals that its parent had blocked.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 process = start("signal.pthread_sigmask(signal.SIG_SETMASK, []); print('ready', flush=True); time.sleep(60)")
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -167,7 +167,7 @@ process.stdout.readline()
 process.send_signal(signal.SIGTERM)
 assert process.wait() == -signal.SIGTERM
 
-# It stops and goes on with the command.
+# The wrapper stops and continues with the command.
 process = start("print(os.getpid(), flush=True); time.sleep(60)", start_new_session=False)
 command = int(process.stdout.readline())
 for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
@@ -177,7 +177,7 @@ for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
             time.sleep(0.01)
 process.kill()
 
-# Who stops the command alone lets it go on alone, or kills it.
+# A process that stops the command alone also continues or kills it alone.
 process = start("print(os.getpid(), flush=True); time.sleep(1)")
 command = int(process.stdout.readline())
 os.kill(command, signal.SIGSTOP)
@@ -200,7 +200,7 @@ while b"ready" not in os.read(terminal, 100):
 os.close(terminal)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGHUP
 
-# And at once, though nobody reads what it has written, and however young it is.
+# It ends at once, even if its output is not read, and at any time after its start.
 reading, writing = os.pipe()
 process = start("print('ready', flush=True); os.write(2, b'x' * 1000000)", stderr=writing)
 process.stdout.readline()
@@ -217,7 +217,7 @@ for i in range(40):
 while subprocess.run(["pgrep", "-fx", "sleep 61.5"], stdout=subprocess.DEVNULL).returncode == 0:
     time.sleep(0.01)
 
-# What it closes is closed.
+# A closed stderr of the command is closed for the reader.
 process = start("os.close(1); sys.stdin.readline()", stdin=subprocess.PIPE)
 assert process.stdout.read() == ""
 assert process.poll() is None
@@ -225,7 +225,7 @@ process.stdin.write("\n")
 process.stdin.flush()
 assert process.wait() == 0
 
-# Where nobody reads its stderr it ends.
+# It ends if its stderr has no reader.
 reading, writing = os.pipe()
 process = start("while True: print('text', file=sys.stderr); time.sleep(0.01)", stderr=writing)
 os.close(writing)

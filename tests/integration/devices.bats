@@ -60,7 +60,7 @@ teardown() {
   progresses left
   both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # its memory is away when it launches
   succeeds two
-  (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # one of them alone was short of memory
+  (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # only one of them was short of memory
 }
 
 @test "peers write into each other's memory, even after it was evicted" {

@@ -40,7 +40,7 @@ right_or_error() {
   tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
   for _ in 1 2 3; do
-    # One of the two is neither out nor running: a handoff is under way.
+    # A handoff is in progress if one of the two is neither out nor running.
     until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
     kill -9 "$ARBITER"
     wait "$ARBITER" || true

@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A user that floods the arbiter from hundreds of connections: what the arbiter takes stays bounded, and the jobs of
-# others go on.
+# A user that floods the arbiter from hundreds of connections: the memory of the arbiter stays bounded, and the jobs
+# of others go on.
 load helpers
 
 CONNECTIONS=1000
 MIB=$((1 << 20))
 
-# flood KIND: by another user where the test is root's, beside tenants that take turns.
+# flood KIND: runs a flood beside tenants that take turns, as another user if the test runs as root.
 flood() {
   local user=()
   ((UID != 0)) || user=(setpriv --reuid 4321 --regid 4321 --clear-groups)
@@ -30,8 +30,8 @@ memory() {
 }
 log_bytes() { stat -c %s "$DIR/arbiter.log"; }
 
-# beside KIND: two tenants that do not fit together end right beside the flood. MEMORY is the most that the arbiter had
-# meanwhile, LOGGED what its log has grown by.
+# beside KIND: two tenants that do not fit together end right beside the flood. MEMORY is the maximum of the arbiter's
+# memory meanwhile, LOGGED the growth of its log.
 beside() {
   local now
   watch_memory
@@ -79,7 +79,7 @@ stays_small() {
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }
 
-# Else each doubling stops the arbiter for as long as its processors take to notice.
+# Otherwise each doubling of the table stops the arbiter until all processors have noticed.
 @test "the arbiter's table of descriptors need not grow while connections come" {
   start_arbiter
   local size

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The library is a guest in the program: what of it can be seen from outside, and what other guests make of it.
+# The library is a guest in the program: its visible traces, and its behaviour beside other preloaded libraries.
 load helpers
 
-# traces FILE SECTION...: sections of what print_traces() wrote, with what differs in each run made equal.
+# traces FILE SECTION...: sections of the output of print_traces(), with parts that differ between runs normalized.
 traces() {
   local file=$1 section
   shift
@@ -19,7 +19,7 @@ traces() {
   done
 }
 
-# difference SECTION PROGRAM: what is in it only with (>) or only without (<) the library.
+# difference SECTION PROGRAM: lines that are there only with (>) or only without (<) the library.
 difference() {
   diff <(traces "$DIR/without" "$1") <(traces "$DIR/with" "$1") | grep '^[<>]' || true
 }
@@ -51,7 +51,7 @@ watch() {
   calls "$DIR/calls.without" true
   calls "$DIR/calls.with" env LD_PRELOAD="$PRELOAD" true
   count() { awk '{ sub(/^[0-9]+ +/, ""); sub(/\(.*/, ""); print }' "$1" | sort | uniq -c; }
-  # env is another program in between: its own calls come twice, so they are those of `env true`.
+  # env runs first, so its own calls are compared with those of `env true`.
   calls "$DIR/calls.without" env true
   diff <(count "$DIR/calls.without") <(count "$DIR/calls.with")
 }

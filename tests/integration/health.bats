@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# GPUs that are lost, fail, return, are drained and added: who gets the driver's error, and who notices nothing.
+# GPUs that are lost, fail, return, are drained and added: which tenants get the driver's error, and which notice
+# nothing.
 load helpers
 
 # with_gpus COUNT: for the tenants and the arbiter, which asks NVML.
@@ -24,7 +25,7 @@ gpu_of() {
 }
 is_on() { [[ $(gpu_of "$1") == "[$2]" ]]; }
 
-# settle NAME NUMBER WORD...: a tenant that comes to that GPU, of two.
+# settle NAME NUMBER WORD...: a tenant that is placed on that GPU of two.
 settle() {
   local other=$((1 - $2))
   "$SHAREDGPU" drain gpu $other
@@ -49,9 +50,9 @@ have_lost() {
   done
 }
 
-# four_lose HOW...: GPU 0 is lost under four tenants, which take turns; two run on GPU 1. Within a second the arbiter has
-# noticed, and in that moment lets go those that wait for their turn, to the driver's error; those at work have it at once.
-# Until the last process has ended a busy host may take longer.
+# four_lose HOW...: GPU 0 is lost under four tenants, which take turns; two run on GPU 1. Within a second the arbiter
+# notices, and drops the waiting tenants, which then get the driver's error; running ones get it at once. On a busy
+# host the end of the last process may take longer.
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done
@@ -72,7 +73,7 @@ four_lose() {
 
 returns() {
   local name
-  # Nobody comes to it, also where it has the fewest tenants.
+  # No tenant is placed on it, even if it has the fewest tenants.
   tenant late hold --bytes 5% --of 256MiB --seconds 600 --progress
   progresses late
   is_on late 1

@@ -60,7 +60,7 @@ own_group() {
   echo $(($1 << 20)) >"$GROUP/$limit" || skip "no limit can be set to a memory cgroup here"
 }
 
-# until_true SECONDS COMMAND...: repeats the command until it succeeds; fails and tells all when time is over.
+# until_true SECONDS COMMAND...: repeats the command until it succeeds; after SECONDS it fails and prints all output.
 until_true() {
   local end=$((SECONDS + $1))
   shift

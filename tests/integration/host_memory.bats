@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Host memory for what is evicted: there before it is needed, given back when it is not.
+# Host memory for evictions: allocated before it is needed, freed afterwards.
 load helpers
 
-# host_is NAME MIB: the interposer of a tenant has said that it holds so much now.
+# host_is NAME MIB: the interposer of a tenant has logged that it holds this much now.
 host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 MiB of host memory held" ]]; }
 
 @test "host memory is allocated before the first eviction, and freed when memory suffices again" {
@@ -13,7 +13,7 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
   progresses one
   ! grep -q 'host memory held' "$DIR/one.err"
   tenant two hold --bytes 75% --of 256MiB --seconds 600
-  # What the GPU lacks for both, and 64 MiB for one that grows, in slabs: all that there is to evict.
+  # The memory that the GPU lacks for both, and 64 MiB for one that grows, in slabs: all evictable memory.
   until_true 60 host_is one 192
   until_true 60 json_is '[t["host_bytes"] >> 20 for t in s["tenants"]]' '[192, 192]'
   (($(gpu copied_out) == 0))

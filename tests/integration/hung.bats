@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# An arbiter that lives and does not answer: as one that is dead, until it answers again.
+# A hung arbiter: programs treat it like a dead one, until it answers again.
 load helpers
 
 stop_arbiter() { kill -STOP "$ARBITER"; }
@@ -11,7 +11,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses one
   stop_arbiter
-  # Allocates, asks for memory figures and frees with nobody there to answer.
+  # Allocates, queries memory figures and frees without an answer.
   tenant two memgetinfo
   finish two
   continue_arbiter
@@ -26,7 +26,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   tenant busy workers --processes 2 --bytes 8MiB --steps 200
   until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
   stop_arbiter
-  # The first process is still to come: it finds nobody, and the others free and end.
+  # The first process starts later and finds no arbiter, and the others free and end.
   succeeds busy
   continue_arbiter
   until_true 60 json_is 'len(s["tenants"])' 0

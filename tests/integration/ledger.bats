@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# `sharedgpu ledger`: what it tells is what was held.
+# `sharedgpu ledger` shows the real leases.
 load helpers
 
 ledger() { "$SHAREDGPU" ledger --config "$DIR/conf" "$@"; }
@@ -79,14 +79,14 @@ over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
 @test "a tenant that dies without an arbiter, or with the host, gets lease time to about a second of the last shown" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
-  # Nothing happens meanwhile that would have to be written down.
+  # Nothing happens meanwhile that needs a record.
   until_true 60 json_is 's["tenants"][0]["lease_seconds"] > 4' True
   local shown
   shown=$(json 's["tenants"][0]["lease_seconds"]')
   kill -9 "$ARBITER" "${PIDS[one]}"
   wait "$ARBITER" || true
   finish one || true
-  # A copy on which nobody works: the host does not come up again.
+  # An unused copy: the host does not restart.
   cp "$DIR/state/ledger" "$DIR/copy"
   run_arbiter
   until_true 20 over
@@ -109,8 +109,8 @@ PYTHON
   kill -9 "${PIDS[one]}"
   finish one || true
   mkdir "$DIR/files"
-  # It is given back after 10 s, which cannot be read; taken again after 30, for 10 s; and the file is continued.
-  # All that within the first 40 s since boot, for the machine may have been up for a few minutes only.
+  # The lease ends after 10 s, in an unreadable record; it is granted again after 30 s, for 10 s; then the file
+  # continues. All that within the first 40 s since boot, for the machine may have been up for a few minutes only.
   python3 - "$DIR" <<'PYTHON'
 import sys
 folder = sys.argv[1]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # A tenant of two processes whose streams wait for each other in every round, beside a tenant that takes turns
-# with them. At the end of a turn one of the two has mostly submitted what waits for the other's next round.
+# with them. At the end of a turn one of the two has mostly submitted work that waits for the other's next round.
 load helpers
 
 contend() {

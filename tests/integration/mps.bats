@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Mps=yes: the arbiter runs the MPS control daemon, and deadlines bound the threads of what starts. No MPS is here:
-# a script stands in for the daemon, and what counts is how it is started and what programs are told.
+# Mps=yes: the arbiter runs the MPS control daemon, and deadlines limit the threads of programs that start. A script
+# replaces the daemon, and the tests check its start and the variables of programs.
 load helpers
 
 stand_in() {
@@ -13,7 +13,7 @@ stand_in() {
 
 starts() { wc -l <"$MPS_STARTS"; }
 daemon() { cat "$DIR/mps/nvidia-cuda-mps-control.pid"; }
-# What a program is told that starts now.
+# The variables of a program that starts now.
 told() { "$SHAREDGPU" run "$@" -- env | grep ^CUDA_MPS_ | sort | tr '\n' ' '; }
 told_is() { [[ $(told "${@:2}") == "${1:+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$1 CUDA_MPS_PIPE_DIRECTORY=$DIR/mps }" ]]; }
 serves() { PIDS[mps]=$(daemon) && told_is 100; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# NVML tells a tenant the story that CUDA tells it. (peers' bugs: nvidia-smi shows 17 TB, HAMi 1181; usage differs
+# NVML and CUDA report the same to a tenant. (Bugs of similar systems: nvidia-smi shows 17 TB, HAMi 1181; usage differs
 # inside and outside, HAMi 1196; process ids of other namespaces, HAMi-core 112.)
 load helpers
 
 MIB=$((1 << 20))
 
-# For the tenants; the arbiter asks the driver, which is the same whether or not NVML is there.
+# Only for the tenants; the arbiter queries the driver, which works with and without NVML.
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
 rival() {
@@ -52,7 +52,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
     (($(says "look$door" total) == 128 * MIB && $(says "look$door" used) == 0))
     run ! grep -q ^pid "$DIR/look$door.out"
   done
-  # Having looked made nobody a tenant.
+  # Queries create no tenant.
   json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 1
   json_is 'sum(len(t["pids"]) for t in s["tenants"])' 1
 }

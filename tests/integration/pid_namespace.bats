@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tenants in PID namespaces of their own, as containers have. The arbiter runs outside. (peers' bugs: process ids of
-# other namespaces, HAMi-core 112.)
+# Tenants in PID namespaces of their own, as containers have. The arbiter runs outside. (A bug of a similar system:
+# process ids of other namespaces, HAMi-core 112.)
 load helpers
 
 MIB=$((1 << 20))
@@ -12,7 +12,7 @@ prepare() {
 }
 
 # inside NAME HOW PROGRAM ARGUMENT...: a tenant of its own in a PID namespace. HOW: --mount-proc, or nothing, for the
-# outer /proc. What was started waits outside for its one child, which is in the namespace.
+# outer /proc. The started process waits outside for its only child, which is in the namespace.
 inside() {
   local name=$1 how=$2 program=$3
   shift 3

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Which GPU a tenant gets, and that its processes see no other.
+# The placement of tenants on GPUs; their processes see no other GPU.
 load helpers
 
 setup_file() { export SIMGPU_DEVICES=2; }
@@ -74,7 +74,7 @@ command_of() {
   wait "$ARBITER" 2>/dev/null || true
   run_arbiter
   placed_are '[0, 1]'
-  # Who ends while there is no arbiter has no place after it either.
+  # A tenant that ends while there is no arbiter has no placement afterwards.
   kill -9 "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true
   kill "${PIDS[second]}"

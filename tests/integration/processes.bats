@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Processes that do what processes may do: each ends with the right result or with the error that plain CUDA gives,
-# and leaves nothing behind in the arbiter.
+# Unusual behaviour of processes: each ends with the right result or with the error of plain CUDA, and leaves nothing
+# in the arbiter.
 load helpers
 
 contend() {
@@ -10,7 +10,7 @@ contend() {
   progresses rival
 }
 
-# Only the rival is left in the books, and on the GPU.
+# Only the rival is left in the status, and on the GPU.
 only_rival_left() {
   until_true 60 json_is 'len(s["tenants"])' 1
   until_true 60 used_is $(((192 + ${SIMGPU_CONTEXT%MiB}) << 20))
@@ -109,7 +109,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   for how in exit _exit quick_exit abort kill; do
     tenant "$how" exit_midturn --bytes 128MiB --how "$how" --on-signal --threads 2 --kernel-ms 1
     progresses "$how"
-    # Out, with its memory on its way.
+    # Out, while its memory is being evicted.
     until_true 60 json_is "[0 < t['resident_bytes'] and t['state'] == 'out'
       for t in s['tenants'] if ${PIDS[$how]} in t['pids']]" '[True]'
     kill -USR1 "${PIDS[$how]}"
@@ -215,7 +215,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   tenant after become chroot
   succeeds after
   only_rival_left
-  # No arbiter, no GPU's state there: plain CUDA on a GPU of its own.
+  # There is no arbiter and no state of the GPU there: plain CUDA on a separate GPU.
   mkdir -p "$DIR/shm"
   # Another state is another GPU: the one that `sharedgpu run` would show is not there.
   SIMGPU_STATE=/state CUDA_VISIBLE_DEVICES=0 SHAREDGPU_ARBITER_TIMEOUT=100 tenant before become chroot --before
@@ -263,14 +263,14 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
-# named NAME EXPRESSION: of the tenant that runs it, in Python, where `t` is it.
+# named NAME EXPRESSION: a Python expression over `t`, the tenant that runs it.
 named() { json "[$2 for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
 named_is() { [[ $(named "$1" "$2") == "$3" ]]; }
 
 # Stops it, if it has the lease then and all of its memory.
 has_its_turn() { named_is "$1" 't["lease"] and t["resident_bytes"] == t["footprint_bytes"]' True; }
 
-# It is looked at before, too: one that is stopped on its way in gives its place up.
+# The state is checked before too, since a tenant that is stopped while it enters gives up its place.
 stops_in_its_turn() {
   has_its_turn "$1" || return
   kill -STOP "${PIDS[$1]}"
@@ -287,7 +287,7 @@ stops_in_its_turn() {
   until_true 60 named_is one '(t["stopped"], t["lease"])' '(True, False)'
   local lease
   lease=$(named one 't["lease_seconds"]')
-  # Who fits beside it has its turn, who does not waits.
+  # A tenant that fits beside it has its turn, another one waits.
   tenant three hold --bytes 15% --of 256MiB --iterations 3 --seed 3 --verify
   succeeds three
   kill -0 "${PIDS[two]}"

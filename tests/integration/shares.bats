@@ -1,20 +1,20 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Policy=elastic: tenants have their parts of the GPU's time, though memory suffices for all.
+# Policy=elastic: tenants get their parts of the GPU's time, even while memory suffices for all.
 load helpers
 
 lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["share_request"] - %s) < 1e-9][0]' "$1")"; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
 
-# Since the small one came, which had the GPU for some time: what it was lent at its start is paid back.
+# Measured from the start of the small one, after it has paid back its early GPU time.
 three_times_as_much() {
   python3 -c "large, small = $(lease 0.75) - $1, $(lease 0.25); assert small > 3 and 2.2 < large / small < 4, (large, small)"
 }
 
 @test "a tenant with three fourths of the time has three times as much as one with one fourth" {
   start_arbiter Policy=elastic Quantum=auto
-  # Their time passes on the GPU: that of a busy host's CPU is not what is shared.
+  # They work on the GPU, since the CPU of a busy host is not shared by sharedgpu.
   SHARE=75 tenant large hold --bytes 10% --of 256MiB --changes 1 --kernel-ms 20 --seconds 600 --progress
   progresses large
   local before

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# bench/simulate: many nodes, and what it says of ledgers.
+# bench/simulate: many nodes, and replays of ledgers.
 load helpers
 
 # simulated ARGUMENT...: all columns but EVENTS/S.
@@ -25,7 +25,7 @@ simulated() {
   [ "$(awk 'NR == 2 { print ($6 < 0.2) }' <<<"$apart")" = 1 ]
 }
 
-# refused SAYING ARGUMENT...: simulate ends with status 2 and says so.
+# refused SAYING ARGUMENT...: simulate ends with status 2 and prints SAYING.
 refused() {
   local saying=$1
   shift
@@ -59,7 +59,7 @@ refused() {
   [[ $output == *"--each, --timeline and --plot need a single node; the number of nodes is 2"* ]]
 }
 
-# curves FILE: how many it has.
+# curves FILE: the number of curves in it.
 curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.endswith("polyline") for e in x.parse(sys.argv[1]).iter()))' "$1"; }
 
 @test "--plot draws leases over time, and the time that deadlines leave to others" {
@@ -68,7 +68,7 @@ curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.e
   [ "$(curves "$DIR/plot.deadline.svg")" = 4 ]
   grep -q "a deadline was missed" "$DIR/plot.deadline.svg"
   simulated --policy elastic --plot "$DIR/plot.svg"
-  [ "$(curves "$DIR/plot.elastic.svg")" = 4 ] # programs, which nothing bounds
+  [ "$(curves "$DIR/plot.elastic.svg")" = 4 ] # programs without limits
 }
 
 @test "a ledger without leases cannot be replayed" {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What has not changed since it last left is not copied again.
+# Memory that has not changed since its last eviction is not copied again.
 load helpers
 
 # left NAME WHAT: the line of an eviction of NAME in which at least 100 MiB were WHAT, and nothing was copied.

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What processes have on the GPU, and not what they say: memory of processes that are no tenants, tenants that claim memory
-# that they do not have, tenants that have memory that they do not claim, and tenants that claim to have no host memory.
+# The real memory of processes, in place of their reports: processes that are no tenants, tenants that report memory
+# they do not have, tenants with unreported memory, and tenants that falsely report a lack of host memory.
 load helpers
 
 MIB=$((1 << 20))
 
-# The arbiter sees NVML; the simulated one names processes as they know themselves.
+# The arbiter uses NVML; the simulated one reports the pids that processes see themselves.
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
 # hog NAME [SECONDS]: a process without the library takes 60% of the GPU as soon as it can.
@@ -16,7 +16,7 @@ hog() {
   progresses "$1"
 }
 
-# claims NAME OPTION...: a tenant by hand, which has on the GPU what it takes, whatever it says.
+# claims NAME OPTION...: a tenant without the library, whose reports differ from its memory.
 claims() {
   local name=$1
   shift

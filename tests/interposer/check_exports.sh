@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libsharedgpu.so exports dlsym and the wrappers of the tables: every one of them, and nothing else.
+# libsharedgpu.so exports dlsym and the wrappers of the tables: all of them, and nothing else.
 #   check_exports.sh LIBRARY TABLE...
 set -eu
 library=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The variables of the interposer that are not in an object are those of the list, which says why each is there.
+# The global variables of the interposer are those of the list, which gives the reason of each.
 #   check_globals.sh LIST FILE...   FILE: an object file or an archive of ours
 set -eu
 list=$1

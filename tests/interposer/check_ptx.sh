@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library's kernel is PTX that is right for every GPU that this ptxas knows.
+# The library's kernel is PTX that compiles for every GPU known to this ptxas.
 #   check_ptx.sh PROGRAM      that prints it
 # Exit status 77: there is no ptxas.
 set -eu

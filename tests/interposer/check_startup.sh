@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What every program pays for the library when it starts, counted and not timed: relocations, names to be looked up,
-# initialisers, thread-local storage, pages that are written. The bounds are what docs/benchmarks.md was measured with,
-# and some room.
+# The costs of the library at the start of every program, counted and not timed: relocations, names to look up,
+# initialisers, thread-local storage, written pages. The bounds are the counts at the measurements of
+# docs/benchmarks.md, and some margin.
 #   check_startup.sh LIBRARY
 set -eu
 library=$1

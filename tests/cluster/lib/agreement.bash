@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Whether sacct has of a job's steps what the ledger has.
+# Checks that sacct agrees with the ledger about a job's steps.
 
 # The configurations of the arbiters that have a ledger: of each host, or the one that all nodes share.
 ledgers() { compgen -G "$dir/host*/sharedgpu.conf" || echo "$dir/etc/sharedgpu.conf"; }

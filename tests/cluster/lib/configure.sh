@@ -65,7 +65,7 @@ gpu_state() { if has_hosts; then echo "$(gpu_folder)/gpu"; else gpu_folder; fi; 
 # What users and daemons of this cluster share: the simulated GPU is the same one for all of a host.
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
-  # Contexts as small as the GPU is, so that they take what they take of a real one.
+  # Small contexts for the small GPU, in the same proportion as on a real one.
   printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_DEVICES=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
     "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "$(gpu_state)"
 }

@@ -42,7 +42,7 @@ gpus_up() {
   touch "$dir/up"
 }
 
-# A program that says which GPUs' files it may open, and how many units it holds: "0 1 ctl units=2".
+# A program that prints the GPUs whose files it can open, and its number of units: "0 1 ctl units=2".
 write_probe() {
   cat <<'PROBE'
 #!/bin/bash
@@ -54,7 +54,7 @@ echo "units=${SHAREDGPU_UNITS-}"
 PROBE
 }
 
-# What slurmd of the mixed node has logged that has TEXT in it.
+# The lines with TEXT in the log of slurmd of the mixed node.
 gpus_say() { grep -hF -- "$1" "$dir/log/slurmd-$mixed"; }
 
 # gpus_restart STATE LINES...: a slurmd of the mixed node that reads LINES as its gres.conf, waited for until the node
@@ -63,7 +63,7 @@ gpus_restart() {
   "$CLUSTER" stop "$dir" slurmd2
   printf '%s\n' "${@:2}" >"$dir/etc/gres.conf"
   : >"$dir/log/slurmd-$mixed"
-  # Slurm drains a node that was invalid, and leaves its mending to be confirmed.
+  # Slurm drains a node that was invalid, until an administrator resumes it.
   CLUSTER_PATIENCE=1 "$CLUSTER" start "$dir" slurmd2 2>/dev/null || true
   # Until then the node's state is that of the slurmd before.
   wait_until 20 gpus_say "slurmd started on"

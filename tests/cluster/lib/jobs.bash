@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# What the tests say about jobs. `dir` is the cluster's folder; a job's output is $dir/jobs/ID.
+# Helpers of the tests for jobs. `dir` is the cluster's folder; a job's output is $dir/jobs/ID.
 
 # Every test file calls these from its own setup() and teardown().
 cluster_setup() {
   dir=$SHAREDGPU_CLUSTER_DIR
-  # $hold BYTES --seconds N: holds so much device memory, works on it, and says $verified if it is right.
+  # $hold BYTES --seconds N: holds this much device memory, works on it, and prints $verified if it is right.
   hold="$dir/programs/hold --verify --bytes"
   verified="every byte verified"
   # shellcheck disable=SC1091
@@ -65,19 +65,19 @@ expect_state() {
 
 running_together() { has_state "$1" RUNNING && has_state "$2" RUNNING; }
 
-# The lease seconds that sacct shows for a job, over all its steps; nothing where it shows none.
+# The lease seconds in sacct for all steps of a job; nothing if there are none.
 lease_seconds() {
   sacct --noconvert -n -P -j "$1" -o TRESUsageInTot | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p' | awk '{s+=$1;n=1}END{if(n)print s}'
 }
 has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 
-# What the AdminComment of a job, or of the run that has this state, tells of sharedgpu; nothing where it tells nothing.
+# The part of sharedgpu in the AdminComment of a job, or of the run with this state; nothing if there is none.
 summary() {
   # The number of an array or of a heterogeneous job is that of its first part as well.
   sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
     jq -ec .sharedgpu 2>/dev/null
 }
-# tells JOB FILTER [STATE]: whether it has that. Of nothing, jq would say so too.
+# tells JOB FILTER [STATE]: true if it exists and the filter holds (jq succeeds on empty input).
 tells() {
   local told
   told=$(summary "$1" "${3-}") && [[ $told ]] && jq -e "$2" <<<"$told" >/dev/null 2>&1
@@ -85,7 +85,7 @@ tells() {
 expect_summary() {
   wait_until 40 tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
 }
-# What a job held in its last run on this node, by the ledger.
+# The lease time of a job's last run on this node, by the ledger.
 held() {
   sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq '.[-1].lease_seconds // 0'
 }

@@ -5,7 +5,7 @@
 # Each runs in the foreground in a session of its own, its pid in $dir/run/SERVICE.pid. The variable
 # SHAREDGPU_CLUSTER marks it and what it starts (slurmstepd, the arbiter), so that `down` finds all of them.
 
-# What each service runs, one argument a line.
+# The command of each service, one argument per line.
 command_of() {
   case $1 in
     munged)
@@ -30,12 +30,12 @@ command_of() {
   esac
 }
 
-# Whether the service answers.
+# True if the service answers.
 is_ready() {
   case $1 in
     munged) munge -S "$dir/run/munge.sock" -n >/dev/null 2>&1 ;;
     mariadbd) [[ -S $dir/run/mysql.sock ]] ;;
-    # A client that came too early may wait for longer than the daemon takes.
+    # A client that connects too early may wait longer than the daemon needs.
     slurmdbd) port_answers $((CLUSTER_PORT + 1)) && SLURM_CONF=$dir/etc/slurm.conf timeout 3 sacctmgr -n show cluster >/dev/null 2>"$dir/log/sacctmgr" ;;
     slurmctld) SLURM_CONF=$dir/etc/slurm.conf timeout 3 scontrol ping 2>/dev/null | grep -q UP ;;
     # The controller's idea of a node outlives its slurmd, so ask that as well.
@@ -45,7 +45,7 @@ is_ready() {
   esac
 }
 
-# A process that has ended but that nobody has waited for yet (an init that takes its time) is gone as well.
+# A zombie (init may be slow to wait for it) counts as ended.
 gone() {
   local state
   state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null) || return 0
@@ -73,7 +73,7 @@ start_service() {
   wait_until "${CLUSTER_PATIENCE:-30}" is_ready "$service" || { echo "cluster: $service did not come up" >&2; return 1; }
 }
 
-# bats and pipelines wait for whoever holds their descriptors.
+# bats and pipelines wait for all processes that hold their descriptors.
 close_inherited_files() {
   local fd
   for fd in /proc/self/fd/*; do

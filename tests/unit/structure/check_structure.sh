@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/check-structure finds what it is there to find, and counts right.
+# scripts/check-structure finds each kind of mistake, and counts right.
 #   check_structure.sh SOURCES
 set -euo pipefail
 root=$1
