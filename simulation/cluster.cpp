@@ -148,7 +148,7 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t member = 0;
   bool here = false;  // it has begun, and has not ended
   bool attached = false;
-  bool working = false;  // its memory was granted
+  bool working = false;  // its memory was granted, so that others of its job can work with it
   bool waiting = false;  // at the gate
   bool lonely = false;   // it waits for others of its job, to connect to them
   bool full = false;     // it has submitted as much as it may ahead
@@ -519,8 +519,6 @@ void Cluster::deliver(Process& process, const Message& message) {
   if (message.type == MessageType::attached) {
     if (std::exchange(process.attached, true)) return;
     process.use.context = mebibytes(1);
-    for (Process* peer : jobs_[process.job].processes)
-      if (peer != &process && std::exchange(peer->lonely, false)) think(*peer);
     process.granted = {};
     process.use.swappable = scenario_.jobs[process.job].footprint;
     process.asking = ++process.requests;
@@ -532,6 +530,9 @@ void Cluster::deliver(Process& process, const Message& message) {
     process.asking = 0;
     process.take(verdict);
     say(process, Usage{.request = 0, .use = process.use, .stuck = 0});
+    if (!std::exchange(process.working, true))
+      for (Process* peer : jobs_[process.job].processes)
+        if (peer != &process && std::exchange(peer->lonely, false)) think(*peer);
     think(process);
   }
 }
@@ -562,7 +563,7 @@ void Cluster::think(Process& process) {
   const ClusterJob& job = scenario_.jobs[process.job];
   if (process.submitted == job.iterations) return;
   const std::vector<Process*>& peers = jobs_[process.job].processes;
-  const auto is_missing = [](const Process* peer) { return !peer->attached; };
+  const auto is_missing = [](const Process* peer) { return !peer->working; };
   if (std::any_of(peers.begin(), peers.end(), is_missing)) {
     process.lonely = true;
     return;

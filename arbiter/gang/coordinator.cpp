@@ -29,10 +29,15 @@ void GangCoordinator::hear(unsigned member, const GangReport& report) {
 
 void GangCoordinator::lose(unsigned member) { members_.at(member).in_contact = false; }
 
-// A member without processes has nothing to wait for, and keeps nobody waiting.
 bool GangCoordinator::all_in_contact() const {
-  return std::all_of(members_.begin(), members_.end(),
-                     [](const auto& its) { return its.second.in_contact || !its.second.report.present; });
+  return std::all_of(members_.begin(), members_.end(), [](const auto& its) { return its.second.in_contact; });
+}
+
+// A process may have come on a node that had none. It begins nothing there without an order, and what the
+// others have submitted does not wait for it yet: a turn without it ends.
+bool GangCoordinator::may_have_come() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });
 }
 
 template <class Condition>
@@ -57,8 +62,9 @@ bool GangCoordinator::can_begin() const {
 bool GangCoordinator::all_drained() const {
   return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
     const Member& its = member.second;
+    if (!its.report.present) return true;
     if (!its.in_contact) return !ran_ && (enters(its.report) || its.report.phase == Phase::out);
-    return !its.report.present || has_drained(its);
+    return has_drained(its);
   });
 }
 
@@ -88,7 +94,7 @@ GangCommand GangCoordinator::next(Nanoseconds now) {
       return any(leaves) ? GangCommand::leave : GangCommand::run;
     }
     case GangCommand::run:
-      return all_in_contact() && any(asks_for_end) ? GangCommand::leave : command_;
+      return may_have_come() || (all_in_contact() && any(asks_for_end)) ? GangCommand::leave : command_;
     case GangCommand::leave:
       if (all_drained()) return GangCommand::wait;
       if (keeps_others_from_draining(now)) return GangCommand::enter;

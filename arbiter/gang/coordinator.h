@@ -60,6 +60,7 @@ class GangCoordinator {
   };
 
   bool all_in_contact() const;
+  bool may_have_come() const;
   template <class Condition>
   bool any(Condition condition) const;
   bool can_begin() const;

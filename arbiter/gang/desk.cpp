@@ -103,15 +103,19 @@ GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(
           .what = what};
 }
 
+// A gang that is apart stays so until all of its nodes are in contact: if some came together before, its turn
+// could begin on the others by itself.
 void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
   const bool was_apart = gang.apart;
   Apart apart{.job = run.first, .silent = {}, .answer = 0, .nodes = gang.nodes};
+  bool any_lost = false;
   for (const auto& [node, member] : gang.members) {
     if (member.given_up) apart.silent.push_back(node);
     if (member.heard && !member.given_up) ++apart.answer;
+    any_lost = any_lost || !member.in_contact;
   }
-  gang.apart =
-      !apart.silent.empty() || (gang.lacks_members() && now - gang.since >= patience_with_unheard(gang));
+  gang.apart = !apart.silent.empty() || (was_apart && any_lost) ||
+               (gang.lacks_members() && now - gang.since >= patience_with_unheard(gang));
   gang.coordinator.set_apart(gang.apart, now);
   if (gang.apart && !was_apart) apart_.push_back(std::move(apart));
 }
@@ -142,15 +146,14 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
 // Silence that changes something.
 Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
   if (!member.heard) return patience_with_unheard(gang);
-  return member.present && member.in_contact ? times_.silence : times_.gone;
+  return member.in_contact ? times_.silence : times_.gone;
 }
 
-// A member without processes keeps nobody waiting.
 bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   bool any = false;
   for (auto& [node, member] : gang.members) {
     if (member.given_up || now - member.heard_at < patience(gang, member)) continue;
-    member.given_up = !member.present || !member.in_contact;
+    member.given_up = !member.heard || !member.in_contact;
     if (!member.given_up) gang.coordinator.lose(member.number);
     member.in_contact = false;
     any = true;

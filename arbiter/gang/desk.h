@@ -72,7 +72,7 @@ class GangDesk {
     std::uint64_t life = 0;
     bool heard = false;
     bool present = false;
-    bool in_contact = true;  // as far as it is present
+    bool in_contact = true;  // or was never heard
     bool given_up = false;
     Nanoseconds heard_at{};  // last; if never, since when it is known
     Nanoseconds ask_at{};

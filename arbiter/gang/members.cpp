@@ -136,10 +136,12 @@ std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanosecond
   return may ? std::optional(Nanoseconds{}) : std::nullopt;
 }
 
+// A job that is here, and whose place is settled: it has begun, or all its nodes are in contact.
 bool GangMembers::has_passed(std::uint32_t job) const {
   return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
     const Row& row = entry.second;
-    return row.job.number == job && row.report.present && (row.alone || row.contact == Contact::held);
+    const bool agrees = row.contact == Contact::held && row.order && row.order->possible;
+    return row.job.number == job && row.report.present && (row.alone || agrees);
   });
 }
 

@@ -163,14 +163,15 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 }
 
 // Growth of a session at work is granted when there is room for it. Other growth is granted at once, since
-// its room comes with the next turn. Pinned memory needs its room at once in any case. Growth of a process
-// whose job has a turn elsewhere also waits for room: it could not be taken back if two drains needed it.
+// its room comes with the next turn. Pinned memory needs its room at once in any case. A process whose job
+// has a turn elsewhere gets none before it has its place here: without memory, nobody on another node submits
+// work that waits for it.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
-    if (its.unjudged) continue;
+    if (its.unjudged || (at.comes_late && at.phase == Phase::out)) continue;
     if (at.revoked && at.frozen) continue;  // it is at work again as soon as its process resumes
     if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;

@@ -336,13 +336,28 @@ TEST_CASE("A member whose gate may have opened is waited for though it was never
   CHECK(gang.command() == GangCommand::wait);
 }
 
-TEST_CASE("A member that has no processes need not be in contact") {
+TEST_CASE("Without contact to a member that had no processes no turn begins, and one that has begun ends") {
   Members gang(2);
   gang.last[1] = {.number = 1};
-  gang.offer_all();
+  gang.say(1);
+  gang.last[0].offers = true;
+  gang.say(0);
+  REQUIRE(gang.command() == GangCommand::enter);
+  gang.last[0].phase = Phase::entering;
+  gang.last[0].drained = false;
+  SECTION("as it enters") { gang.say(0); }
+  SECTION("as it runs") {
+    gang.get_ready(0);
+    REQUIRE(gang.command() == GangCommand::run);
+    gang.last[0].phase = Phase::running;
+    gang.say(0);
+  }
   gang.coordinator.lose(1);
   gang.pass(0s);
-  CHECK(gang.order().possible);
+  CHECK(gang.command() == GangCommand::leave);
+  gang.leave(0, true);
+  CHECK(gang.command() == GangCommand::wait);
+  CHECK_FALSE(gang.order().possible);
 }
 
 TEST_CASE("A coordinator that begins anew goes on with what it finds") {

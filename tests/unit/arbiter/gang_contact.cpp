@@ -316,15 +316,47 @@ TEST_CASE("A gang that is new is apart on all nodes alike where one of them does
   CHECK(net.order("a").possible);
 }
 
-TEST_CASE("A node without processes that falls silent keeps nobody waiting, and is given up in the end") {
+TEST_CASE("A gang that is apart stays so until all of its nodes are in contact") {
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s);
+  std::map<std::string, GangMembers> members;
+  for (const char* name : {"a", "b", "c"}) members.emplace(name, GangMembers(name, 7, kTimes));
+  std::uint64_t number = 0;
+  const auto pass = [&](Nanoseconds& now, Nanoseconds time, const std::set<std::string>& reach) {
+    std::optional<GangOrder> order;
+    for (const Nanoseconds end = now + time; now < end; now += 100ms) {
+      for (auto& [name, node] : members) {
+        node.report(kTenant, {.number = 5, .nodes = 3, .coordinator = "a", .is_new = true},
+                    {.number = ++number, .present = true}, now);
+        for (const GangMembers::Sent& sent : node.take_letters())
+          if (reach.count(name) > 0) desk.hear(name, sent.letter, now);
+      }
+      desk.advance(now);
+      desk.take_unlisted();
+      for (const GangDesk::Sent& sent : desk.take_letters())
+        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+    }
+    return order;
+  };
+  Nanoseconds now = 10s;
+  pass(now, 1s, {"a", "b"});
+  REQUIRE(pass(now, kTimes.never, {"a", "b"})->apart);  // "c" was never heard
+  CHECK(pass(now, 10s, {"a"})->apart);                  // "b" falls silent
+  CHECK(pass(now, 10s, {"a", "c"})->apart);
+  const auto order = pass(now, 2s, {"a", "b", "c"});
+  CHECK_FALSE(order->apart);
+  CHECK(order->possible);
+}
+
+TEST_CASE("A node without processes that falls silent may have some by now, and is given up in the end") {
   Network net;
   net.new_job = true;
   net.say("a");
   net.pass(kTimes.gathering);
   REQUIRE(net.order("a").possible);
   net.cut = {"b"};
-  net.pass(kTimes.gone - 2s);
-  CHECK(net.order("a").possible);
+  net.pass(kTimes.silence + 1s);
+  CHECK_FALSE(net.order("a").possible);
+  net.pass(kTimes.gone - kTimes.silence - 3s);
   CHECK(net.aparts.empty());
   net.pass(4s);
   CHECK(net.contact("a") == Contact::given_up);
@@ -490,6 +522,9 @@ TEST_CASE("A job that is apart waits for none that has ended, or whose nodes rea
   }
   SECTION("as its coordinator says") {
     line.say(3);
+    line.order(3, GangOrder{.possible = false});
+    line.pass(kTimes.heartbeat);
+    CHECK_FALSE(line.alone(4));  // another node of that job may be apart by now
     line.order(3, GangOrder{.possible = true});
     line.pass(kTimes.heartbeat);
   }

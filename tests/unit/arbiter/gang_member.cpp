@@ -326,6 +326,22 @@ TEST_CASE("A process that comes late to a turn of its gang is granted nothing be
   CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
 }
 
+TEST_CASE("A process whose coordinator may not know of it is granted nothing, though there is room") {
+  Node b;
+  b.come_as_gang(3, 3);
+  b.attach(3);
+  b.grow(3, 10, 0);
+  b.pass_by_timers(20s);
+  CHECK_FALSE(b.granted(3));
+  SECTION("until an order comes") {
+    b.handle(GangOrdered{.tenant = TenantId{3}, .order = GangOrder{.possible = true}});
+  }
+  SECTION("until the job has its turns by itself") {
+    b.handle(GangOrdered{.tenant = TenantId{3}, .order = std::nullopt});
+  }
+  CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
+}
+
 TEST_CASE("A gang without a coordinator goes on by itself in each phase, and obeys the next order") {
   Node b;
   const auto leave_alone = [&b] { b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt}); };
