@@ -91,10 +91,21 @@ std::string set_swap_per_unit(Settings& settings, std::string_view value) {
     settings.swap_per_unit = {};
     return {};
   }
-  auto size = parse_size(value);
-  if (!size) return std::string(kSizeHint) + " or unlimited";
-  if (*size == Bytes{}) return "greater than zero";
-  settings.swap_per_unit = *size;
+  auto sizes = parse_typed_sizes(value, true);
+  if (!sizes)
+    return std::string(kSizeHint) + ", auto, both by type (such as a100:10GiB,h100:auto), or unlimited";
+  settings.swap_per_unit = *sizes;
+  return {};
+}
+
+std::string set_gpu_memory(Settings& settings, std::string_view value) {
+  if (value == "unknown") {
+    settings.gpu_memory = {};
+    return {};
+  }
+  auto sizes = parse_typed_sizes(value, false);
+  if (!sizes) return std::string(kSizeHint) + ", sizes by type (such as a100:80GiB,h200:141GiB), or unknown";
+  settings.gpu_memory = *sizes;
   return {};
 }
 
@@ -282,6 +293,7 @@ constexpr Key kKeys[] = {
     {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
     {"Mps", set_mps},
     {"SwapPerUnit", set_swap_per_unit},
+    {"GpuMemory", set_gpu_memory},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
     {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>},

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "config/quantities.h"
+#include "config/swap_per_unit.h"
 #include "protocol/channel.h"
 #include "protocol/messages.h"
 #include "protocol/policy_names.h"
@@ -96,7 +97,8 @@ struct Settings {
   std::int32_t priority = 0;  // the job's own priority is added
   std::int32_t max_priority = 0;
   bool mps = false;
-  Bytes swap_per_unit{};  // zero: swap is bounded only by the job's own limits
+  TypedSizes swap_per_unit;  // none: unlimited, and job_submit/ adds no host memory to jobs
+  TypedSizes gpu_memory;     // for entries of swap_per_unit that are auto, on a host without the GPUs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);

@@ -72,7 +72,7 @@ void Administration::partitions_may_have_changed() {
 CapSet Administration::terms_of(const TenantInfo& tenant) const {
   return {.tenant = tenant.id,
           .cap = tenant.options.memory,
-          .host_cap = host_cap_of(tenant, settings_.swap_per_unit),
+          .host_cap = host_cap_of(tenant, settings_.swap_per_unit.common().value_or(Bytes{})),
           .claims = claims_of(tenant, settings_)};
 }
 

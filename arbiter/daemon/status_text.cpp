@@ -360,7 +360,7 @@ std::string format_status(const StatusView& view) {
   json["quantum_seconds"] = seconds(view.settings.quantum);
   json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
   json["max_wait_seconds"] = seconds(view.settings.max_wait);
-  json["swap_per_unit_bytes"] = view.settings.swap_per_unit.count;
+  json["swap_per_unit_bytes"] = view.settings.swap_per_unit.common().value_or(Bytes{}).count;
   json["recovering"] = view.state.recovering;
   json["gpus"] = Json::array();
   for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));

@@ -3,7 +3,8 @@
 # A cluster of a test file's own, whose nodes have two simulated GPUs and 16 units each. Both nodes are this host and
 # have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from teardown_file().
 
-# own_cluster_up LIBRARIES LINE...: the simulated driver lies in LIBRARIES; the lines are added to sharedgpu.conf.
+# own_cluster_up LIBRARIES LINE...: the simulated driver lies in LIBRARIES; the lines are added to sharedgpu.conf. Where
+# the file may set it: OWN_SLURM_CONF has lines to be added to slurm.conf, OWN_GRES_CONF those of gres.conf.
 own_cluster_up() {
   local first=$SHAREDGPU_CLUSTER_DIR own
   own=$(mktemp -d /tmp/sgpu-own.XXXXXX)
@@ -13,6 +14,8 @@ own_cluster_up() {
   ln -s "$first/programs" "$own/programs"
   printf '%s\n' "Socket=$own/run/sharedgpud.sock" "StateDir=$own/sharedgpu" Quantum=200ms LogLevel=debug \
     "LogFile=$own/log/sharedgpud" "${@:2}" >"$own/etc/sharedgpu.conf"
+  if [[ ${OWN_SLURM_CONF-} ]]; then echo "$OWN_SLURM_CONF" >"$own/slurm.conf.extra"; fi
+  if [[ ${OWN_GRES_CONF-} ]]; then echo "$OWN_GRES_CONF" >"$own/etc/gres.conf"; fi
   export SHAREDGPU_FIRST_CLUSTER=$first SHAREDGPU_CLUSTER_DIR=$own
   CLUSTER_NAME=g$((RANDOM % 1000))n CLUSTER_GPUS=2 CLUSTER_PREFIX=$first/prefix CLUSTER_SIMGPU=$1 \
     CLUSTER_GPU_MEMORY=256MiB "$CLUSTER" up "$own" || { touch "$own/failed"; return 1; }

@@ -157,7 +157,7 @@ TEST_CASE("Each GPU that a section names must be there, and then has its own rul
 
 TEST_CASE("SwapPerUnit bounds each tenant by its units, except those that do not swap") {
   Settings settings;
-  settings.swap_per_unit = mebibytes(10);
+  settings.swap_per_unit = *parse_typed_sizes("10MiB", true);
   Host host(settings);
   host.start();
   const auto budget = [&](std::uint32_t number, std::uint8_t given, Backend backend) {

@@ -106,7 +106,7 @@ TEST_CASE("The status has the settings of the node") {
   view.settings.quantum = 7s;
   view.settings.max_swap_overhead = 25;
   view.settings.max_wait = 8s;
-  view.settings.swap_per_unit = Bytes{9};
+  view.settings.swap_per_unit = *parse_typed_sizes("9", true);
   view.state.recovering = true;
   const Json expected = {
       {"socket", "/run/s.sock"},   {"policy", "credit"},           {"quantum_seconds", 7.0},

@@ -33,6 +33,7 @@ std::string text_of(const Amount& amount) {
   return amount.percent != 0 ? text_of(amount.percent) : text_of(amount.bytes);
 }
 std::string text_of(Shares shares) { return shares == Shares::units ? "units" : "stated"; }
+std::string text_of(const TypedSizes& sizes) { return text_of(format_typed_sizes(sizes)); }
 std::string text_of(OnNoArbiter choice) { return choice == OnNoArbiter::fail ? "fail" : "plain"; }
 std::string text_of(Measure measure) {
   return measure == Measure::ignore ? "ignore" : measure == Measure::warn ? "warn" : "cancel";
@@ -77,7 +78,8 @@ constexpr Key kKeys[] = {
     {"Priority", "-5", value_of<&Settings::priority>},
     {"MaxPriority", "5", value_of<&Settings::max_priority>},
     {"Mps", "yes", value_of<&Settings::mps>},
-    {"SwapPerUnit", "12GiB", value_of<&Settings::swap_per_unit>},
+    {"SwapPerUnit", "a100:10GiB,h100:auto", value_of<&Settings::swap_per_unit>},
+    {"GpuMemory", "80GiB", value_of<&Settings::gpu_memory>},
     {"ArbiterTimeout", "1s", value_of<&Settings::arbiter_timeout>},
     {"OnNoArbiter", "fail", value_of<&Settings::on_no_arbiter>},
     {"MaxOveruse", "10s", value_of<&Settings::max_overuse>},
@@ -105,7 +107,8 @@ const Words kWords[] = {
     {"Quantum", {"auto"}},
     {"Shares", {"stated", "units"}},
     {"Mps", {"yes", "no"}},
-    {"SwapPerUnit", {"unlimited"}},
+    {"SwapPerUnit", {"unlimited", "auto"}},
+    {"GpuMemory", {"unknown"}},
     {"OnNoArbiter", {"plain", "fail"}},
     {"AdminComment", {"yes", "no"}},
     {"LogLevel", {"error", "warning", "info", "debug", "trace"}},

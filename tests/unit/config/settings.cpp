@@ -49,7 +49,7 @@ TEST_CASE("Every key is read") {
   CHECK(settings.max_wait == 1min);
   CHECK(settings.idle_release == 50ms);
   CHECK(settings.units_per_gpu == 16);
-  CHECK(settings.swap_per_unit == gibibytes(12));
+  CHECK(settings.swap_per_unit.common() == gibibytes(12));
   CHECK(settings.arbiter_timeout == 1s);
   CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
   CHECK(settings.slurm_user == "64030");
@@ -70,7 +70,7 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.comments == AdminComment::yes);
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
-  CHECK(settings.swap_per_unit == Bytes{});  // a job's own limits
+  CHECK(settings.swap_per_unit.entries.empty());  // a job's own limits
 }
 
 constexpr GpuUuid kSome{{0x12, 0x34}};
@@ -255,10 +255,16 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("LedgerSize=1KiB") == "x.conf:1: LedgerSize: '1KiB' is not a size from 1MiB to 4GiB");
   CHECK(error_of("LedgerFiles=1") == "x.conf:1: LedgerFiles: '1' is not a number from 2 to 1000");
   CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
-  for (const char* value : {"10%", "much", "-1GiB", ""})
+  for (const char* value :
+       {"10%", "much", "-1GiB", "0", "", ":1GiB", "a100:", "1GiB,2GiB", "a100:1GiB,A100:auto"})
     CHECK(error_of("SwapPerUnit=" + std::string(value)) ==
-          "x.conf:1: SwapPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB) or unlimited");
-  CHECK(error_of("SwapPerUnit=0") == "x.conf:1: SwapPerUnit: '0' is not greater than zero");
+          "x.conf:1: SwapPerUnit: '" + std::string(value) +
+              "' is not a size (such as 24GiB), auto, both by type (such as a100:10GiB,h100:auto), or "
+              "unlimited");
+  for (const char* value : {"auto", "a100:auto", "0", ""})
+    CHECK(error_of("GpuMemory=" + std::string(value)) ==
+          "x.conf:1: GpuMemory: '" + std::string(value) +
+              "' is not a size (such as 24GiB), sizes by type (such as a100:80GiB,h200:141GiB), or unknown");
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not greater than zero");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");

@@ -15,7 +15,7 @@ compiles() {
   sed "s/^#define SLURM_VERSION_NUMBER .*/#define SLURM_VERSION_NUMBER $((($1 << 16) + ($2 << 8) + $3))/" \
     "$slurm/slurm/slurm_version.h" >"$dir/slurm/slurm_version.h"
   local part
-  for part in gres accounting; do
+  for part in gres accounting controller; do
     "$compiler" -std=c++20 -fsyntax-only "${@:4}" -isystem "$dir" -I"$sources" -x c++ - \
       <<<"#include \"slurm_shared/abi/$part.h\"" 2>"$dir/errors" || return
   done

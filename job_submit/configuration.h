@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// SwapPerUnit= and its companions, as slurmctld's host has them in sharedgpu.conf.
+#pragma once
+
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "config/swap_per_unit.h"
+
+namespace sharedgpu::job_submit {
+
+// Any thread.
+class Configuration {
+ public:
+  // The memory of units; nullopt if none is added. Reads sharedgpu.conf again if Slurm has read its own
+  // configuration since (`slurm_read_at`). The file is beside slurm.conf (`slurm_conf`), else in its default
+  // place. Logs once for each reading why no memory is added, and what is wrong with the file; the earlier
+  // values stay then.
+  std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
+
+ private:
+  void read(const std::string& path);
+
+  std::mutex mutex_;
+  std::optional<std::time_t> read_at_;     // guarded by mutex_
+  std::optional<UnitMemory> unit_memory_;  // guarded by mutex_
+};
+
+}  // namespace sharedgpu::job_submit

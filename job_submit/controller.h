@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Reads slurmctld's tables and messages into the types of memory.h. The results refer to Slurm's strings, and
+// are valid while the caller holds the locks that a job_submit plugin is called with.
+#pragma once
+
+#include <vector>
+
+#include "job_submit/memory.h"
+#include "slurm_shared/abi/controller.h"
+
+namespace sharedgpu::job_submit {
+
+Job job_of(const job_desc_msg_t& message);
+
+// `job` with what `change` has of its own; the memory stays that of `job`.
+Job changed(Job job, const job_desc_msg_t& change);
+
+// The memory that `message` states; nullopt if it states none.
+std::optional<Request> memory_in(const job_desc_msg_t& message);
+
+// The partitions of a list of names, or the default partition if `names` is null, as far as they exist and
+// memory is a consumable resource there.
+std::vector<Partition> partitions_of(const char* names);
+
+}  // namespace sharedgpu::job_submit

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units get the host memory that their
+// units stand for, on top of the memory that they request themselves. memory.h says how much.
+//
+// slurmctld calls it for each job that is submitted or changed, with read locks on all its tables. So it
+// never waits, no exception leaves it, and whatever fails, the job goes on as if the plugin were not there.
+// Jobs without units, and clusters where memory is not a consumable resource, are left alone. Each component
+// of a heterogeneous job is a job of its own; the elements of an array are one.
+#include <slurm/slurm_errno.h>
+#include <slurm/slurm_version.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "job_submit/configuration.h"
+#include "job_submit/controller.h"
+#include "slurm_shared/abi/controller.h"
+
+#pragma GCC visibility push(default)
+extern "C" {
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const std::uint32_t plugin_version;
+const char plugin_name[] = "Job submit sharedgpu plugin";
+const char plugin_type[] = "job_submit/sharedgpu";
+const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
+}
+
+namespace {
+
+using namespace sharedgpu::job_submit;
+
+Configuration configuration;
+
+// Runs `action`, whose result is Slurm's status. No exception may reach slurmctld.
+template <class Action>
+int guarded(Action action) noexcept {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    slurm_error("job_submit/sharedgpu: %s; the job's memory is left as requested", error.what());
+  } catch (...) {
+    slurm_error("job_submit/sharedgpu: unknown error; the job's memory is left as requested");
+  }
+  return SLURM_SUCCESS;
+}
+
+// A line for the user, after those of other plugins.
+void tell(char** message, const std::string& line) {
+  if (message == nullptr) return;
+  const std::string text = (*message == nullptr ? "" : std::string(*message) + "\n") + "sharedgpu: " + line;
+  slurm_xfree(reinterpret_cast<void**>(message));
+  *message = slurm_xstrdup(text.c_str());
+}
+
+bool is_named(const char* variable, std::string_view name) {
+  return std::strncmp(variable, name.data(), name.size()) == 0 && variable[name.size()] == '=';
+}
+
+// Removes a variable from the environment of a batch job; with a value, gives it that where it is set.
+void change_variable(job_desc_msg_t& message, const std::string& name, const std::string& value) {
+  if (message.environment == nullptr) return;
+  for (std::uint32_t i = 0; i < message.env_size; ++i) {
+    char*& variable = message.environment[i];
+    if (variable == nullptr || !is_named(variable, name)) continue;
+    slurm_xfree(reinterpret_cast<void**>(&variable));
+    if (!value.empty()) {
+      variable = slurm_xstrdup((name + "=" + value).c_str());
+      return;
+    }
+    variable = message.environment[message.env_size - 1];
+    message.environment[--message.env_size] = nullptr;
+    return;
+  }
+}
+
+// Writes the request into the message, and removes from a batch job's environment what would contradict it:
+// srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
+// SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that this one replaces, "gres:gpu:4096".
+void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
+  if (request.per != Per::gpu) {
+    message.pn_min_memory = request.size | (request.per == Per::cpu ? MEM_PER_CPU : 0);
+    if (request.per == Per::node) change_variable(message, "SLURM_MEM_PER_CPU", {});
+    return;
+  }
+  if (per_gpu == nullptr) return;
+  const std::string size = std::to_string(request.size);
+  const std::string text(per_gpu);
+  slurm_xfree(reinterpret_cast<void**>(&message.mem_per_tres));
+  message.mem_per_tres = slurm_xstrdup((text.substr(0, text.find_last_of(":=") + 1) + size).c_str());
+  change_variable(message, "SLURM_MEM_PER_GPU", size);
+}
+
+bool has_units(const Job& job) { return !demand_of(job, "sharedgpu").most.empty(); }
+
+std::optional<sharedgpu::UnitMemory> unit_memory() {
+  return configuration.unit_memory(slurm_conf.slurm_conf, slurm_conf.last_update);
+}
+
+// --mem-update= lowers a job's memory to what it has used so far, and never raises it again. The memory of
+// units is unused until the job's device memory is evicted for the first time, so it would be lost.
+void keep_memory(job_desc_msg_t& message, char** user_message) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+  if (message.mem_update_delay == 0 && message.mem_update_margin == 0) return;
+  message.mem_update_delay = 0;
+  message.mem_update_margin = 0;
+  tell(user_message,
+       "--mem-update has no effect on a job with units: it would take the host memory behind them");
+#else
+  (void)message, (void)user_message;
+#endif
+}
+
+int submit(job_desc_msg_t& message, char** user_message) {
+  const Job job = job_of(message);
+  if (!has_units(job)) return SLURM_SUCCESS;
+  const std::vector<Partition> partitions = partitions_of(message.partition);
+  if (partitions.empty()) return SLURM_SUCCESS;
+  keep_memory(message, user_message);
+  const auto memory = unit_memory();
+  if (!memory) return SLURM_SUCCESS;
+  const Decision decision = decide(job, partitions, *memory);
+  if (!decision.refusal.empty()) {
+    tell(user_message, decision.refusal);
+    return ESLURM_INVALID_TASK_MEMORY;
+  }
+  if (!decision.sum) return SLURM_SUCCESS;
+  write_request(decision.sum->request, message.mem_per_tres, message);
+  tell(user_message, "host memory " + decision.sum->text);
+  return SLURM_SUCCESS;
+}
+
+// Slurm changes the elements of an array, or the components of a heterogeneous job, one after the other with
+// the same message. Each of them has to find in it what the user wrote. A message that this plugin has
+// changed has the flag JOB_MEM_SET, which Slurm ignores in changes.
+struct LastChange {
+  const job_desc_msg_t* message = nullptr;
+  std::uint64_t stated = NO_VAL64;
+  std::uint64_t written = NO_VAL64;
+};
+std::mutex last_change_mutex;
+LastChange last_change;  // guarded by last_change_mutex
+
+void restore_stated_memory(job_desc_msg_t& message) {
+  const std::lock_guard lock(last_change_mutex);
+  if ((message.bitflags & JOB_MEM_SET) != 0 && last_change.message == &message &&
+      last_change.written == message.pn_min_memory)
+    message.pn_min_memory = last_change.stated;
+}
+
+void write_change(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
+  const std::lock_guard lock(last_change_mutex);
+  last_change = {&message, message.pn_min_memory, NO_VAL64};
+  write_request(request, per_gpu, message);
+  last_change.written = message.pn_min_memory;
+  message.bitflags |= JOB_MEM_SET;
+}
+
+struct FreeCopy {
+  void operator()(job_desc_msg_t* copy) const {
+    // All strings of a copy's environment are in one block, the first string's.
+    if (copy->environment != nullptr) slurm_xfree(reinterpret_cast<void**>(&copy->environment[0]));
+    slurm_xfree(reinterpret_cast<void**>(&copy->environment));
+    slurm_free_job_desc_msg(copy);
+  }
+};
+using JobCopy = std::unique_ptr<job_desc_msg_t, FreeCopy>;
+
+JobCopy copy_of(job_record* record) {
+  JobCopy copy(copy_job_record_to_job_desc(record));
+  // Without the flag the memory is a default.
+  if (copy && (copy->bitflags & JOB_MEM_SET) == 0) copy->pn_min_memory = NO_VAL64;
+  return copy;
+}
+
+// A change of memory states the job's own request, as --mem does at submission. A change of units keeps that,
+// and replaces the part of the units.
+int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
+  restore_stated_memory(message);
+  const bool states_memory = message.pn_min_memory != NO_VAL64;
+  const bool states_units = message.tres_per_node != nullptr || message.tres_per_socket != nullptr ||
+                            message.tres_per_task != nullptr || message.tres_per_job != nullptr;
+  if (!states_memory && !states_units) return SLURM_SUCCESS;
+  const auto memory = unit_memory();
+  const JobCopy copy = memory ? copy_of(record) : nullptr;
+  if (!copy) return SLURM_SUCCESS;
+  const Job before = job_of(*copy);
+  Job after = changed(before, message);
+  if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
+  after.memory = states_memory ? memory_in(message)
+                               : own_request_of_treated(before, partitions_of(copy->partition), *memory);
+  const char* const partition = message.partition == nullptr ? copy->partition : message.partition;
+  const Decision decision = decide(after, partitions_of(partition), *memory);
+  const char* const job = message.job_id_str == nullptr ? "?" : message.job_id_str;
+  if (!decision.refusal.empty()) {
+    slurm_info("job_submit/sharedgpu: JobId=%s: %s", job, decision.refusal.c_str());
+    tell(user_message, decision.refusal);
+    return ESLURM_INVALID_TASK_MEMORY;
+  }
+  if (decision.sum) {
+    slurm_info("job_submit/sharedgpu: JobId=%s: host memory %s", job, decision.sum->text.c_str());
+    write_change(decision.sum->request, copy->mem_per_tres, message);
+  } else if (!states_memory && after.memory && !(after.memory == before.memory)) {
+    write_change(*after.memory, copy->mem_per_tres, message);
+  }
+  return SLURM_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+int init() {
+  return guarded([] {
+    unit_memory();  // logs at slurmctld's start if none is added
+    return SLURM_SUCCESS;
+  });
+}
+
+int fini() { return SLURM_SUCCESS; }
+
+int job_submit(job_desc_msg_t* message, std::uint32_t, char** user_message) {
+  return guarded([&] { return submit(*message, user_message); });
+}
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+int job_modify(job_desc_msg_t* message, job_record* job, std::uint32_t, char** user_message) {
+  return guarded([&] { return modify(*message, job, user_message); });
+}
+#else
+int job_modify(job_desc_msg_t* message, job_record* job, std::uint32_t) {
+  return guarded([&] { return modify(*message, job, nullptr); });
+}
+#endif
+}
+#pragma GCC visibility pop

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "job_submit/memory.h"
+
+#include <algorithm>
+
+namespace sharedgpu::job_submit {
+namespace {
+
+constexpr std::string_view kGres = "sharedgpu";
+constexpr Mebibytes kLargest = Mebibytes{1} << 62;  // Slurm uses the highest bit as a flag
+
+std::uint64_t add_up(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kLargest : std::min(sum, kLargest);
+}
+
+std::uint64_t times(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? kLargest : std::min(product, kLargest);
+}
+
+std::uint64_t quotient(std::uint64_t a, std::uint64_t b) { return a / b + (a % b == 0 ? 0 : 1); }
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+std::uint64_t least_nodes(const Job& job) { return std::max<std::uint64_t>(job.least_nodes.value_or(1), 1); }
+bool is_on_one_node(const Job& job) { return job.most_nodes == 1u; }
+
+// Slurm may place all but one for each further node on the same node.
+std::uint64_t most_of(std::uint64_t total, const Job& job) {
+  return std::max<std::uint64_t>(minus(total, least_nodes(job) - 1), 1);
+}
+
+std::uint64_t most_tasks(const Job& job) {
+  if (job.tasks_per_node) return std::min(*job.tasks_per_node, job.tasks.value_or(*job.tasks_per_node));
+  return most_of(job.tasks.value_or(1), job);
+}
+
+std::uint64_t least_tasks(const Job& job) { return is_on_one_node(job) ? most_tasks(job) : 1; }
+
+std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
+  std::uint64_t cpus = times(most_tasks(job), job.cpus_per_task.value_or(1));
+  if (!job.tasks_per_node) cpus = std::max(cpus, most_of(job.cpus.value_or(1), job));
+  cpus = std::max(cpus, job.cpus_per_node.value_or(1));
+  if (const auto per_gpu = counts_of(job.cpus_per_tres, "gpu"); !per_gpu.empty())
+    cpus = std::max(cpus, times(sum(demand_of(job, "gpu").most), sum(per_gpu)));
+  cpus = times(quotient(cpus, nodes.cpu_step), nodes.cpu_step);
+  return nodes.any() ? std::min(cpus, nodes.most_cpus) : cpus;
+}
+
+std::vector<TypedCount> multiply(std::vector<TypedCount> counts, std::uint64_t factor) {
+  for (TypedCount& count : counts) count.count = std::min(times(count.count, factor), kLargestCount);
+  return counts;
+}
+
+std::string megabytes(Mebibytes size) { return std::to_string(size) + "M"; }
+
+std::string plural(std::uint64_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+// "4096M (--mem)", "4096M (DefMemPerCPU=1024M x 4 CPUs)"
+std::string describe(const Request& own, std::uint64_t count, const char* noun) {
+  const std::string source(own.source);
+  if (own.per == Per::node) return megabytes(own.size) + " (" + source + ")";
+  return megabytes(times(own.size, count)) + " (" + source + "=" + megabytes(own.size) + " x " +
+         plural(count, noun) + ")";
+}
+
+// The CPUs that a job with whole nodes has on each of them, at least.
+std::uint64_t cpus_of_whole_node(const Job& job, const Nodes& nodes) {
+  return nodes.any() ? nodes.least_cpus : most_cpus(job, nodes);
+}
+
+std::uint64_t least_gpus(const Job& job) {
+  return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
+}
+
+// By how much the memory per CPU or per GPU grows so that each node has `units_memory` more.
+std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
+  return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
+}
+
+}  // namespace
+
+Demand demand_of(const Job& job, std::string_view name) {
+  if (auto counts = counts_of(job.tres_per_node, name); !counts.empty()) return {counts, counts};
+  if (auto counts = counts_of(job.tres_per_socket, name); !counts.empty()) {
+    counts = multiply(counts, job.sockets_per_node.value_or(1));
+    return {counts, counts};
+  }
+  if (auto counts = counts_of(job.tres_per_task, name); !counts.empty())
+    return {multiply(counts, least_tasks(job)), multiply(counts, most_tasks(job))};
+  auto counts = counts_of(job.tres_per_job, name);
+  if (is_on_one_node(job)) return {counts, counts};
+  Demand demand;
+  for (const TypedCount& count : counts) {
+    demand.least.push_back({count.type, 1});
+    demand.most.push_back({count.type, most_of(count.count, job)});
+  }
+  return demand;
+}
+
+Nodes nodes_with(const std::vector<NodeKind>& kinds, std::string_view name, Demand& units) {
+  Nodes nodes;
+  std::uint64_t most_units = 0;
+  for (const NodeKind& kind : kinds) {
+    const auto offer = counts_of(kind.gres, name);
+    if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
+    nodes.least_cpus = nodes.any() ? std::min(nodes.least_cpus, kind.cpus) : kind.cpus;
+    nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
+    nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
+    nodes.most_memory = std::max(nodes.most_memory, kind.memory);
+    most_units = std::max(most_units, sum(offer));
+  }
+  if (nodes.any())
+    for (TypedCount& count : units.most) count.count = std::min(count.count, most_units);
+  return nodes;
+}
+
+Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory) {
+  Bytes total;
+  for (const TypedCount& count : units)
+    if (const auto size = unit_memory.of(count.type))
+      total.count = add_up(total.count, times(size->count, count.count));
+  return quotient(total.count, mebibytes(1).count);
+}
+
+std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
+  std::optional<Request> own = job.memory;
+  if (!own && defaults.memory_per_gpu && !demand_of(job, "gpu").most.empty())
+    own = Request{Per::gpu, *defaults.memory_per_gpu, "DefMemPerGPU"};
+  if (!own) own = defaults.memory;
+  return own && own->size > 0 ? own : std::nullopt;
+}
+
+Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
+  const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
+  const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
+  if (stays) {
+    const std::uint64_t count = sharers(own.per, job, nodes);
+    const Request request{own.per, add_up(own.size, quotient(units_memory, count)), own.source};
+    const char* noun = own.per == Per::cpu ? "CPU" : "GPU";
+    return {request, times(request.size, count),
+            megabytes(request.size) + " per " + noun + ", on each node at least " +
+                describe(own, count, noun) + " + " + brought};
+  }
+  const std::uint64_t count = own.per == Per::cpu   ? most_cpus(job, nodes)
+                              : own.per == Per::gpu ? sum(demand_of(job, "gpu").most)
+                                                    : 1;
+  const Mebibytes total = add_up(times(own.size, count), units_memory);
+  return {{Per::node, total, own.source},
+          total,
+          megabytes(total) + " per node: " + describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") +
+              " + " + brought};
+}
+
+Request without_units(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes) {
+  const Mebibytes part =
+      sum.per == Per::node ? units_memory : quotient(units_memory, sharers(sum.per, job, nodes));
+  Request own = sum;
+  if (own.size > part) own.size -= part;
+  return own;
+}
+
+namespace {
+
+struct Share {
+  Demand units;
+  Nodes nodes;
+  Mebibytes memory = 0;
+};
+
+// Also says in `job` whether it gets whole nodes in the partition.
+Share share_in(const Partition& partition, const UnitMemory& unit_memory, Job& job, bool whole_nodes) {
+  job.whole_nodes = whole_nodes || partition.whole_nodes;
+  Share share{.units = demand_of(job, kGres), .nodes = {}, .memory = 0};
+  share.nodes = nodes_with(partition.nodes, kGres, share.units);
+  share.memory = memory_of(share.units.most, unit_memory);
+  return share;
+}
+
+}  // namespace
+
+Decision decide(Job job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory) {
+  const bool whole_nodes = job.whole_nodes;
+  Decision decision;
+  Mebibytes most_memory = 0;
+  bool nodes_known = true;
+  for (const Partition& partition : partitions) {
+    const Share share = share_in(partition, unit_memory, job, whole_nodes);
+    const std::optional<Request> own = own_request(job, partition.defaults);
+    if (share.memory == 0 || !own) continue;
+    Sum sum = add(*own, share.memory, job_submit::sum(share.units.most), job, share.nodes);
+    if (!decision.sum || sum.per_node > decision.sum->per_node) decision.sum = std::move(sum);
+    nodes_known = nodes_known && share.nodes.any();
+    most_memory = std::max(most_memory, share.nodes.most_memory);
+  }
+  // Slurm itself decides about a job whose units no node has, or no node yet.
+  if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
+    decision.refusal = "no node has the host memory: " + decision.sum->text +
+                       "; the largest node with such units has " + megabytes(most_memory);
+  return decision;
+}
+
+std::optional<Request> own_request_of_treated(Job job, const std::vector<Partition>& partitions,
+                                              const UnitMemory& unit_memory) {
+  if (!job.memory || job.memory->size == 0) return job.memory;
+  const bool whole_nodes = job.whole_nodes;
+  Mebibytes most = 0;
+  Request own = *job.memory;
+  for (const Partition& partition : partitions) {
+    const Share share = share_in(partition, unit_memory, job, whole_nodes);
+    if (share.memory <= most) continue;
+    most = share.memory;
+    own = without_units(*job.memory, share.memory, job, share.nodes);
+  }
+  return own;
+}
+
+}  // namespace sharedgpu::job_submit

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The host memory that a job's units bring: how much it is, and how it is added to the job's own request.
+// The logic of the job_submit plugin, without Slurm and without I/O.
+//
+// Slurm has one field for the memory of a job, which is either per node or per CPU, and another one per GPU.
+// Units bring memory per node, so the sum is a request per node wherever one can be computed:
+//
+//   the job's own request                        what the job gets, with E for its units on a node
+//   M per node (--mem, DefMemPerNode)            M + E per node
+//   all of the node (--mem=0, or no default)     that: it is left alone
+//   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C the most CPUs it may get on a node
+//   the same, of a job that gets whole nodes     m + E / c per CPU, c the CPUs of the smallest node
+//   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G the most GPUs it may get on a node
+//   the same, stated by the job (--mem-per-gpu)  g + E / 1 per GPU: see add()
+//
+// Counts and quotients are rounded up. A job whose tasks Slurm may spread over nodes as it likes gets on each
+// node what it needs on the fullest: the sum is never less than the job's own request on any node.
+//
+// Memory is in MiB, as in Slurm. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/swap_per_unit.h"
+#include "job_submit/gres.h"
+
+namespace sharedgpu::job_submit {
+
+using Mebibytes = std::uint64_t;
+
+enum class Per : std::uint8_t { node, cpu, gpu };
+
+// A request for memory, of the job itself or by default.
+struct Request {
+  Per per = Per::node;
+  Mebibytes size = 0;
+  std::string_view source;  // a literal: "--mem"
+  bool operator==(const Request& other) const { return per == other.per && size == other.size; }
+};
+
+// A job as it is submitted. Texts and absent counts are Slurm's own.
+struct Job {
+  std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
+  std::string_view cpus_per_tres;
+  std::optional<Request> memory;  // none: the default
+  std::optional<std::uint64_t> least_nodes, most_nodes, tasks, tasks_per_node, cpus_per_task, cpus,
+      cpus_per_node, sockets_per_node;
+  bool whole_nodes = false;
+};
+
+// The defaults of a partition, or those of the cluster that hold there; absent if not configured.
+struct Defaults {
+  std::optional<Request> memory;  // per node or per CPU
+  std::optional<Mebibytes> memory_per_gpu;
+};
+
+// The nodes of one line of slurm.conf.
+struct NodeKind {
+  std::string_view gres;       // Gres=
+  std::uint64_t cpus = 0;      // that jobs may get
+  std::uint64_t cpu_step = 1;  // CPUs are allocated in multiples of this (a core, a socket)
+  Mebibytes memory = 0;        // that jobs may get
+};
+
+// What matters of the nodes that have a job's units.
+struct Nodes {
+  std::uint64_t least_cpus = 0;
+  std::uint64_t most_cpus = 0;
+  std::uint64_t cpu_step = 1;
+  Mebibytes most_memory = 0;
+  bool any() const { return most_cpus > 0; }
+};
+
+// The least and the most of a GRES that a job may get on one node; both are empty if it requests none.
+struct Demand {
+  std::vector<TypedCount> least;
+  std::vector<TypedCount> most;
+};
+Demand demand_of(const Job& job, std::string_view name);
+
+// The nodes of `kinds` that have the least of `units`. Lowers the most to what the largest of them has.
+Nodes nodes_with(const std::vector<NodeKind>& kinds, std::string_view name, Demand& units);
+
+// The memory for `units`; zero if nothing is stated for them.
+Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory);
+
+// The job's own request; nullopt if it is all memory of its nodes.
+std::optional<Request> own_request(const Job& job, const Defaults& defaults);
+
+// The job's request with that of its units, in the form that the table above says.
+struct Sum {
+  Request request;
+  Mebibytes per_node = 0;  // at least this much on each node
+  std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
+};
+// A request per GPU stays one, because srun refuses to start in a job whose environment names memory both per
+// GPU (set by sbatch and salloc) and per node (set by slurmd). The job may get a single GPU on a node, so
+// each brings all of `units_memory` unless the job says how many GPUs each node has.
+Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes);
+
+// The opposite of add(). A request that is too small to have been increased is returned as it is.
+Request without_units(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes);
+
+// A partition that the job may run in.
+struct Partition {
+  Defaults defaults;
+  std::vector<NodeKind> nodes;
+  bool whole_nodes = false;  // OverSubscribe=EXCLUSIVE
+};
+
+// What becomes of a job that is submitted or changed.
+struct Decision {
+  std::optional<Sum> sum;  // none: the job's memory is left alone
+  std::string refusal;     // if not empty, no node has as much memory as `sum`
+};
+// A job that names several partitions gets the largest sum. It is refused if that fits in none of them.
+Decision decide(Job job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
+
+// The job's own request, of a job that decide() has treated with the same units.
+std::optional<Request> own_request_of_treated(Job job, const std::vector<Partition>& partitions,
+                                              const UnitMemory& unit_memory);
+
+}  // namespace sharedgpu::job_submit

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <catch2/catch.hpp>
+
+#include "job_submit/memory.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::job_submit;
+
+namespace {
+
+// 1000 MiB for a unit; two of type a100 are rounded up to 5 MiB.
+const UnitMemory kUnits(*parse_typed_sizes("1000MiB,a100:2560KiB", true), {}, 8);
+
+Request per_node(Mebibytes size) { return {Per::node, size, "--mem"}; }
+Request per_cpu(Mebibytes size) { return {Per::cpu, size, "--mem-per-cpu"}; }
+Request per_gpu(Mebibytes size) { return {Per::gpu, size, "--mem-per-gpu"}; }
+
+Partition partition() {
+  Partition partition;
+  partition.defaults.memory = Request{Per::cpu, 100, "DefMemPerCPU"};
+  partition.nodes = {{.gres = "gpu:4,sharedgpu:8", .cpus = 16, .cpu_step = 1, .memory = 10000},
+                     {.gres = "sharedgpu:a100:4", .cpus = 8, .cpu_step = 1, .memory = 5000},
+                     {.gres = "gpu:8", .cpus = 64, .cpu_step = 1, .memory = 90000}};
+  return partition;
+}
+
+Job job(std::string_view tres_per_node, std::optional<Request> memory = {}) {
+  Job job;
+  job.tres_per_node = tres_per_node;
+  job.memory = memory;
+  return job;
+}
+
+// The request that the job gets; fails where it is refused or left alone.
+Request result(const Job& job, const Partition& where = partition()) {
+  const Decision decision = decide(job, {where}, kUnits);
+  REQUIRE(decision.refusal.empty());
+  REQUIRE(decision.sum);
+  return decision.sum->request;
+}
+
+std::string text(const Job& job, const Partition& where = partition()) {
+  const Decision decision = decide(job, {where}, kUnits);
+  return decision.sum ? decision.sum->text : "";
+}
+
+bool is_left_alone(const Job& job, const Partition& where = partition()) {
+  const Decision decision = decide(job, {where}, kUnits);
+  return !decision.sum && decision.refusal.empty();
+}
+
+}  // namespace
+
+TEST_CASE("Units bring their memory on top of each form of request") {
+  CHECK(result(job("gres:sharedgpu:2", per_node(500))) == per_node(2500));
+  CHECK(result(job("gres:sharedgpu:2", per_cpu(300))) == per_node(2300));
+  CHECK(result(job("gres:sharedgpu:2")) == per_node(2100));
+  CHECK(result(job("gres:sharedgpu:a100:2", per_node(500))) == per_node(505));
+  Partition where = partition();
+  where.defaults.memory = per_node(700);
+  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1700));
+}
+
+TEST_CASE("All memory of a node, no default and no units are left alone") {
+  CHECK(is_left_alone(job("gres:sharedgpu:1", per_node(0))));
+  CHECK(is_left_alone(job("gres:sharedgpu:1", per_cpu(0))));
+  CHECK(is_left_alone(job("gres:gpu:1", per_node(500))));
+  CHECK(is_left_alone(job("", per_node(500))));
+  Partition where = partition();
+  where.defaults = {};
+  CHECK(is_left_alone(job("gres:sharedgpu:1"), where));
+  where.defaults.memory = per_node(0);
+  CHECK(is_left_alone(job("gres:sharedgpu:1"), where));
+}
+
+TEST_CASE("Types for which nothing is stated bring nothing") {
+  const UnitMemory units(*parse_typed_sizes("h100:1000MiB", true), {}, 8);
+  CHECK_FALSE(decide(job("gres:sharedgpu:a100:1", per_node(500)), {partition()}, units).sum);
+}
+
+TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give") {
+  Job each = job("gres:sharedgpu:1", per_cpu(100));
+  CHECK(result(each) == per_node(1100));
+  each.cpus_per_task = 3;
+  CHECK(result(each) == per_node(1300));
+  each.tasks = 4;
+  CHECK(result(each) == per_node(2200));
+  each.least_nodes = 2;  // one of the four tasks is on the other node
+  CHECK(result(each) == per_node(1900));
+  each.tasks_per_node = 2;
+  CHECK(result(each) == per_node(1600));
+  each.cpus_per_node = 7;
+  CHECK(result(each) == per_node(1700));
+  each = job("gres:sharedgpu:1", per_cpu(100));
+  each.cpus = 5;
+  CHECK(result(each) == per_node(1500));
+  each.tasks = 100;  // more than any node with units has
+  CHECK(result(each) == per_node(2600));
+  Partition where = partition();
+  where.nodes[0].cpu_step = 2;
+  each = job("gres:sharedgpu:1", per_cpu(100));
+  each.tasks = 3;
+  CHECK(result(each, where) == per_node(1400));
+}
+
+TEST_CASE("CPUs per GPU count") {
+  Job each = job("gres:gpu:2,gres:sharedgpu:1", per_cpu(100));
+  each.cpus_per_tres = "gres:gpu:4";
+  CHECK(result(each) == per_node(1800));
+}
+
+TEST_CASE("A job with whole nodes gets its memory per CPU, more of it") {
+  Job each = job("gres:sharedgpu:5", per_cpu(100));
+  each.whole_nodes = true;
+  CHECK(result(each) == per_cpu(413));  // 5000 MiB on 16 CPUs
+  Partition where = partition();
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 9000});
+  CHECK(result(each, where) == per_cpu(725));
+  each.whole_nodes = false;
+  where.whole_nodes = true;
+  CHECK(result(each, where) == per_cpu(725));
+  CHECK(result(job("gres:sharedgpu:1", per_node(500)), where) == per_node(1500));
+}
+
+TEST_CASE("Memory per GPU") {
+  Partition where = partition();
+  where.defaults.memory_per_gpu = 200;
+  CHECK(result(job("gres:gpu:2,gres:sharedgpu:1"), where) == per_node(1400));
+  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1100));  // no GPU: DefMemPerCPU
+  CHECK(result(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(300)), where) == per_gpu(800));
+  Job each = job("gres:sharedgpu:1", per_gpu(300));
+  each.tres_per_job = "gres:gpu:4";
+  CHECK(result(each, where) == per_gpu(1300));  // a node may have one of the four GPUs
+  each.most_nodes = 1;
+  CHECK(result(each, where) == per_gpu(550));
+}
+
+TEST_CASE("Units per task, per socket and per job") {
+  Job each;
+  each.memory = per_node(500);
+  each.tres_per_task = "gres:sharedgpu:2";
+  CHECK(result(each) == per_node(2500));
+  each.tasks = 3;
+  CHECK(result(each) == per_node(6500));
+  each.tasks_per_node = 2;
+  CHECK(result(each) == per_node(4500));
+  each.tasks_per_node = {};
+  each.tasks = 100;  // no node has more than eight units
+  CHECK(result(each) == per_node(8500));
+
+  each = {};
+  each.memory = per_node(500);
+  each.tres_per_socket = "gres:sharedgpu:2";
+  CHECK(result(each) == per_node(2500));
+  each.sockets_per_node = 2;
+  CHECK(result(each) == per_node(4500));
+
+  each = {};
+  each.memory = per_node(500);
+  each.tres_per_job = "gres:sharedgpu:4";
+  CHECK(result(each) == per_node(4500));
+  each.least_nodes = 3;
+  CHECK(result(each) == per_node(2500));
+  each.tres_per_node = "gres:sharedgpu:1";  // says it exactly
+  CHECK(result(each) == per_node(1500));
+}
+
+TEST_CASE("A request that fits no node with such units is refused, with the sum") {
+  CHECK(decide(job("gres:sharedgpu:8", per_node(2000)), {partition()}, kUnits).refusal.empty());
+  CHECK(decide(job("gres:sharedgpu:8", per_node(2001)), {partition()}, kUnits).refusal ==
+        "no node has the host memory: 10001M per node: 2001M (--mem) + 8000M for 8 units; the largest node "
+        "with "
+        "such units has 10000M");
+  Job whole = job("gres:sharedgpu:8", per_cpu(500));
+  whole.whole_nodes = true;
+  CHECK(decide(whole, {partition()}, kUnits).refusal ==
+        "no node has the host memory: 1000M per CPU, on each node at least 8000M (--mem-per-cpu=500M x 16 "
+        "CPUs) + "
+        "8000M for 8 units; the largest node with such units has 10000M");
+  // Slurm says so itself, or knows such nodes only later.
+  CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
+}
+
+TEST_CASE("Of several partitions the largest sum counts, and one with such a node suffices") {
+  Partition other = partition();
+  other.defaults.memory = per_node(1500);
+  other.nodes = {{.gres = "sharedgpu:8", .cpus = 4, .cpu_step = 1, .memory = 2000}};
+  const Decision decision = decide(job("gres:sharedgpu:1"), {other, partition()}, kUnits);
+  CHECK(decision.sum->request == per_node(2500));
+  CHECK(decision.refusal.empty());
+  CHECK_FALSE(decide(job("gres:sharedgpu:1"), {other}, kUnits).refusal.empty());
+  CHECK_FALSE(decide(job("gres:sharedgpu:1"), {}, kUnits).sum);
+}
+
+TEST_CASE("The sum is spelled out") {
+  CHECK(text(job("gres:sharedgpu:1", per_node(500))) == "1500M per node: 500M (--mem) + 1000M for 1 unit");
+  CHECK(text(job("gres:sharedgpu:2")) ==
+        "2100M per node: 100M (DefMemPerCPU=100M x 1 CPU) + 2000M for 2 units");
+  CHECK(text(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(300))) ==
+        "800M per GPU, on each node at least 600M (--mem-per-gpu=300M x 2 GPUs) + 1000M for 1 unit");
+}
+
+TEST_CASE("The part of the units is taken out again") {
+  const auto own = [](Job job, bool whole_nodes = false) {
+    job.whole_nodes = whole_nodes;
+    return *own_request_of_treated(job, {partition()}, kUnits);
+  };
+  CHECK(own(job("gres:sharedgpu:2", per_node(2500))) == per_node(500));
+  CHECK(own(job("gres:sharedgpu:5", per_cpu(413)), true) == per_cpu(100));
+  CHECK(own(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(800))) == per_gpu(300));
+  CHECK(own(job("gres:gpu:2", per_node(2500))) == per_node(2500));
+  CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // had no such part
+  CHECK(own(job("gres:sharedgpu:2", per_node(0))) == per_node(0));
+  CHECK_FALSE(own_request_of_treated(job("gres:sharedgpu:2"), {partition()}, kUnits));
+}
+
+TEST_CASE("Absurd sizes stay in range") {
+  const UnitMemory units(*parse_typed_sizes("1024TiB", true), {}, 1);
+  Job each = job("gres:sharedgpu:99999999999", per_cpu(~std::uint64_t{0} >> 1));
+  each.tasks = ~std::uint32_t{0};
+  each.cpus_per_task = 65535;
+  Partition where = partition();
+  where.nodes.clear();
+  const Decision decision = decide(each, {where}, units);
+  REQUIRE(decision.sum);
+  CHECK(decision.sum->request.size <= std::uint64_t{1} << 62);
+  CHECK(decision.sum->request.size >= std::uint64_t{1} << 42);
+}
