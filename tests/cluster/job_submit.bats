@@ -37,7 +37,8 @@ held() { sbatch --parsable --hold "$@" --wrap true 2>"$dir/jobs/said"; }
 
 # memory JOB: what `scontrol show job` says of its memory.
 memory() {
-  scontrol show job "$1" | grep -oE 'MinMemory(Node|CPU)=[^ ]*|MemPerTRES=[^ ]*' | sed 's/MemPerTRES=gres./MemPerTRES=/' | sort | tail -n 1
+  scontrol show job "$1" | grep -oE 'MinMemory(Node|CPU)=[^ ]*|MemPerTres=[^ ]*' | sed 's/Tres=gres./Tres=/' |
+    sort | head -n 1
 }
 memory_is() {
   local now
@@ -59,7 +60,7 @@ requests="
 -c 4 --mem-per-cpu=100 --gres=sharedgpu:small:1 | MinMemoryCPU=100M | MinMemoryNode=1424M
 -n 4 -N 2 --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=13G
 -N 2 --ntasks-per-node=2 --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=9G
---mem-per-gpu=300 --gres=gpu:2,sharedgpu:small:1 | MemPerTRES=gpu:300 | MemPerTRES=gpu:812
+--mem-per-gpu=300 --gres=gpu:2,sharedgpu:small:1 | MemPerTres=gpu:300 | MemPerTres=gpu:812
 -p per_node --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 -p per_gpu --gres=gpu:2,sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=1424M
 -p per_node,main --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=5G
@@ -90,4 +91,130 @@ requests_have() {
 @test "with the plugin their units bring memory, however they request theirs" {
   plugin on
   requests_have 2
+}
+
+@test "a line at submission spells out the sum" {
+  held --mem=500 --gres=sharedgpu:small:2 >/dev/null
+  grep -qF "sharedgpu: host memory 2548M per node: 500M (--mem) + 2048M for 2 units" said
+  held -c 2 --gres=sharedgpu:small:1 >/dev/null
+  grep -qF "9216M per node: 8192M (DefMemPerCPU=4096M x 2 CPUs) + 1024M for 1 unit" said
+  held --mem=500 >/dev/null
+  [[ ! -s said ]]
+}
+
+@test "a request that fits no node is refused with the sum" {
+  held --mem=127G --gres=sharedgpu:small:1 >/dev/null
+  run ! held --mem=127G --gres=sharedgpu:large:1
+  grep -qF "no node has the host memory: 133120M per node: 130048M (--mem) + 3072M for 1 unit; the largest node with" said
+  run ! held --mem-per-cpu=8G -n 16 --gres=sharedgpu:small:1
+  run ! held --exclusive --mem-per-cpu=8G --gres=sharedgpu:small:1
+}
+
+# What a step may use, in MiB.
+limit='
+  group=$(sed -n "s/^[0-9]*:\(\(.*,\)\?memory\(,.*\)\?\)\?:\(.*\)/\4/p" /proc/self/cgroup | head -n 1)
+  group=${group%/task_*} hierarchy=/sys/fs/cgroup
+  [[ ! -e $hierarchy/cgroup.controllers ]] || group=${group%/user}
+  [[ -e $hierarchy/cgroup.controllers ]] || hierarchy+=/memory
+  bytes=$(cat $hierarchy$group/memory.limit_in_bytes 2>/dev/null || cat $hierarchy$group/memory.max)
+  echo "limit $((bytes >> 20))"'
+
+@test "the sum is what the cgroup allows to the job and its steps, and what sacct shows" {
+  echo "$limit" >limit
+  job=$(submit --mem=200 --gres=sharedgpu:small:1 -- bash -c "bash limit; srun bash limit")
+  per_cpu=$(SLURM_MEM_PER_CPU=77 submit --mem-per-cpu=100 -c 2 --gres=sharedgpu:small:1 -- bash -c "bash limit; srun bash limit")
+  per_gpu=$(submit --mem-per-gpu=200 --gres=gpu:1,sharedgpu:small:1 -- bash -c "bash limit; srun bash limit")
+  run -0 --separate-stderr srun --mem=200 --gres=sharedgpu:small:1 bash limit
+  [ "$output" = "limit 1224" ]
+  [[ $stderr == *"srun: sharedgpu: host memory 1224M per node"* ]]
+  run -0 --separate-stderr salloc --mem-per-cpu=200 --gres=sharedgpu:small:1 srun bash limit
+  [ "$output" = "limit 1224" ]
+  for each in "$job" "$per_cpu" "$per_gpu"; do
+    expect_state "$each" COMPLETED
+    [ "$(grep -c "^limit 1224$" "$dir/jobs/$each")" = 2 ]
+    wait_until 20 accounted "$each"
+  done
+}
+# Slurm has the memory itself in different units.
+accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=1224M ]]; }
+
+@test "a change of a pending job's memory or units keeps the part of the units once" {
+  job=$(held -n 2 -N 1 --mem=500 --gres=sharedgpu:small:1)
+  # change KEY=VALUE... MEMORY
+  change() {
+    scontrol update jobid="$job" "${@:1:$#-1}"
+    memory_is "$job" "${!#}"
+  }
+  change MinMemoryNode=600 MinMemoryNode=1624M
+  change MinMemoryNode=600 MinMemoryNode=1624M
+  change MinMemoryCPU=50 MinMemoryNode=1124M
+  change Gres=sharedgpu:small:3 MinMemoryNode=3172M
+  change Gres=sharedgpu:small:3 MinMemoryNode=3172M
+  change Gres=sharedgpu:large:1 MinMemoryNode=3172M
+  change Gres=gpu:1 MinMemoryNode=100M
+  change Gres=sharedgpu:small:2 MinMemoryNode=700 MinMemoryNode=2748M
+  change MinMemoryNode=0 MinMemoryNode=0
+  change MinMemoryNode=300 MinMemoryNode=2348M
+  change Name=other MinMemoryNode=2348M
+  run ! scontrol update jobid="$job" MinMemoryNode=130000
+  memory_is "$job" MinMemoryNode=2348M
+}
+
+@test "units that a job gets, and loses, after its submission" {
+  job=$(held --gres=gpu:1)
+  memory_is "$job" MinMemoryCPU=4G
+  scontrol update jobid="$job" Gres=sharedgpu:small:1
+  memory_is "$job" MinMemoryNode=5G
+  scontrol update jobid="$job" Gres=gpu:1
+  memory_is "$job" MinMemoryNode=4G
+}
+
+@test "units per task and per job" {
+  # No release has options for all of them.
+  for units in Task=2548M Job=1524M; do
+    job=$(held -n 2 -N 1 --mem=500)
+    scontrol update jobid="$job" "TresPer${units%=*}=gres${separator:=$(separator)}sharedgpu:small:1"
+    memory_is "$job" "MinMemoryNode=${units#*=}"
+  done
+}
+# 22.05 writes gres:NAME, 24.11 gres/NAME.
+separator() {
+  local job
+  job=$(held --gres=sharedgpu:small:1)
+  scontrol show job "$job" | sed -n 's/.*TresPerNode=gres\(.\).*/\1/p'
+}
+
+@test "the elements of an array and the components of a heterogeneous job have each their own part" {
+  array=$(held --array=1-3 --mem=500 --gres=sharedgpu:small:1)
+  scontrol update jobid="${array}_2" Gres=sharedgpu:small:2 # an element with a record of its own
+  scontrol update jobid="$array" MinMemoryNode=600
+  memory_is "${array}_1" MinMemoryNode=1624M
+  memory_is "${array}_2" MinMemoryNode=2648M
+  parts=$(sbatch --parsable --hold --mem=500 --gres=sharedgpu:small:1 : --mem=500 --gres=sharedgpu:small:2 : --mem=500 \
+    --wrap true 2>said)
+  [ "$(grep -c "sharedgpu: host memory" said)" = 2 ]
+  for each in 0=1524M 1=2548M 2=500M; do memory_is "$parts+${each%=*}" "MinMemoryNode=${each#*=}"; done
+  scontrol update jobid="$parts" MinMemoryNode=900
+  for each in 0=1924M 1=2948M 2=900M; do memory_is "$parts+${each%=*}" "MinMemoryNode=${each#*=}"; done
+}
+
+log_has() { tail -n "+$lines" "$dir/log/slurmctld" | grep -qF "$1"; }
+
+@test "a configuration that says nothing, too little or something wrong leaves memory alone, and the log says so" {
+  cp "$dir/etc/sharedgpu.conf" right
+  configured() { # SAYS MEMORY LINE...
+    sleep 1 # the time of Slurm's last reading is in whole seconds
+    lines=$(wc -l <"$dir/log/slurmctld")
+    { grep -v -e SwapPerUnit -e GpuMemory right && printf '%s\n' "${@:3}"; } >"$dir/etc/sharedgpu.conf"
+    reconfigure
+    memory_is "$(held --mem=500 --gres=sharedgpu:small:1)" "MinMemoryNode=$2"
+    wait_until 5 log_has "$1"
+  }
+  configured "does not state SwapPerUnit" 500M
+  configured "SwapPerUnit=auto needs the memory of the GPUs: add GpuMemory=SIZE" 500M SwapPerUnit=auto
+  configured "unknown key 'SwapPerUnits'" 500M SwapPerUnits=1GiB
+  sleep 1
+  cp right "$dir/etc/sharedgpu.conf"
+  reconfigure
+  memory_is "$(held --mem=500 --gres=sharedgpu:small:1)" MinMemoryNode=1524M
 }
