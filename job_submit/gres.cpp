@@ -26,7 +26,7 @@ std::optional<std::uint64_t> parse_count(std::string_view text) {
   return *number > kLargestCount >> shift ? kLargestCount : *number << shift;
 }
 
-// Of one entry, without "gres:" before it.
+// Parses one entry, without "gres:" before it.
 std::optional<TypedCount> parse_entry(std::string_view entry, std::string_view name) {
   entry = entry.substr(0, entry.find('('));  // "(S:0-1)" of a node, "(IDX:0)" of a job
   if (!entry.starts_with(name)) return std::nullopt;

@@ -191,8 +191,8 @@ int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   const Job before = job_of(*copy);
   Job after = changed(before, message);
   if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
-  after.memory = states_memory ? memory_in(message)
-                               : own_request_of_treated(before, partitions_of(copy->partition), *memory);
+  after.memory =
+      states_memory ? memory_in(message) : without_units(before, partitions_of(copy->partition), *memory);
   const char* const partition = message.partition == nullptr ? copy->partition : message.partition;
   const Decision decision = decide(after, partitions_of(partition), *memory);
   const char* const job = message.job_id_str == nullptr ? "?" : message.job_id_str;

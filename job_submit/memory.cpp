@@ -2,6 +2,7 @@
 #include "job_submit/memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sharedgpu::job_submit {
 namespace {
@@ -37,6 +38,16 @@ std::uint64_t most_tasks(const Job& job) {
 }
 
 std::uint64_t least_tasks(const Job& job) { return is_on_one_node(job) ? most_tasks(job) : 1; }
+
+// What the nodes that have a job's units are like.
+struct Nodes {
+  std::uint64_t least_cpus = 0;
+  std::uint64_t most_cpus = 0;
+  std::uint64_t cpu_step = 1;
+  Mebibytes most_memory = 0;
+  std::vector<std::string_view> types;  // of their units
+  bool any() const { return most_cpus > 0; }
+};
 
 std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
   std::uint64_t cpus = times(most_tasks(job), job.cpus_per_task.value_or(1));
@@ -76,9 +87,112 @@ std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
 }
 
-// By how much the memory per CPU or per GPU grows so that each node has `units_memory` more.
+// The CPUs or GPUs of a node, at least, over which the memory of its units is spread.
 std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
   return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
+}
+
+std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view type) {
+  std::uint64_t total = 0;
+  for (const TypedCount& count : offer)
+    if (type.empty() || same_type(count.type, type)) total += count.count;
+  return total;
+}
+
+// The nodes of `kinds` that have the least of `units`. Lowers the most to what the largest of them has.
+Nodes nodes_with(const std::vector<NodeKind>& kinds, Demand& units) {
+  Nodes nodes;
+  std::vector<TypedCount> largest = units.most;
+  for (TypedCount& count : largest) count.count = 0;
+  for (const NodeKind& kind : kinds) {
+    const auto offer = counts_of(kind.gres, kGres);
+    if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
+    nodes.least_cpus = nodes.any() ? std::min(nodes.least_cpus, kind.cpus) : kind.cpus;
+    nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
+    nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
+    nodes.most_memory = std::max(nodes.most_memory, kind.memory);
+    for (const TypedCount& count : offer) nodes.types.push_back(count.type);
+    for (TypedCount& count : largest) count.count = std::max(count.count, count_of(offer, count.type));
+  }
+  if (nodes.any())
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      units.most[i].count = std::min(units.most[i].count, largest[i].count);
+  return nodes;
+}
+
+// Units without a type may be of any type that the nodes have.
+std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_memory, const Nodes& nodes) {
+  if (!type.empty() || nodes.types.empty()) return unit_memory.of(type);
+  std::optional<Bytes> largest;
+  for (const std::string_view each : nodes.types) largest = std::max(largest, unit_memory.of(each));
+  return largest;
+}
+
+// The memory for `units`; zero if nothing is stated for them.
+Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory, const Nodes& nodes) {
+  Bytes total;
+  for (const TypedCount& count : units)
+    if (const auto size = size_of_unit(count.type, unit_memory, nodes))
+      total.count = add_up(total.count, times(size->count, count.count));
+  return quotient(total.count, mebibytes(1).count);
+}
+
+// The job's own request; nullopt if it is all memory of its nodes.
+std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
+  std::optional<Request> own = job.memory;
+  if (!own && defaults.memory_per_gpu && !demand_of(job, "gpu").most.empty())
+    own = Request{Per::gpu, *defaults.memory_per_gpu, "DefMemPerGPU"};
+  if (!own) own = defaults.memory;
+  return own && own->size > 0 ? own : std::nullopt;
+}
+
+// The sum in the form that the table in memory.h says. A request per GPU that the job states stays one,
+// because srun refuses to start in a job whose environment names memory both per GPU (set by sbatch and
+// salloc) and per node (set by slurmd).
+Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
+  const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
+  const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
+  if (stays) {
+    const std::uint64_t count = sharers(own.per, job, nodes);
+    const Request request{own.per, add_up(own.size, quotient(units_memory, count)), own.source};
+    const char* noun = own.per == Per::cpu ? "CPU" : "GPU";
+    return {request, times(request.size, count),
+            megabytes(request.size) + " per " + noun + ", on each node at least " +
+                describe(own, count, noun) + " + " + brought};
+  }
+  const std::uint64_t count = own.per == Per::cpu   ? most_cpus(job, nodes)
+                              : own.per == Per::gpu ? sum(demand_of(job, "gpu").most)
+                                                    : 1;
+  const Mebibytes total = add_up(times(own.size, count), units_memory);
+  return {{Per::node, total, own.source},
+          total,
+          megabytes(total) + " per node: " + describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") +
+              " + " + brought};
+}
+
+// The opposite of add().
+Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes) {
+  const Mebibytes part =
+      sum.per == Per::node ? units_memory : quotient(units_memory, sharers(sum.per, job, nodes));
+  Request own = sum;
+  if (own.size > part) own.size -= part;
+  return own;
+}
+
+// A job's units in one partition.
+struct Brought {
+  Job job;  // with whole nodes where the partition gives no others
+  Demand units;
+  Nodes nodes;
+  Mebibytes memory = 0;
+};
+
+Brought brought_in(const Partition& partition, const Job& job, const UnitMemory& unit_memory) {
+  Brought brought{.job = job, .units = demand_of(job, kGres), .nodes = {}, .memory = 0};
+  brought.job.whole_nodes = job.whole_nodes || partition.whole_nodes;
+  brought.nodes = nodes_with(partition.nodes, brought.units);
+  brought.memory = memory_of(brought.units.most, unit_memory, brought.nodes);
+  return brought;
 }
 
 }  // namespace
@@ -101,100 +215,18 @@ Demand demand_of(const Job& job, std::string_view name) {
   return demand;
 }
 
-Nodes nodes_with(const std::vector<NodeKind>& kinds, std::string_view name, Demand& units) {
-  Nodes nodes;
-  std::uint64_t most_units = 0;
-  for (const NodeKind& kind : kinds) {
-    const auto offer = counts_of(kind.gres, name);
-    if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
-    nodes.least_cpus = nodes.any() ? std::min(nodes.least_cpus, kind.cpus) : kind.cpus;
-    nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
-    nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
-    nodes.most_memory = std::max(nodes.most_memory, kind.memory);
-    most_units = std::max(most_units, sum(offer));
-  }
-  if (nodes.any())
-    for (TypedCount& count : units.most) count.count = std::min(count.count, most_units);
-  return nodes;
-}
-
-Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory) {
-  Bytes total;
-  for (const TypedCount& count : units)
-    if (const auto size = unit_memory.of(count.type))
-      total.count = add_up(total.count, times(size->count, count.count));
-  return quotient(total.count, mebibytes(1).count);
-}
-
-std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
-  std::optional<Request> own = job.memory;
-  if (!own && defaults.memory_per_gpu && !demand_of(job, "gpu").most.empty())
-    own = Request{Per::gpu, *defaults.memory_per_gpu, "DefMemPerGPU"};
-  if (!own) own = defaults.memory;
-  return own && own->size > 0 ? own : std::nullopt;
-}
-
-Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
-  const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
-  const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
-  if (stays) {
-    const std::uint64_t count = sharers(own.per, job, nodes);
-    const Request request{own.per, add_up(own.size, quotient(units_memory, count)), own.source};
-    const char* noun = own.per == Per::cpu ? "CPU" : "GPU";
-    return {request, times(request.size, count),
-            megabytes(request.size) + " per " + noun + ", on each node at least " +
-                describe(own, count, noun) + " + " + brought};
-  }
-  const std::uint64_t count = own.per == Per::cpu   ? most_cpus(job, nodes)
-                              : own.per == Per::gpu ? sum(demand_of(job, "gpu").most)
-                                                    : 1;
-  const Mebibytes total = add_up(times(own.size, count), units_memory);
-  return {{Per::node, total, own.source},
-          total,
-          megabytes(total) + " per node: " + describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") +
-              " + " + brought};
-}
-
-Request without_units(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes) {
-  const Mebibytes part =
-      sum.per == Per::node ? units_memory : quotient(units_memory, sharers(sum.per, job, nodes));
-  Request own = sum;
-  if (own.size > part) own.size -= part;
-  return own;
-}
-
-namespace {
-
-struct Share {
-  Demand units;
-  Nodes nodes;
-  Mebibytes memory = 0;
-};
-
-// Also says in `job` whether it gets whole nodes in the partition.
-Share share_in(const Partition& partition, const UnitMemory& unit_memory, Job& job, bool whole_nodes) {
-  job.whole_nodes = whole_nodes || partition.whole_nodes;
-  Share share{.units = demand_of(job, kGres), .nodes = {}, .memory = 0};
-  share.nodes = nodes_with(partition.nodes, kGres, share.units);
-  share.memory = memory_of(share.units.most, unit_memory);
-  return share;
-}
-
-}  // namespace
-
-Decision decide(Job job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory) {
-  const bool whole_nodes = job.whole_nodes;
+Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory) {
   Decision decision;
   Mebibytes most_memory = 0;
   bool nodes_known = true;
   for (const Partition& partition : partitions) {
-    const Share share = share_in(partition, unit_memory, job, whole_nodes);
+    const Brought brought = brought_in(partition, job, unit_memory);
     const std::optional<Request> own = own_request(job, partition.defaults);
-    if (share.memory == 0 || !own) continue;
-    Sum sum = add(*own, share.memory, job_submit::sum(share.units.most), job, share.nodes);
+    if (brought.memory == 0 || !own) continue;
+    Sum sum = add(*own, brought.memory, job_submit::sum(brought.units.most), brought.job, brought.nodes);
     if (!decision.sum || sum.per_node > decision.sum->per_node) decision.sum = std::move(sum);
-    nodes_known = nodes_known && share.nodes.any();
-    most_memory = std::max(most_memory, share.nodes.most_memory);
+    nodes_known = nodes_known && brought.nodes.any();
+    most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
   // Slurm itself decides about a job whose units no node has, or no node yet.
   if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
@@ -203,17 +235,16 @@ Decision decide(Job job, const std::vector<Partition>& partitions, const UnitMem
   return decision;
 }
 
-std::optional<Request> own_request_of_treated(Job job, const std::vector<Partition>& partitions,
-                                              const UnitMemory& unit_memory) {
+std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
+                                     const UnitMemory& unit_memory) {
   if (!job.memory || job.memory->size == 0) return job.memory;
-  const bool whole_nodes = job.whole_nodes;
   Mebibytes most = 0;
   Request own = *job.memory;
   for (const Partition& partition : partitions) {
-    const Share share = share_in(partition, unit_memory, job, whole_nodes);
-    if (share.memory <= most) continue;
-    most = share.memory;
-    own = without_units(*job.memory, share.memory, job, share.nodes);
+    const Brought brought = brought_in(partition, job, unit_memory);
+    if (brought.memory <= most) continue;
+    most = brought.memory;
+    own = subtract(*job.memory, brought.memory, brought.job, brought.nodes);
   }
   return own;
 }

@@ -11,7 +11,7 @@
 //   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C the most CPUs it may get on a node
 //   the same, of a job that gets whole nodes     m + E / c per CPU, c the CPUs of the smallest node
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G the most GPUs it may get on a node
-//   the same, stated by the job (--mem-per-gpu)  g + E / 1 per GPU: see add()
+//   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h the least GPUs it may get on a node
 //
 // Counts and quotients are rounded up. A job whose tasks Slurm may spread over nodes as it likes gets on each
 // node what it needs on the fullest: the sum is never less than the job's own request on any node.
@@ -66,15 +66,6 @@ struct NodeKind {
   Mebibytes memory = 0;        // that jobs may get
 };
 
-// What matters of the nodes that have a job's units.
-struct Nodes {
-  std::uint64_t least_cpus = 0;
-  std::uint64_t most_cpus = 0;
-  std::uint64_t cpu_step = 1;
-  Mebibytes most_memory = 0;
-  bool any() const { return most_cpus > 0; }
-};
-
 // The least and the most of a GRES that a job may get on one node; both are empty if it requests none.
 struct Demand {
   std::vector<TypedCount> least;
@@ -82,28 +73,12 @@ struct Demand {
 };
 Demand demand_of(const Job& job, std::string_view name);
 
-// The nodes of `kinds` that have the least of `units`. Lowers the most to what the largest of them has.
-Nodes nodes_with(const std::vector<NodeKind>& kinds, std::string_view name, Demand& units);
-
-// The memory for `units`; zero if nothing is stated for them.
-Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory);
-
-// The job's own request; nullopt if it is all memory of its nodes.
-std::optional<Request> own_request(const Job& job, const Defaults& defaults);
-
 // The job's request with that of its units, in the form that the table above says.
 struct Sum {
   Request request;
   Mebibytes per_node = 0;  // at least this much on each node
   std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
 };
-// A request per GPU stays one, because srun refuses to start in a job whose environment names memory both per
-// GPU (set by sbatch and salloc) and per node (set by slurmd). The job may get a single GPU on a node, so
-// each brings all of `units_memory` unless the job says how many GPUs each node has.
-Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes);
-
-// The opposite of add(). A request that is too small to have been increased is returned as it is.
-Request without_units(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes);
 
 // A partition that the job may run in.
 struct Partition {
@@ -112,16 +87,17 @@ struct Partition {
   bool whole_nodes = false;  // OverSubscribe=EXCLUSIVE
 };
 
-// What becomes of a job that is submitted or changed.
+// The answer to a job that is submitted or changed.
 struct Decision {
   std::optional<Sum> sum;  // none: the job's memory is left alone
   std::string refusal;     // if not empty, no node has as much memory as `sum`
 };
 // A job that names several partitions gets the largest sum. It is refused if that fits in none of them.
-Decision decide(Job job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
+Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
-// The job's own request, of a job that decide() has treated with the same units.
-std::optional<Request> own_request_of_treated(Job job, const std::vector<Partition>& partitions,
-                                              const UnitMemory& unit_memory);
+// The own request of a job whose memory is what decide() made of it; nullopt if it has the default. A memory
+// that is too small to have been increased is returned as it is.
+std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
+                                     const UnitMemory& unit_memory);
 
 }  // namespace sharedgpu::job_submit

@@ -11,7 +11,8 @@ setup_file() {
   export CLUSTER_GRES1=gpu:2,sharedgpu:small:8 CLUSTER_GRES2=sharedgpu:large:8 CLUSTER_GRES_TYPES=gpu,sharedgpu
   OWN_GRES_CONF="Name=gpu File=/dev/zero
 Name=gpu File=/dev/full"
-  OWN_SLURM_CONF="PartitionName=per_node Nodes=ALL DefMemPerNode=500
+  OWN_SLURM_CONF="PrologFlags=Contain
+PartitionName=per_node Nodes=ALL DefMemPerNode=500
 PartitionName=per_gpu Nodes=ALL DefMemPerGPU=200
 PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE
 PartitionName=cores Nodes=ALL SelectTypeParameters=CR_Core"
@@ -170,12 +171,17 @@ accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=12
 }
 
 @test "units per task and per job" {
-  # No release has options for all of them.
+  # No release has options for both.
   for units in Task=2548M Job=1524M; do
     job=$(held -n 2 -N 1 --mem=500)
     scontrol update jobid="$job" "TresPer${units%=*}=gres${separator:=$(separator)}sharedgpu:small:1"
     memory_is "$job" "MinMemoryNode=${units#*=}"
   done
+  # From 23.02 on.
+  if sbatch --help | grep -qF -- --tres-per-task; then
+    memory_is "$(held -n 2 -N 1 --mem=500 --tres-per-task=gres/sharedgpu:small:1)" MinMemoryNode=2548M
+    memory_is "$(held -n 2 -N 2 --mem=500 --tres-per-task=gres/sharedgpu:small:1)" MinMemoryNode=1524M
+  fi
 }
 # 22.05 writes gres:NAME, 24.11 gres/NAME.
 separator() {
@@ -196,6 +202,36 @@ separator() {
   for each in 0=1524M 1=2548M 2=500M; do memory_is "$parts+${each%=*}" "MinMemoryNode=${each#*=}"; done
   scontrol update jobid="$parts" MinMemoryNode=900
   for each in 0=1924M 1=2948M 2=900M; do memory_is "$parts+${each%=*}" "MinMemoryNode=${each#*=}"; done
+}
+
+# 26.05 can lower the memory of a running job.
+lowers_memory() { [[ $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1) > 26.04 ]]; }
+
+@test "--mem-update does not take the memory of units" {
+  lowers_memory || skip "this release has no such option"
+  job=$(held --mem=500 --mem-update=10@1 --gres=sharedgpu:small:1)
+  grep -qF "sharedgpu: --mem-update has no effect on a job with units" said
+  memory_is "$job" MinMemoryNode=1524M
+  run -1 grep MemUpdate <<<"$(scontrol show job "$job")"
+  scontrol show job "$(held --mem=500 --mem-update=10@1)" | grep -qF "MemUpdate=10%@1min"
+}
+
+@test "a running job's memory, where Slurm can lower it, keeps the part of the units" {
+  echo "$limit" >limit
+  job=$(submit --mem=1000 --gres=sharedgpu:small:1 -- bash -c "until [[ -e $dir/jobs/go ]]; do sleep 0.1; done; bash limit")
+  wait_until 20 has_state "$job" RUNNING
+  if lowers_memory; then
+    scontrol update jobid="$job" MinMemoryNode=500
+    wait_until 10 memory_is "$job" MinMemoryNode=1524M
+    run ! scontrol update jobid="$job" MinMemoryNode=600 # raises it
+  else
+    run ! scontrol update jobid="$job" MinMemoryNode=500
+  fi
+  now=$(memory "$job")
+  run ! scontrol update jobid="$job" Gres=sharedgpu:small:2
+  memory_is "$job" "$now"
+  touch go
+  expect_state "$job" COMPLETED
 }
 
 log_has() { tail -n "+$lines" "$dir/log/slurmctld" | grep -qF "$1"; }

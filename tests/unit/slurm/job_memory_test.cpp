@@ -78,6 +78,37 @@ TEST_CASE("Types for which nothing is stated bring nothing") {
   CHECK_FALSE(decide(job("gres:sharedgpu:a100:1", per_node(500)), {partition()}, units).sum);
 }
 
+TEST_CASE("Units without a type stand for the largest type that the nodes have") {
+  const UnitMemory units(*parse_typed_sizes("a100:10MiB,h100:20MiB,l40:90MiB", true), {}, 8);
+  Partition where = partition();
+  where.nodes = {{.gres = "sharedgpu:a100:8", .cpus = 8, .cpu_step = 1, .memory = 10000}};
+  const auto size = [&] {
+    return decide(job("gres:sharedgpu:1", per_node(500)), {where}, units).sum->request.size;
+  };
+  CHECK(size() == 510);
+  where.nodes.push_back({.gres = "sharedgpu:H100:8", .cpus = 8, .cpu_step = 1, .memory = 10000});
+  CHECK(size() == 520);
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 10000});
+  CHECK(size() == 590);
+  where.nodes.clear();
+  CHECK(size() == 590);
+}
+
+TEST_CASE("No node gives more units of a type than it has") {
+  const UnitMemory units(*parse_typed_sizes("a100:10MiB,h100:20MiB", true), {}, 8);
+  Partition where = partition();
+  where.nodes = {{.gres = "sharedgpu:a100:3,sharedgpu:h100:2", .cpus = 8, .cpu_step = 1, .memory = 10000}};
+  Job each;
+  each.memory = per_node(500);
+  each.tasks = 50;
+  each.tres_per_task = "gres/sharedgpu:a100=1";
+  CHECK(decide(each, {where}, units).sum->request.size == 530);
+  each.tres_per_task = "gres/sharedgpu:h100=1";
+  CHECK(decide(each, {where}, units).sum->request.size == 540);
+  each.tres_per_task = "gres/sharedgpu=1";
+  CHECK(decide(each, {where}, units).sum->request.size == 600);
+}
+
 TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give") {
   Job each = job("gres:sharedgpu:1", per_cpu(100));
   CHECK(result(each) == per_node(1100));
@@ -203,7 +234,7 @@ TEST_CASE("The sum is spelled out") {
 TEST_CASE("The part of the units is taken out again") {
   const auto own = [](Job job, bool whole_nodes = false) {
     job.whole_nodes = whole_nodes;
-    return *own_request_of_treated(job, {partition()}, kUnits);
+    return *without_units(job, {partition()}, kUnits);
   };
   CHECK(own(job("gres:sharedgpu:2", per_node(2500))) == per_node(500));
   CHECK(own(job("gres:sharedgpu:5", per_cpu(413)), true) == per_cpu(100));
@@ -211,7 +242,7 @@ TEST_CASE("The part of the units is taken out again") {
   CHECK(own(job("gres:gpu:2", per_node(2500))) == per_node(2500));
   CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // had no such part
   CHECK(own(job("gres:sharedgpu:2", per_node(0))) == per_node(0));
-  CHECK_FALSE(own_request_of_treated(job("gres:sharedgpu:2"), {partition()}, kUnits));
+  CHECK_FALSE(without_units(job("gres:sharedgpu:2"), {partition()}, kUnits));
 }
 
 TEST_CASE("Absurd sizes stay in range") {
