@@ -9,9 +9,9 @@ load lib/own
 
 setup_file() {
   export CLUSTER_GRES1=gpu:2,sharedgpu:small:8 CLUSTER_GRES2=sharedgpu:large:8 CLUSTER_GRES_TYPES=gpu,sharedgpu
-  OWN_GRES_CONF="Name=gpu File=/dev/zero
+  export OWN_GRES_CONF="Name=gpu File=/dev/zero
 Name=gpu File=/dev/full"
-  OWN_SLURM_CONF="PrologFlags=Contain
+  export OWN_SLURM_CONF="PrologFlags=Contain
 PartitionName=per_node Nodes=ALL DefMemPerNode=500
 PartitionName=per_gpu Nodes=ALL DefMemPerGPU=200
 PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE
@@ -35,6 +35,9 @@ reconfigure() {
 }
 
 held() { sbatch --parsable --hold "$@" --wrap true 2>"$dir/jobs/said"; }
+
+# is_from RELEASE: whether this Slurm is of that release or a later one.
+is_from() { [[ ! $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1) < $1 ]]; }
 
 # memory JOB: what `scontrol show job` says of its memory.
 memory() {
@@ -73,7 +76,7 @@ requests="
 
 # requests_have COLUMN: all of them, in one queue.
 requests_have() {
-  local line options expected job wrong=0 jobs=()
+  local line options expected job wrong=0
   while IFS= read -r line; do
     [[ $line ]] || continue
     IFS="|" read -ra columns <<<"$line"
@@ -177,8 +180,7 @@ accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=12
     scontrol update jobid="$job" "TresPer${units%=*}=gres${separator:=$(separator)}sharedgpu:small:1"
     memory_is "$job" "MinMemoryNode=${units#*=}"
   done
-  # From 23.02 on.
-  if sbatch --help | grep -qF -- --tres-per-task; then
+  if is_from 23.11; then
     memory_is "$(held -n 2 -N 1 --mem=500 --tres-per-task=gres/sharedgpu:small:1)" MinMemoryNode=2548M
     memory_is "$(held -n 2 -N 2 --mem=500 --tres-per-task=gres/sharedgpu:small:1)" MinMemoryNode=1524M
   fi
@@ -204,11 +206,8 @@ separator() {
   for each in 0=1924M 1=2948M 2=900M; do memory_is "$parts+${each%=*}" "MinMemoryNode=${each#*=}"; done
 }
 
-# 26.05 can lower the memory of a running job.
-lowers_memory() { [[ $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1) > 26.04 ]]; }
-
 @test "--mem-update does not take the memory of units" {
-  lowers_memory || skip "this release has no such option"
+  is_from 26.05 || skip "this release has no such option"
   job=$(held --mem=500 --mem-update=10@1 --gres=sharedgpu:small:1)
   grep -qF "sharedgpu: --mem-update has no effect on a job with units" said
   memory_is "$job" MinMemoryNode=1524M
@@ -218,9 +217,9 @@ lowers_memory() { [[ $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1)
 
 @test "a running job's memory, where Slurm can lower it, keeps the part of the units" {
   echo "$limit" >limit
-  job=$(submit --mem=1000 --gres=sharedgpu:small:1 -- bash -c "until [[ -e $dir/jobs/go ]]; do sleep 0.1; done; bash limit")
-  wait_until 20 has_state "$job" RUNNING
-  if lowers_memory; then
+  job=$(submit --mem=1000 --gres=sharedgpu:small:1 -- bash -c "echo begun; until [[ -e $dir/jobs/go ]]; do sleep 0.1; done; bash limit")
+  wait_until 20 output_has "$job" begun
+  if is_from 26.05; then
     scontrol update jobid="$job" MinMemoryNode=500
     wait_until 10 memory_is "$job" MinMemoryNode=1524M
     run ! scontrol update jobid="$job" MinMemoryNode=600 # raises it
