@@ -20,8 +20,14 @@ PartitionName=cores Nodes=ALL SelectTypeParameters=CR_Core"
 }
 teardown_file() { own_cluster_down; }
 
-setup() { cluster_setup; }
-teardown() { cluster_teardown; }
+setup() {
+  cluster_setup
+  grep -q ^JobSubmitPlugins= "$dir/etc/slurm.conf" || plugin on
+}
+teardown() {
+  cluster_teardown
+  if [[ ${board-} ]]; then kill "$board"; fi
+}
 
 # plugin on|off
 plugin() {
@@ -89,12 +95,32 @@ requests_have() {
 }
 
 @test "without the plugin jobs have the memory that they request" {
+  plugin off
   requests_have 1
 }
 
 @test "with the plugin their units bring memory, however they request theirs" {
-  plugin on
   requests_have 2
+}
+
+@test "device memory that the job's own memory could never hold is swapped to that of its units" {
+  # The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
+  export SIMGPU_BOARD=$dir/run/board
+  "$SHAREDGPU_FIRST_CLUSTER/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
+  board=$!
+  wait_until 20 test -S "$SIMGPU_BOARD"
+  # Three on two GPUs, each with most of the memory of one.
+  jobs=()
+  for _ in 1 2 3; do jobs+=("$(submit --mem=128 --gres=sharedgpu:small:1 -- $hold 192MiB --seconds 2)"); done
+  plugin off
+  without=$(submit --mem=128 --gres=sharedgpu:small:1 -- $hold 192MiB --seconds 2)
+  plugin on
+  for job in "${jobs[@]}"; do
+    expect_state "$job" COMPLETED
+    output_has "$job" "$verified"
+  done
+  expect_state "$without" FAILED
+  output_has "$without" "could never hold more than 96 MiB"
 }
 
 @test "a line at submission spells out the sum" {
@@ -233,13 +259,13 @@ separator() {
   expect_state "$job" COMPLETED
 }
 
-log_has() { tail -n "+$lines" "$dir/log/slurmctld" | grep -qF "$1"; }
+log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
 
 @test "a configuration that says nothing, too little or something wrong leaves memory alone, and the log says so" {
   cp "$dir/etc/sharedgpu.conf" right
   configured() { # SAYS MEMORY LINE...
     sleep 1 # the time of Slurm's last reading is in whole seconds
-    lines=$(wc -l <"$dir/log/slurmctld")
+    earlier=$(wc -l <"$dir/log/slurmctld")
     { grep -v -e SwapPerUnit -e GpuMemory right && printf '%s\n' "${@:3}"; } >"$dir/etc/sharedgpu.conf"
     reconfigure
     memory_is "$(held --mem=500 --gres=sharedgpu:small:1)" "MinMemoryNode=$2"
