@@ -13,10 +13,9 @@ class ManagedMemory final : public SwapMemory {
   ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
 
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override {
-    return lose_with(destruction, blocks);
+    return freeing().lose_with(destruction, blocks);
   }
   bool goes_with_contexts() const override { return true; }
-  using SwapMemory::settle;
   CUresult settle(CUdeviceptr address, Bytes size) override;
   ProgramMemory* program_memory() override { return nullptr; }
 };

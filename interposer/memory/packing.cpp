@@ -5,10 +5,6 @@
 
 namespace sharedgpu {
 
-Bytes Packing::round_up(Bytes size) {
-  return {(size.count + kAlignment.count - 1) / kAlignment.count * kAlignment.count};
-}
-
 void Packing::add_region(CUdeviceptr base, Bytes size, Bytes first) {
   const auto span = spans_.emplace(base, Span{size, base}).first;
   set_free(span);

@@ -16,11 +16,16 @@
 
 namespace sharedgpu {
 
+// The smallest multiple of `unit` that is at least `size`.
+constexpr Bytes round_up(Bytes size, Bytes unit) {
+  return {(size.count + unit.count - 1) / unit.count * unit.count};
+}
+
 class Packing {
  public:
   static constexpr Bytes kAlignment{512};  // alignment of every block, as in cuMemAlloc
   // The bytes that a block of `size` bytes takes.
-  static Bytes round_up(Bytes size);
+  static Bytes round_up(Bytes size) { return sharedgpu::round_up(size, kAlignment); }
 
   // Adds a region, with a first block of `first` bytes at its base if `first` is not 0.
   void add_region(CUdeviceptr base, Bytes size, Bytes first = {});

@@ -19,9 +19,19 @@ void Residency::shrink(Count count, Bytes size) {
   sum = minus(sum, size);
 }
 
-void Residency::add(Handle& handle) {
-  handle.busy = true;
-  ++busy_;
+void Residency::add(Range& range) {
+  const std::uint64_t now = next_use();
+  for (Handle& handle : range.handles) {
+    handle.last_used = now;
+    handle.busy = true;
+    ++busy_;
+  }
+}
+
+void Residency::note_use(Range& range) {
+  const std::uint64_t now = next_use();
+  for (Handle& handle : range.handles)
+    if (!handle.busy) change(handle, [&] { handle.last_used = now; });
 }
 
 void Residency::claim(Handle& handle) {

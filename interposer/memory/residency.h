@@ -32,8 +32,16 @@ class Residency {
   // The bytes that are on the host when at most allowed() bytes are resident.
   Bytes away() const { return minus(swappable_, allowed_); }
 
-  // Adds a new handle, which is busy from the start.
-  void add(Handle& handle);
+  // Returns true once the device is lost: evicted memory stays evicted.
+  bool lost() const { return lost_; }
+  void lose() { lost_ = true; }
+
+  // Adds the handles of a new range, which are busy from the start.
+  void add(Range& range);
+  // The time of an allocation, by a count of them.
+  std::uint64_t next_use() { return ++uses_; }
+  // Makes the handles the most recently used ones; a handle that is being moved keeps its place.
+  void note_use(Range& range);
   // The handle is busy from claim() to unclaim() and belongs to the caller.
   void claim(Handle& handle);
   void unclaim(Handle& handle);
@@ -61,6 +69,8 @@ class Residency {
  private:
   Order order_;  // of the handles that are not busy
   std::size_t busy_ = 0;
+  std::uint64_t uses_ = 0;
+  bool lost_ = false;
   Bytes swappable_;
   Bytes resident_;
   Bytes pinned_;

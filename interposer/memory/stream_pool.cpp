@@ -112,11 +112,8 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
 
 // As with arenas, the unused part stays below about a quarter of the whole.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
-  const auto rounded = [unit](std::uint64_t count) {
-    return Bytes{(count + unit.count - 1) / unit.count * unit.count};
-  };
   const std::uint64_t roomy = std::min(reserved().count / 4, kLargestRoomyChunk.count);
-  return std::max(rounded(size.count), rounded(std::bit_floor(roomy)));
+  return round_up(std::max(size, {std::bit_floor(roomy)}), unit);
 }
 
 std::optional<StreamPool::Block> StreamPool::find(CUdeviceptr address) const {

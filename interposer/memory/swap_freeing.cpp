@@ -1,36 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freeing, including deferred frees. A free is deferred if a capture forbids waiting, if another process has
-// imported the memory, or if the driver would wait where the program does not.
+#include "interposer/memory/swap_freeing.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
-
-#include "interposer/memory/swap_memory.h"
 
 namespace sharedgpu {
 
 // A block whose free is deferred is still ours; the driver must not see its address, which it may know as its
 // own.
-std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
+std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
-  const MutexLock lock(mutex_);
-  return space_.block(address) != nullptr ? std::optional(CUDA_ERROR_INVALID_VALUE) : std::nullopt;
+  const MutexLock lock(common_.mutex);
+  return common_.space.block(address) != nullptr ? std::optional(CUDA_ERROR_INVALID_VALUE) : std::nullopt;
 }
 
-bool SwapMemory::condemn(CUdeviceptr address) {
-  const MutexLock lock(mutex_);
-  return space_.condemn(address);
+bool SwapFreeing::condemn(CUdeviceptr address) {
+  const MutexLock lock(common_.mutex);
+  return common_.space.condemn(address);
 }
 
-void SwapMemory::reprieve(CUdeviceptr address) {
-  const MutexLock lock(mutex_);
-  space_.reprieve(address);
+void SwapFreeing::reprieve(CUdeviceptr address) {
+  const MutexLock lock(common_.mutex);
+  common_.space.reprieve(address);
 }
 
-CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
-  const bool lent = books_.still_lent(address);
-  const bool would_wait = gpu == Gpu::drained && device_.unreserve_waits();
-  if (!lent && !would_wait && !books_.capturing()) {
+CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
+  const bool lent = common_.books.still_lent(address);
+  const bool would_wait = gpu == Gpu::drained && common_.device.unreserve_waits();
+  if (!lent && !would_wait && !common_.books.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
     if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // otherwise a capture has just begun
@@ -38,77 +36,77 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
       return result;
     }
   }
-  const MutexLock lock(mutex_);
-  const Block& block = *space_.block(address);
+  const MutexLock lock(common_.mutex);
+  const Block& block = *common_.space.block(address);
   const Bytes gain = block.range->arena ? block.size : block.range->size;
   deferred_.add(address, block.range->context, lent ? Bytes{} : gain);
   return CUDA_SUCCESS;
 }
 
 // Frees a block that is marked as being freed. On failure it stays marked.
-CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
-  MutexLock lock(mutex_);
-  const Block block = *space_.block(address);
+CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
+  MutexLock lock(common_.mutex);
+  const Block block = *common_.space.block(address);
   Range& range = *block.range;
   const bool on_gpu = std::any_of(range.handles.begin(), range.handles.end(), [](const Handle& h) {
     return h.counted || h.place != Handle::Place::free;
   });
   if (on_gpu && gpu == Gpu::may_run) {
     lock.unlock();
-    if (const CUresult result = device_.synchronize(); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = common_.device.synchronize(); result != CUDA_SUCCESS) return result;
     lock.lock();
   }
   // The block is taken out before its addresses are released, since another thread may get them at once.
-  if (!space_.take_out(address)) return CUDA_SUCCESS;
+  if (!common_.space.take_out(address)) return CUDA_SUCCESS;
   const bool arena = range.arena;
   lock.unlock();
-  const CUresult result = take_down(range);
+  const CUresult result = ranges_.take_down(range);
   if (result == CUDA_SUCCESS) return result;
   lock.lock();
-  space_.put_back(address, block);  // the driver refused to free it
+  common_.space.put_back(address, block);  // the driver refused to free it
   return arena ? CUDA_SUCCESS : result;
 }
 
-bool SwapMemory::defers() const {
-  const MutexLock lock(mutex_);
+bool SwapFreeing::defers() const {
+  const MutexLock lock(common_.mutex);
   return !deferred_.empty();
 }
 
-Bytes SwapMemory::due() const {
-  const MutexLock lock(mutex_);
+Bytes SwapFreeing::due() const {
+  const MutexLock lock(common_.mutex);
   return deferred_.due();
 }
 
 // Carries out the frees that were deferred before this call. It waits for the GPU, or queries it, before it
 // takes any entry: GPU work may be waiting for a thread that destroys a context, and that thread waits for
 // the context's taken entries.
-void SwapMemory::free_deferred(Gpu gpu) {
+void SwapFreeing::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(common_.mutex);
     if (deferred_.empty()) return;
     last = deferred_.last();
   }
-  if (books_.capturing()) return;
-  if (gpu == Gpu::may_run && device_.synchronize() != CUDA_SUCCESS) return;
-  if (gpu == Gpu::may_be_idle && !books_.idle()) return;
+  if (common_.books.capturing()) return;
+  if (gpu == Gpu::may_run && common_.device.synchronize() != CUDA_SUCCESS) return;
+  if (gpu == Gpu::may_be_idle && !common_.books.idle()) return;
   std::vector<DeferredFrees::Entry> due;
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(common_.mutex);
     due = deferred_.take(last);
   }
   for (const DeferredFrees::Entry& each : due) {
     const bool freed =
-        !books_.still_lent(each.address) && free_block(each.address, Gpu::drained) == CUDA_SUCCESS;
-    const MutexLock lock(mutex_);
+        !common_.books.still_lent(each.address) && free_block(each.address, Gpu::drained) == CUDA_SUCCESS;
+    const MutexLock lock(common_.mutex);
     deferred_.done(each, freed);
-    settled_.notify_all();
+    common_.changed.notify_all();
   }
 }
 
 // The memory belongs to us and not to the context: it exists until we free it. The blocks are marked before
 // the destruction, since the address of a block freed meanwhile might be reused by another thread.
-CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
+CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),
                        [&](CUdeviceptr block) { return condemn(block); });
@@ -124,20 +122,20 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
 
 // The blocks are taken out of the maps first, since their addresses may be reused as soon as the context is
 // destroyed.
-CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
+CUresult SwapFreeing::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
   std::vector<AddressSpace::Taken> taken;
-  MutexLock lock(mutex_);
-  while (deferred_.any_taken(destruction.context())) settled_.wait(mutex_);
+  MutexLock lock(common_.mutex);
+  while (deferred_.any_taken(destruction.context())) common_.changed.wait(common_.mutex);
   const std::vector<DeferredFrees::Entry> deferred = deferred_.take_out(destruction.context());
   for (const CUdeviceptr address : addresses) {
-    const Block* const block = space_.block(address);
+    const Block* const block = common_.space.block(address);
     if (block == nullptr || block->dying) continue;
-    taken.push_back(space_.take_whole(address));
-    claim_all(taken.back().range.mapped());
+    taken.push_back(common_.space.take_whole(address));
+    common_.claim_all(taken.back().range.mapped());
   }
   for (const DeferredFrees::Entry& each : deferred) {
-    taken.push_back(space_.take_whole(each.address));
-    claim_all(taken.back().range.mapped());
+    taken.push_back(common_.space.take_whole(each.address));
+    common_.claim_all(taken.back().range.mapped());
   }
   lock.unlock();
   const CUresult result = destruction.carry_out();
@@ -146,19 +144,19 @@ CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdev
     Range& range = each.range.mapped();
     for (Handle& handle : range.handles) {
       if (result == CUDA_SUCCESS) {
-        mover_->unback(handle);
-        mover_->forget(handle);
+        common_.mover->unback(handle);
+        common_.mover->forget(handle);
       }
-      unclaim(handle);
+      common_.unclaim(handle);
     }
     if (result == CUDA_SUCCESS)
-      residency_.strike_off(range);
+      common_.residency.strike_off(range);
     else
-      space_.put_back(std::move(each));
+      common_.space.put_back(std::move(each));
   }
   if (result != CUDA_SUCCESS) deferred_.put_back(deferred);
   lock.unlock();
-  books_.report(false);
+  common_.books.report(false);
   return result;
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own physical memory: a range with a reference count, whose handles the program maps at
-// addresses of its choice. The range is identified by its own address, which the program never accesses.
+#include "interposer/memory/swap_program.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
-
-#include "interposer/memory/swap_memory.h"
 
 namespace sharedgpu {
 namespace {
@@ -22,27 +20,30 @@ void merge(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
 
 }  // namespace
 
-CUresult SwapMemory::create(Id* id, Bytes size, const CUmemAllocationProp& kind) {
-  if (id == nullptr || size == Bytes{} || size != round_up(size)) return CUDA_ERROR_INVALID_VALUE;
+CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind) {
+  if (id == nullptr || size == Bytes{} || size.count % common_.device.granularity().count != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
   // Exportable memory is exported as a single handle.
   const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
-  const CUresult result = make_room([&](Wish wish) {
-    return add_range(&made.range, size, false, whole ? size : options_.handle, made.kind.get(), wish);
+  const CUresult result = freeing_.make_room([&](GrowthAccount::Wish wish) {
+    return ranges_.add(
+        &made.range, {.size = size, .handle = whole ? size : common_.options.handle, .kind = made.kind.get()},
+        wish);
   });
   if (result != CUDA_SUCCESS) return result;
   *id = made.range->base;
   {
-    const MutexLock lock(mutex_);
-    program_.add(std::move(made));
+    const MutexLock lock(common_.mutex);
+    common_.program.add(std::move(made));
   }
-  books_.report(false);
+  common_.books.report(false);
   return CUDA_SUCCESS;
 }
 
-std::optional<CUresult> SwapMemory::release(Id id) {
-  MutexLock lock(mutex_);
-  Made* const made = program_.find(id);
+std::optional<CUresult> SwapProgram::release(Id id) {
+  MutexLock lock(common_.mutex);
+  Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
   if (made->references == 0) return CUDA_ERROR_INVALID_VALUE;
   --made->references;
@@ -50,151 +51,151 @@ std::optional<CUresult> SwapMemory::release(Id id) {
 }
 
 // Called when a reference or mapping has been removed.
-CUresult SwapMemory::drop_if_unused(Id id) {
-  if (!program_.find(id)->unused()) return CUDA_SUCCESS;
-  auto node = program_.take_out(id);  // no thread finds it from now on
-  mutex_.unlock();
+CUresult SwapProgram::drop_if_unused(Id id) {
+  if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
+  auto node = common_.program.take_out(id);  // no thread finds it from now on
+  common_.mutex.unlock();
   // Unlike cuMemFree, these calls do not wait for the GPU, except for our own copies that a failure has left
   // in flight.
-  CUresult result = mover_->unsettled() ? device_.synchronize() : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) result = take_down(*node.mapped().range);
-  mutex_.lock();
+  CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = ranges_.take_down(*node.mapped().range);
+  common_.mutex.lock();
   if (result != CUDA_SUCCESS) {
     node.mapped().references = 1;  // the driver refused to free it: the program may release it again
-    program_.put_back(std::move(node));
+    common_.program.put_back(std::move(node));
   }
   return result;
 }
 
-std::optional<CUmemAllocationProp> SwapMemory::properties(Id id) const {
-  const MutexLock lock(mutex_);
-  const Made* const made = program_.find(id);
+std::optional<CUmemAllocationProp> SwapProgram::properties(Id id) const {
+  const MutexLock lock(common_.mutex);
+  const Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
   return *made->kind;
 }
 
-std::optional<CUresult> SwapMemory::map(CUdeviceptr address, Bytes size, Id id) {
-  const MutexLock lock(mutex_);
-  Made* const made = program_.find(id);
+std::optional<CUresult> SwapProgram::map(CUdeviceptr address, Bytes size, Id id) {
+  const MutexLock lock(common_.mutex);
+  Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
-  const bool taken = program_.next(address, size).has_value();
+  const bool taken = common_.program.next(address, size).has_value();
   if (size != made->range->size)
     return CUDA_ERROR_NOT_SUPPORTED;  // the driver maps all of a handle or nothing
-  if (address % granularity_.count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
-  program_.map(address, id);
+  if (address % common_.device.granularity().count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
+  common_.program.map(address, id);
   const CUresult result = show(*made, address);
   if (result == CUDA_SUCCESS) return result;
   hide(*made, address);
-  program_.unmap(address);
+  common_.program.unmap(address);
   drop_if_unused(id);
   return result;
 }
 
-std::optional<ProgramMemory::Id> SwapMemory::retain(CUdeviceptr address) {
-  const MutexLock lock(mutex_);
-  const auto mapping = program_.mapping_at(address);
+std::optional<ProgramMemory::Id> SwapProgram::retain(CUdeviceptr address) {
+  const MutexLock lock(common_.mutex);
+  const auto mapping = common_.program.mapping_at(address);
   if (!mapping) return std::nullopt;
-  ++program_.find(mapping->id)->references;
+  ++common_.program.find(mapping->id)->references;
   return mapping->id;
 }
 
-std::optional<ProgramMemory::Mapping> SwapMemory::next(CUdeviceptr address, Bytes size) const {
-  const MutexLock lock(mutex_);
-  const auto mapping = program_.next(address, size);
+std::optional<ProgramMemory::Mapping> SwapProgram::next(CUdeviceptr address, Bytes size) const {
+  const MutexLock lock(common_.mutex);
+  const auto mapping = common_.program.next(address, size);
   if (!mapping) return std::nullopt;
   return Mapping{mapping->address, mapping->range->size};
 }
 
-CUresult SwapMemory::unmap(CUdeviceptr address) {
-  const MutexLock lock(mutex_);
-  const auto mapping = program_.mapping_of(address);
+CUresult SwapProgram::unmap(CUdeviceptr address) {
+  const MutexLock lock(common_.mutex);
+  const auto mapping = common_.program.mapping_of(address);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = hide(*program_.find(mapping->id), address); result != CUDA_SUCCESS)
+  if (const CUresult result = hide(*common_.program.find(mapping->id), address); result != CUDA_SUCCESS)
     return result;
-  program_.unmap(address);
+  common_.program.unmap(address);
   drop_if_unused(mapping->id);  // the unmapping itself has succeeded in any case
   return CUDA_SUCCESS;
 }
 
-CUresult SwapMemory::set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) {
-  MutexLock lock(mutex_);
-  const auto mapping = program_.mapping_of(address);
+CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) {
+  MutexLock lock(common_.mutex);
+  const auto mapping = common_.program.mapping_of(address);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
   Range& range = *mapping->range;
   const std::vector<CUmemAccessDesc> news(access, access + count);
   for (Handle& handle : range.handles) {
-    wait_and_claim(handle);
+    common_.wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - range.base);
     const auto view = std::find_if(handle.views.begin(), handle.views.end(),
                                    [=](const View& each) { return each.address == at; });
     if (view == handle.views.end()) {  // another thread is unmapping it
-      unclaim(handle);
+      common_.unclaim(handle);
       return CUDA_ERROR_INVALID_VALUE;
     }
     lock.unlock();
-    const CUresult result = view->mapped ? device_.set_access(at, handle.size, news) : CUDA_SUCCESS;
+    const CUresult result = view->mapped ? common_.device.set_access(at, handle.size, news) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
       for (const CUmemAccessDesc& each : news) merge(view->access, each);
     lock.lock();
-    unclaim(handle);
+    common_.unclaim(handle);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
 
 // Adds a view at `address` to each handle, and maps it if the handle has memory.
-CUresult SwapMemory::show(Made& made, CUdeviceptr address) {
+CUresult SwapProgram::show(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
-  ++allocations_;
+  const std::uint64_t now = common_.residency.next_use();
   for (Handle& handle : made.range->handles) {
-    wait_and_claim(handle);
-    handle.last_used = allocations_;
+    common_.wait_and_claim(handle);
+    handle.last_used = now;
     handle.views.push_back({.address = address + (handle.address - made.range->base), .access = {}});
     if (handle.accessible) {
-      mutex_.unlock();
-      result = mover_->show(handle);
-      mutex_.lock();
+      common_.mutex.unlock();
+      result = common_.mover->show(handle);
+      common_.mutex.lock();
     }
-    unclaim(handle);
+    common_.unclaim(handle);
     if (result != CUDA_SUCCESS) break;
   }
   return result;
 }
 
-CUresult SwapMemory::hide(Made& made, CUdeviceptr address) {
+CUresult SwapProgram::hide(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : made.range->handles) {
-    wait_and_claim(handle);
+    common_.wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - made.range->base);
     const auto view = std::find_if(handle.views.begin(), handle.views.end(),
                                    [=](const View& each) { return each.address == at; });
     if (view != handle.views.end()) {
-      mutex_.unlock();
-      result = mover_->hide(handle, *view);
-      mutex_.lock();
+      common_.mutex.unlock();
+      result = common_.mover->hide(handle, *view);
+      common_.mutex.lock();
       if (result == CUDA_SUCCESS) handle.views.erase(view);
     }
-    unclaim(handle);
+    common_.unclaim(handle);
     if (result != CUDA_SUCCESS) break;
   }
   return result;
 }
 
-std::optional<CUresult> SwapMemory::settle(Id id, CUmemGenericAllocationHandle* real) {
-  MutexLock lock(mutex_);
-  const Made* const made = program_.find(id);
+std::optional<CUresult> SwapProgram::settle(Id id, CUmemGenericAllocationHandle* real) {
+  MutexLock lock(common_.mutex);
+  const Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
   Range& range = *made->range;
   if (range.handles.size() != 1) return CUDA_ERROR_INVALID_VALUE;  // not created for export
   lock.unlock();
-  if (const CUresult result = settle(id, range.size); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = pinning_.settle(id, range.size); result != CUDA_SUCCESS) return result;
   lock.lock();
   Handle& handle = range.handles.front();
-  wait_and_claim(handle);
+  common_.wait_and_claim(handle);
   lock.unlock();
-  const CUresult result = device_.retain(real, handle.address);
+  const CUresult result = common_.device.retain(real, handle.address);
   lock.lock();
-  unclaim(handle);
+  common_.unclaim(handle);
   return result;
 }
 

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eviction and restore: the copies of several handles are in flight at once and retired in order. Runs on the
-// turn thread.
+#include "interposer/memory/swap_turns.h"
+
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <utility>
 #include <vector>
-
-#include "interposer/memory/swap_memory.h"
 
 namespace sharedgpu {
 namespace {
@@ -38,22 +35,35 @@ class Pipeline {
 
 }  // namespace
 
-bool SwapMemory::evict() {
-  const DeviceScope scope(device_);
-  const bool ready = scope.ok() && mover_->settle();
-  if (ready) free_deferred(Gpu::drained);
-  mover_->take_left();
+void SwapTurns::set_allowed(Bytes allowed) {
+  const MutexLock lock(common_.mutex);
+  common_.residency.set_allowed(allowed);
+  common_.changed.notify_all();  // an evict() in progress may have less to do now
+}
+
+Bytes SwapTurns::allowed() const {
+  const MutexLock lock(common_.mutex);
+  return common_.residency.allowed();
+}
+
+bool SwapTurns::evict() {
+  const DeviceScope scope(common_.device);
+  const bool ready = scope.ok() && common_.mover->settle();
+  if (ready) freeing_.free_deferred(SwapFreeing::Gpu::drained);
+  common_.mover->take_left();
   Pipeline pipeline;
   std::deque<Leaver> next;
   Bytes leaving;
   Bytes unreported;
   bool stuck = !ready;
   bool no_room = false;
-  MutexLock lock(mutex_);
+  MutexLock lock(common_.mutex);
   while (true) {
-    while (!stuck && !pipeline.full() && minus(residency_.resident(), leaving) > residency_.allowed()) {
+    while (!stuck && !pipeline.full() &&
+           minus(common_.residency.resident(), leaving) > common_.residency.allowed()) {
       if (next.empty()) {
-        stuck = !choose(minus(minus(residency_.resident(), leaving), residency_.allowed()), next);
+        stuck =
+            !choose(minus(minus(common_.residency.resident(), leaving), common_.residency.allowed()), next);
         if (next.empty()) break;
         continue;  // less may have to be evicted now
       }
@@ -65,7 +75,7 @@ bool SwapMemory::evict() {
         leaving += leaver.handle->size;
       } else {
         no_room |= begun == Mover::Begun::no_room;
-        unclaim(*leaver.handle);
+        common_.unclaim(*leaver.handle);
         stuck = true;
       }
     }
@@ -73,187 +83,183 @@ bool SwapMemory::evict() {
       const Lane lane = pipeline.first_lane();
       Handle& handle = pipeline.pop();
       lock.unlock();
-      stuck |= !mover_->end_out(handle, lane);
+      stuck |= !common_.mover->end_out(handle, lane);
       lock.lock();
       leaving -= handle.size;
-      unreported += handle.size;
-      unclaim(handle);
-      if (unreported >= options_.report_every) {
-        unreported = {};
-        lock.unlock();
-        books_.report(false);
-        lock.lock();
-      }
-    } else if (stuck || !residency_.exceeds() || !residency_.any_busy()) {
+      common_.unclaim(handle);
+      note_moved(handle.size, unreported);
+    } else if (stuck || !common_.residency.exceeds() || !common_.residency.any_busy()) {
       break;
     } else {
-      settled_.wait(mutex_);  // other threads allocate or free the rest, and never wait for us
+      common_.changed.wait(common_.mutex);  // other threads allocate or free the rest, and never wait for us
     }
   }
-  for (const Leaver& leaver : next) unclaim(*leaver.handle);
-  const bool done = !residency_.exceeds();
+  for (const Leaver& leaver : next) common_.unclaim(*leaver.handle);
+  const bool done = !common_.residency.exceeds();
   lock.unlock();
-  if (pool_) pool_->hurry({});
-  last_eviction_ = mover_->take_left();
+  if (common_.pool) common_.pool->hurry({});
+  last_eviction_ = common_.mover->take_left();
   last_eviction_.no_room = no_room;
-  host_peak_ = std::max(host_peak_, mover_->host_used());
+  host_peak_ = std::max(host_peak_, common_.mover->host_used());
   // The GPU memory of a process that ends is free in a moment, so the arbiter need not plan around it.
-  books_.report(!done && !device_.ending());
+  common_.books.report(!done && !common_.device.ending());
   return done;
 }
 
 // Acquires the handles to evict next, and fingerprints them together, while the lanes have enough to copy.
 // Returns false if nothing may be evicted now.
-bool SwapMemory::choose(Bytes excess, std::deque<Leaver>& chosen) {
+bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
   std::vector<Leaver> leavers;
   Bytes together;
-  for (Handle* handle = residency_.first_to_leave(); handle != nullptr && together < excess;
-       handle = residency_.first_to_leave()) {
+  for (Handle* handle = common_.residency.first_to_leave(); handle != nullptr && together < excess;
+       handle = common_.residency.first_to_leave()) {
     if (!leavers.empty() && together + handle->size > Device::kMostLooked) break;
-    residency_.claim(*handle);
+    common_.residency.claim(*handle);
     together += handle->size;
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = residency_.away();  // bytes on the host at the end
-  mutex_.unlock();
-  const bool looked = mover_->look(leavers);
-  Bytes goal = mover_->host_used() + mover_->host_kept();
+  const Bytes most = common_.residency.away();  // bytes on the host at the end
+  common_.mutex.unlock();
+  const bool looked = common_.mover->look(leavers);
+  Bytes goal = common_.mover->host_used() + common_.mover->host_kept();
   for (const Leaver& leaver : leavers)
-    if (mover_->needs_room(leaver)) goal += leaver.handle->size;
-  if (looked && pool_) pool_->hurry(std::min(goal, most));
-  mutex_.lock();
+    if (common_.mover->needs_room(leaver)) goal += leaver.handle->size;
+  if (looked && common_.pool) common_.pool->hurry(std::min(goal, most));
+  common_.mutex.lock();
   chosen.assign(leavers.begin(), leavers.end());
   return looked;
 }
 
 // Clean copies occupy room that the pool would keep anyway. They are dropped before the pool holds more than
 // the bytes that will be on the host, and before the handle has to stay for lack of room.
-Mover::Begun SwapMemory::begin_out(const Leaver& leaver, Lane lane) {
-  while (!mover_->has_room(*leaver.handle) && mover_->host_held() >= residency_.away() && give_up_copy()) {
+Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
+  while (!common_.mover->has_room(*leaver.handle) && common_.mover->host_held() >= common_.residency.away() &&
+         give_up_copy()) {
   }
   for (;;) {
-    mutex_.unlock();
-    const Mover::Begun begun = mover_->begin_out(leaver, lane);
-    mutex_.lock();
+    common_.mutex.unlock();
+    const Mover::Begun begun = common_.mover->begin_out(leaver, lane);
+    common_.mutex.lock();
     if (begun != Mover::Begun::no_room || !give_up_copy()) return begun;
   }
 }
 
 // Drops the least useful clean copy. Returns false if there is none.
-bool SwapMemory::give_up_copy() {
-  Handle* const handle = residency_.last_copy();
+bool SwapTurns::give_up_copy() {
+  Handle* const handle = common_.residency.last_copy();
   if (handle == nullptr) return false;
-  drop_copy(*handle);
+  common_.residency.change(*handle, [&] { common_.mover->forget(*handle); });
   return true;
 }
 
-void SwapMemory::give_up_copies() {
-  const MutexLock lock(mutex_);
+void SwapTurns::give_up_copies() {
+  const MutexLock lock(common_.mutex);
   while (give_up_copy()) {
   }
 }
 
-// Drops the clean copy of a handle that is not busy.
-void SwapMemory::drop_copy(Handle& handle) {
-  residency_.change(handle, [&] { mover_->forget(handle); });
+// Reports progress from time to time.
+void SwapTurns::note_moved(Bytes size, Bytes& unreported) {
+  unreported += size;
+  if (unreported < common_.options.report_every) return;
+  unreported = {};
+  common_.mutex.unlock();
+  common_.books.report(false);
+  common_.mutex.lock();
 }
 
-bool SwapMemory::restore() {
+bool SwapTurns::restore() {
   if (bring_back()) return true;
   {
-    const MutexLock lock(mutex_);
-    if (residency_.resident() >= residency_.allowed()) return false;  // more can become resident
+    const MutexLock lock(common_.mutex);
+    if (common_.residency.resident() >= common_.residency.allowed())
+      return false;  // more can become resident
   }
-  if (!device_.lost()) return false;
+  if (!common_.device.lost()) return false;
   {
-    const MutexLock lock(mutex_);
-    lost_ = true;
+    const MutexLock lock(common_.mutex);
+    common_.residency.lose();
   }
-  books_.report(false);
+  common_.books.report(false);
   return true;
 }
 
-bool SwapMemory::bring_back() {
-  const DeviceScope scope(device_);
-  const bool ready = scope.ok() && mover_->settle();
-  if (ready) free_deferred(Gpu::drained);
+bool SwapTurns::bring_back() {
+  const DeviceScope scope(common_.device);
+  const bool ready = scope.ok() && common_.mover->settle();
+  if (ready) freeing_.free_deferred(SwapFreeing::Gpu::drained);
   Pipeline pipeline;
   Bytes unreported;
   bool failed = !ready;
-  MutexLock lock(mutex_);
+  MutexLock lock(common_.mutex);
   while (true) {
     while (!failed && !pipeline.full()) {
-      Handle* const handle = residency_.first_to_return();
+      Handle* const handle = common_.residency.first_to_return();
       if (handle == nullptr) break;
-      residency_.claim(*handle);
-      residency_.count(*handle);
+      common_.residency.claim(*handle);
+      common_.residency.count(*handle);
       lock.unlock();
-      const CUresult begun = mover_->begin_in(*handle, pipeline.next_lane());
+      const CUresult begun = common_.mover->begin_in(*handle, pipeline.next_lane());
       lock.lock();
       if (begun == CUDA_SUCCESS) {
         pipeline.push(*handle);
       } else {
-        unclaim(*handle);
+        common_.unclaim(*handle);
         failed = true;
       }
     }
     if (pipeline.empty()) {
-      if (failed || !residency_.any_busy() || !residency_.all_usable()) break;
+      if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
       // Other threads are allocating or freeing the rest, and never wait for us. They may have read the
       // resident limit before it was raised, and so leave it to us to back their memory.
-      settled_.wait(mutex_);
+      common_.changed.wait(common_.mutex);
       continue;
     }
     const Lane lane = pipeline.first_lane();
     Handle& handle = pipeline.pop();
     lock.unlock();
-    failed |= !mover_->end_in(handle, lane);
+    failed |= !common_.mover->end_in(handle, lane);
     lock.lock();
-    unreported += handle.size;
-    unclaim(handle);
-    if (unreported >= options_.report_every) {
-      unreported = {};
-      lock.unlock();
-      books_.report(false);
-      lock.lock();
-    }
+    common_.unclaim(handle);
+    note_moved(handle.size, unreported);
   }
-  const bool done = lost_ || residency_.all_usable();
+  const bool done = common_.residency.lost() || common_.residency.all_usable();
   // The next turn most likely needs as much host room as this one did, and pinning costs more than copying.
   // The pool is trimmed only once: at a further Restore, work may already be running, and releasing memory
   // waits for it.
   const bool trim = done && ready && host_peak_ != Bytes{};
-  while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
+  while (trim && common_.mover->host_kept() > host_peak_ && give_up_copy()) {
   }
   lock.unlock();
   const Bytes peak = trim ? std::exchange(host_peak_, {}) : Bytes{};
-  if (trim && pool_) pool_->trim(peak);
-  if (unreported.count != 0) books_.report(false);
+  if (trim && common_.pool) common_.pool->trim(peak);
+  if (unreported.count != 0) common_.books.report(false);
   return done;
 }
 
-void SwapMemory::tend() {
-  if (pool_) {
+void SwapTurns::tend() {
+  if (common_.pool) {
     // Clean copies are worth their room only while evictions are expected and the job can spare it.
-    if (mover_->host_kept() != Bytes{} && (!pool_->expected() || budget_.tight({}))) give_up_copies();
-    pool_->tend(!books_.idle());
+    if (common_.mover->host_kept() != Bytes{} && (!common_.pool->expected() || common_.budget.tight({})))
+      give_up_copies();
+    common_.pool->tend(!common_.books.idle());
   }
-  read_host_limit();
+  growth_.read_host_limit();
 }
 
 // Host memory that holds evicted contents cannot be released before they are restored. The pool is blocked
 // from growing before that, since the next eviction would otherwise take the memory that the job is about to
 // use.
-bool SwapMemory::watch_host() {
-  if (pool_ == nullptr || (pool_->held() == Bytes{} && !pool_->expected())) return false;
-  pool_->watch();
-  if (!budget_.tight({})) return false;
+bool SwapTurns::watch_host() {
+  if (common_.pool == nullptr || (common_.pool->held() == Bytes{} && !common_.pool->expected())) return false;
+  common_.pool->watch();
+  if (!common_.budget.tight({})) return false;
   give_up_copies();
-  pool_->tend(false);
-  if (!budget_.used_up()) return false;
-  pool_->bar();
-  return mover_->host_used() != Bytes{};
+  common_.pool->tend(false);
+  if (!common_.budget.used_up()) return false;
+  common_.pool->bar();
+  return common_.mover->host_used() != Bytes{};
 }
 
 }  // namespace sharedgpu

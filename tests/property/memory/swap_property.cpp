@@ -152,7 +152,7 @@ class Model {
     }
     for (const Made& made : made_)
       for (const View& view : made.views) {
-        const auto found = t_.memory.next(view.address + made.size.count - 1, {1});
+        const auto found = t_.program.next(view.address + made.size.count - 1, {1});
         RC_ASSERT(found.has_value());
         RC_ASSERT(found->address == view.address);
       }
@@ -173,8 +173,8 @@ class Model {
     RC_ASSERT(t_.memory.use().host == Bytes{});
     check_contents();
     for (Made& made : made_) {
-      for (const View& view : made.views) RC_ASSERT(t_.memory.unmap(view.address) == CUDA_SUCCESS);
-      if (made.held) RC_ASSERT(t_.memory.release(made.id) == CUDA_SUCCESS);
+      for (const View& view : made.views) RC_ASSERT(t_.program.unmap(view.address) == CUDA_SUCCESS);
+      if (made.held) RC_ASSERT(t_.program.release(made.id) == CUDA_SUCCESS);
     }
     for (const Block& block : blocks_) RC_ASSERT(t_.memory.free(block.address) == CUDA_SUCCESS);
     RC_ASSERT(t_.device.misuse() == "");
@@ -230,31 +230,31 @@ class Model {
     CUmemAllocationProp kind{};
     if (n % 2 != 0) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     Made made{.id = 0, .size = kibibytes(4 * (1 + n / 2 % 70)), .views = {}};
-    if (t_.memory.create(&made.id, made.size, kind) != CUDA_SUCCESS) return;
-    RC_ASSERT(t_.memory.properties(made.id)->requestedHandleTypes == kind.requestedHandleTypes);
+    if (t_.program.create(&made.id, made.size, kind) != CUDA_SUCCESS) return;
+    RC_ASSERT(t_.program.properties(made.id)->requestedHandleTypes == kind.requestedHandleTypes);
     made_.push_back(made);
   }
   void map(std::uint32_t n) {
     if (made_.empty()) return;
     Made& made = made_[n % made_.size()];
     if (!made.held) {
-      const auto again = t_.memory.retain(made.views.front().address);
+      const auto again = t_.program.retain(made.views.front().address);
       RC_ASSERT(again == made.id);
       made.held = true;
     }
     View view{.address = t_.device.reserve_for_program(made.size)};
-    if (t_.memory.map(view.address, made.size, made.id) != CUDA_SUCCESS) return;
-    RC_ASSERT(t_.memory.map(view.address, made.size, made.id) == CUDA_ERROR_INVALID_VALUE);
+    if (t_.program.map(view.address, made.size, made.id) != CUDA_SUCCESS) return;
+    RC_ASSERT(t_.program.map(view.address, made.size, made.id) == CUDA_ERROR_INVALID_VALUE);
     CUmemAccessDesc access{};
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    view.accessible = t_.memory.set_access(view.address, &access, 1) == CUDA_SUCCESS;
+    view.accessible = t_.program.set_access(view.address, &access, 1) == CUDA_SUCCESS;
     made.views.push_back(view);
   }
   void unmap(std::uint32_t n) {
     if (made_.empty()) return;
     Made& made = made_[n % made_.size()];
     if (made.views.empty()) return;
-    if (t_.memory.unmap(made.views.back().address) != CUDA_SUCCESS) {
+    if (t_.program.unmap(made.views.back().address) != CUDA_SUCCESS) {
       made.views.back().accessible = false;  // parts of it may be gone
       return;
     }
@@ -264,7 +264,7 @@ class Model {
   void release(std::uint32_t n) {
     if (made_.empty() || !made_[n % made_.size()].held) return;
     Made& made = made_[n % made_.size()];
-    if (t_.memory.release(made.id) != CUDA_SUCCESS) {
+    if (t_.program.release(made.id) != CUDA_SUCCESS) {
       made.seed = 0;
       return;
     }
@@ -274,7 +274,7 @@ class Model {
   void forget(std::size_t index) {
     const Made& made = made_[index];
     if (made.held || !made.views.empty()) return;
-    RC_ASSERT(t_.device.has_failed() || !t_.memory.release(made.id).has_value());
+    RC_ASSERT(t_.device.has_failed() || !t_.program.release(made.id).has_value());
     made_.erase(made_.begin() + static_cast<std::ptrdiff_t>(index));
   }
 

@@ -49,16 +49,16 @@ struct Program : WorldOn<NotingDevice> {
 
   Id made(Bytes size = kSize, const CUmemAllocationProp& kind = {}) {
     Id id = 0;
-    REQUIRE(memory.create(&id, size, kind) == CUDA_SUCCESS);
+    REQUIRE(program.create(&id, size, kind) == CUDA_SUCCESS);
     return id;
   }
   CUresult set_access(CUdeviceptr at, int of = 0) {
     const CUmemAccessDesc access = access_of(of);
-    return memory.set_access(at, &access, 1);
+    return program.set_access(at, &access, 1);
   }
   CUdeviceptr mapped(Id id) {
     const CUdeviceptr at = device.reserve_for_program(kSize);
-    REQUIRE(memory.map(at, kSize, id) == CUDA_SUCCESS);
+    REQUIRE(program.map(at, kSize, id) == CUDA_SUCCESS);
     REQUIRE(set_access(at) == CUDA_SUCCESS);
     return at;
   }
@@ -103,11 +103,11 @@ struct MappedTwice : Program {
 TEST_CASE("program memory is whole granules, of the kind that was asked for", "[program]") {
   Program t;
   Program::Id id = 0;
-  CHECK(t.memory.create(nullptr, kSize, {}) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(t.memory.create(&id, {}, {}) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(t.memory.create(&id, kSize + Bytes{1}, {}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.create(nullptr, kSize, {}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.create(&id, {}, {}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.create(&id, kSize + Bytes{1}, {}) == CUDA_ERROR_INVALID_VALUE);
   CHECK(t.books.asked == 0);
-  CHECK_FALSE(t.memory.properties(id));
+  CHECK_FALSE(t.program.properties(id));
 
   CUmemAllocationProp kind = {};
   kind.location.id = 7;
@@ -115,8 +115,8 @@ TEST_CASE("program memory is whole granules, of the kind that was asked for", "[
   CHECK(t.memory.use().resident == kSize);
   CHECK(t.books.last.swappable == kSize);
   CHECK(t.memory.handles().size() == 3);
-  REQUIRE(t.memory.properties(id));
-  CHECK(t.memory.properties(id)->location.id == 7);
+  REQUIRE(t.program.properties(id));
+  CHECK(t.program.properties(id)->location.id == 7);
   REQUIRE(t.device.kinds.size() == 3);
   for (const CUmemAllocationProp* asked : t.device.kinds)
     CHECK((asked != nullptr && asked->location.id == 7));
@@ -135,14 +135,14 @@ TEST_CASE("a refused creation of memory leaves no trace", "[program]") {
   Program::Id id = 0;
   SECTION("by the arbiter") {
     t.books.limit = kSize.count - 1;
-    CHECK(t.memory.create(&id, kSize, {}) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(t.program.create(&id, kSize, {}) == CUDA_ERROR_OUT_OF_MEMORY);
   }
   SECTION("by the driver, at any call") {
     for (unsigned n = 1; n <= 13; ++n) {
       if (n > 1 && n % 4 == 0) continue;  // a release is tried again
       CAPTURE(n);
       t.device.fail_call(n);
-      CHECK(t.memory.create(&id, kSize, {}) == CUDA_ERROR_UNKNOWN);
+      CHECK(t.program.create(&id, kSize, {}) == CUDA_ERROR_UNKNOWN);
       CHECK(t.gone());
     }
   }
@@ -155,28 +155,28 @@ TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
   const Program::Id id = t.made();
   const CUdeviceptr first = t.mapped(id);
   const CUdeviceptr second = t.mapped(id);
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
-  CHECK(t.memory.release(id) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(t.memory.retain(first) == id);
-  CHECK(t.memory.retain(second + kSize.count - 1) == id);
-  CHECK_FALSE(t.memory.retain(std::max(first, second) + kSize.count));
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
-  CHECK(t.memory.unmap(first) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.retain(first) == id);
+  CHECK(t.program.retain(second + kSize.count - 1) == id);
+  CHECK_FALSE(t.program.retain(std::max(first, second) + kSize.count));
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.unmap(first) == CUDA_SUCCESS);
   CHECK(t.there(first) == 0);
   CHECK(t.there(second) == 3);
-  CHECK_FALSE(t.memory.retain(first));
-  CHECK(t.memory.unmap(first) == CUDA_ERROR_INVALID_VALUE);
+  CHECK_FALSE(t.program.retain(first));
+  CHECK(t.program.unmap(first) == CUDA_ERROR_INVALID_VALUE);
   const bool mapping_first = GENERATE(true, false);
-  if (mapping_first) CHECK(t.memory.unmap(second) == CUDA_SUCCESS);
-  CHECK(t.memory.properties(id));
+  if (mapping_first) CHECK(t.program.unmap(second) == CUDA_SUCCESS);
+  CHECK(t.program.properties(id));
   CHECK(t.device.physical() == kSize);
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
   if (!mapping_first) {
     CHECK(t.device.physical() == kSize);
-    CHECK(t.memory.unmap(second) == CUDA_SUCCESS);
+    CHECK(t.program.unmap(second) == CUDA_SUCCESS);
   }
-  CHECK_FALSE(t.memory.release(id));
-  CHECK_FALSE(t.memory.properties(id));
+  CHECK_FALSE(t.program.release(id));
+  CHECK_FALSE(t.program.properties(id));
   CHECK(t.gone());
   CHECK(t.books.last.swappable == Bytes{});
   CHECK(t.device.reserved() == kSize + kSize);  // the program's own
@@ -188,16 +188,16 @@ TEST_CASE("a mapping is of all of it, at whole granules where there is none", "[
   const Program::Id id = t.made();
   const CUdeviceptr room = t.device.reserve_for_program({3 * kSize.count});
   const CUdeviceptr at = room + kSize.count;
-  CHECK_FALSE(t.memory.map(at, kSize, id + 1));
-  CHECK(t.memory.map(at, kHandle, id) == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(t.memory.map(at + 1, kSize, id) == CUDA_ERROR_INVALID_VALUE);
-  REQUIRE(t.memory.map(at, kSize, id) == CUDA_SUCCESS);
+  CHECK_FALSE(t.program.map(at, kSize, id + 1));
+  CHECK(t.program.map(at, kHandle, id) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(t.program.map(at + 1, kSize, id) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(t.program.map(at, kSize, id) == CUDA_SUCCESS);
   constexpr std::uint64_t kGranule = 4096;
   for (const CUdeviceptr taken : {at, at + kSize.count - kGranule, at - kSize.count + kGranule})
-    CHECK(t.memory.map(taken, kSize, id) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(t.program.map(taken, kSize, id) == CUDA_ERROR_INVALID_VALUE);
   CHECK(t.views() == 3);
-  CHECK(t.memory.map(room, kSize, id) == CUDA_SUCCESS);
-  CHECK(t.memory.map(at + kSize.count, kSize, id) == CUDA_SUCCESS);
+  CHECK(t.program.map(room, kSize, id) == CUDA_SUCCESS);
+  CHECK(t.program.map(at + kSize.count, kSize, id) == CUDA_SUCCESS);
   CHECK(t.agrees());
 }
 
@@ -207,10 +207,10 @@ TEST_CASE("the next mapping is the first with a byte in the range", "[program]")
   const CUdeviceptr room = t.device.reserve_for_program({4 * kSize.count});
   const CUdeviceptr first = room + kSize.count;
   const CUdeviceptr second = first + kSize.count;
-  REQUIRE(t.memory.map(first, kSize, id) == CUDA_SUCCESS);
-  REQUIRE(t.memory.map(second, kSize, id) == CUDA_SUCCESS);
+  REQUIRE(t.program.map(first, kSize, id) == CUDA_SUCCESS);
+  REQUIRE(t.program.map(second, kSize, id) == CUDA_SUCCESS);
   const auto begin = [&t](CUdeviceptr address, Bytes size) {
-    const auto found = t.memory.next(address, size);
+    const auto found = t.program.next(address, size);
     if (found) CHECK(found->size == kSize);
     return found ? found->address : 0;
   };
@@ -252,7 +252,7 @@ TEST_CASE("memory that is mapped and shown while it is away comes with the turn"
   REQUIRE(t.restore());
   CHECK(holds(second, kSize, 1));
   REQUIRE(t.evict());
-  CHECK(t.memory.unmap(first) == CUDA_SUCCESS);
+  CHECK(t.program.unmap(first) == CUDA_SUCCESS);
   REQUIRE(t.restore());
   CHECK(t.there(first) == 0);
   CHECK(holds(second, kSize, 1));
@@ -263,7 +263,7 @@ TEST_CASE("a mapping comes back with all the access it was given", "[program]") 
   Program t;
   const CUdeviceptr at = t.mapped(t.made());
   const CUdeviceptr last = at + 2 * kHandle.count;
-  CHECK(t.memory.set_access(at + 1, nullptr, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.set_access(at + 1, nullptr, 0) == CUDA_ERROR_INVALID_VALUE);
   const CUmemAccessDesc more[] = {access_of(2, CU_MEM_ACCESS_FLAGS_PROT_READ),
                                   access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READ)};
   const CUmemAccessDesc other_type = [] {
@@ -274,12 +274,12 @@ TEST_CASE("a mapping comes back with all the access it was given", "[program]") 
   const bool away = GENERATE(false, true);
   if (away) REQUIRE(t.evict());
   REQUIRE(t.set_access(at, 1) == CUDA_SUCCESS);
-  REQUIRE(t.memory.set_access(at, &other_type, 1) == CUDA_SUCCESS);
+  REQUIRE(t.program.set_access(at, &other_type, 1) == CUDA_SUCCESS);
   if (away) {
-    REQUIRE(t.memory.set_access(at, more, 2) == CUDA_SUCCESS);
+    REQUIRE(t.program.set_access(at, more, 2) == CUDA_SUCCESS);
   } else {
     REQUIRE(t.evict());
-    REQUIRE(t.memory.set_access(at, more, 2) == CUDA_SUCCESS);
+    REQUIRE(t.program.set_access(at, more, 2) == CUDA_SUCCESS);
   }
   t.device.accesses.clear();
   REQUIRE(t.restore());
@@ -316,7 +316,7 @@ TEST_CASE("a copy gives its room to another before the pool grows", "[program]")
   REQUIRE(t.evict(each + each));
   CHECK(t.device.pinned() == each);
   REQUIRE(t.restore());
-  REQUIRE(t.memory.map(at, each, ids[0]) == CUDA_SUCCESS);
+  REQUIRE(t.program.map(at, each, ids[0]) == CUDA_SUCCESS);
   REQUIRE(t.evict(each + each));
   CHECK(t.device.pinned() == each);
   CHECK(t.device.mapped_at(ids[1]) == 0);
@@ -327,7 +327,7 @@ TEST_CASE("a copy gives its room to another before the pool grows", "[program]")
 TEST_CASE("memory that was made first leaves first", "[program]") {
   Program t;
   std::vector<Program::Id> ids = {t.made(kHandle), t.made(kHandle), t.made(kHandle)};
-  REQUIRE(t.memory.release(ids[1]) == CUDA_SUCCESS);
+  REQUIRE(t.program.release(ids[1]) == CUDA_SUCCESS);
   ids = {ids[0], ids[2], t.made(kHandle)};  // the last where the second was
   for (unsigned left = 2; left != 0; --left) {
     REQUIRE(t.evict({left * kHandle.count}));
@@ -341,25 +341,25 @@ TEST_CASE("a map that fails at any call is undone", "[program]") {
   const CUdeviceptr other = t.mapped(id);
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
   const bool shown_before = GENERATE(false, true);
-  if (!shown_before) REQUIRE(t.memory.unmap(other) == CUDA_SUCCESS);
+  if (!shown_before) REQUIRE(t.program.unmap(other) == CUDA_SUCCESS);
   const unsigned calls = shown_before ? 4 : 3;  // a handle: retain, the other's access, map, release
   for (unsigned n = 1; n < 3 * calls; ++n) {
     if (n % calls == 0) continue;  // a release is tried again
     CAPTURE(n);
     t.device.fail_call(n, CUDA_ERROR_NOT_PERMITTED);
-    CHECK(t.memory.map(at, kSize, id) == CUDA_ERROR_NOT_PERMITTED);
+    CHECK(t.program.map(at, kSize, id) == CUDA_ERROR_NOT_PERMITTED);
     CHECK(t.there(at) == 0);
     CHECK(t.views() == (shown_before ? 3 : 0));
     CHECK(t.there(other) == (shown_before ? 3 : 0));
-    CHECK_FALSE(t.memory.next(at, kSize));
-    CHECK_FALSE(t.memory.retain(at));
+    CHECK_FALSE(t.program.next(at, kSize));
+    CHECK_FALSE(t.program.retain(at));
     CHECK(t.agrees());
   }
-  REQUIRE(t.memory.map(at, kSize, id) == CUDA_SUCCESS);
+  REQUIRE(t.program.map(at, kSize, id) == CUDA_SUCCESS);
   CHECK(t.there(at) == 3);
-  REQUIRE(t.memory.unmap(at) == CUDA_SUCCESS);
-  if (shown_before) REQUIRE(t.memory.unmap(other) == CUDA_SUCCESS);
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  REQUIRE(t.program.unmap(at) == CUDA_SUCCESS);
+  if (shown_before) REQUIRE(t.program.unmap(other) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.gone());
 }
 
@@ -368,13 +368,13 @@ TEST_CASE("memory that is given back while it is mapped lives as long as the map
   const Program::Id id = t.made();
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
   // As another thread may.
-  t.device.before_retain = [&] { CHECK(t.memory.release(id) == CUDA_SUCCESS); };
+  t.device.before_retain = [&] { CHECK(t.program.release(id) == CUDA_SUCCESS); };
   const bool fails = GENERATE(false, true);
   if (fails) t.device.fail_call(2, CUDA_ERROR_NOT_PERMITTED);
-  CHECK(t.memory.map(at, kSize, id) == (fails ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS));
-  CHECK(t.memory.properties(id).has_value() == !fails);
-  if (!fails) CHECK(t.memory.unmap(at) == CUDA_SUCCESS);
-  CHECK_FALSE(t.memory.properties(id));
+  CHECK(t.program.map(at, kSize, id) == (fails ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS));
+  CHECK(t.program.properties(id).has_value() == !fails);
+  if (!fails) CHECK(t.program.unmap(at) == CUDA_SUCCESS);
+  CHECK_FALSE(t.program.properties(id));
   CHECK(t.gone());
 }
 
@@ -385,15 +385,15 @@ TEST_CASE("memory that was unmapped up to a failure is unmapped once", "[program
     const CUdeviceptr at = t.mapped(id);
     CAPTURE(n);
     t.device.fail_call(n);
-    CHECK(t.memory.unmap(at) == CUDA_ERROR_UNKNOWN);
-    CHECK(t.memory.next(at, kSize));
+    CHECK(t.program.unmap(at) == CUDA_ERROR_UNKNOWN);
+    CHECK(t.program.next(at, kSize));
     CHECK(t.there(at) == 4 - n);
     CHECK(t.set_access(at) == (n == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE));
     CHECK(t.evict());
     CHECK(t.restore());
-    CHECK(t.memory.unmap(at) == CUDA_SUCCESS);
+    CHECK(t.program.unmap(at) == CUDA_SUCCESS);
     CHECK(t.there(at) == 0);
-    CHECK(t.memory.release(id) == CUDA_SUCCESS);
+    CHECK(t.program.release(id) == CUDA_SUCCESS);
     CHECK(t.gone());
   }
 }
@@ -463,14 +463,14 @@ TEST_CASE("memory that the driver would not take back may be given back again", 
     Program t;
     const Program::Id id = t.made();
     t.device.fail_call(n);
-    CHECK(t.memory.release(id) == CUDA_ERROR_UNKNOWN);
-    CHECK(t.memory.properties(id));
+    CHECK(t.program.release(id) == CUDA_ERROR_UNKNOWN);
+    CHECK(t.program.properties(id));
     CHECK(t.memory.use().swappable == kSize);
     CHECK(t.memory.use().resident == Bytes{(4 - n) * kHandle.count});
     CHECK(t.books.last.resident == t.memory.use().resident);
     CHECK(t.agrees());
-    CHECK(t.memory.release(id) == CUDA_SUCCESS);
-    CHECK_FALSE(t.memory.release(id));
+    CHECK(t.program.release(id) == CUDA_SUCCESS);
+    CHECK_FALSE(t.program.release(id));
     CHECK(t.gone());
   }
 }
@@ -480,11 +480,11 @@ TEST_CASE("the last unmap succeeds though the memory does not go, and it may be 
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr at = t.mapped(id);
-  REQUIRE(t.memory.release(id) == CUDA_SUCCESS);
+  REQUIRE(t.program.release(id) == CUDA_SUCCESS);
   t.device.fail_call(4);
-  CHECK(t.memory.unmap(at) == CUDA_SUCCESS);
-  CHECK(t.memory.properties(id));
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.unmap(at) == CUDA_SUCCESS);
+  CHECK(t.program.properties(id));
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.gone());
 }
 
@@ -497,9 +497,9 @@ TEST_CASE("a copy that may be under way is waited for before the memory goes", "
   REQUIRE_FALSE(t.evict());
   CHECK(t.device.synchronizations() == 0);
   t.device.fail_call(1);
-  CHECK(t.memory.release(id) == CUDA_ERROR_UNKNOWN);
+  CHECK(t.program.release(id) == CUDA_ERROR_UNKNOWN);
   CHECK(t.device.physical() == kHandle);
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.device.synchronizations() == 1);
   CHECK(t.gone());
 }
@@ -507,29 +507,29 @@ TEST_CASE("a copy that may be under way is waited for before the memory goes", "
 TEST_CASE("exported memory is one piece that stays, and the driver's own handle", "[program]") {
   Program t;
   CUmemGenericAllocationHandle real = 0;
-  CHECK_FALSE(t.memory.settle(Program::Id{42}, &real));
+  CHECK_FALSE(t.program.settle(Program::Id{42}, &real));
   const Program::Id in_pieces = t.made();
-  CHECK(t.memory.settle(in_pieces, &real) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.program.settle(in_pieces, &real) == CUDA_ERROR_INVALID_VALUE);
   CUmemAllocationProp kind = {};
   kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const Program::Id id = t.made(kSize, kind);
   REQUIRE(t.evict());
-  CHECK(t.memory.settle(id, &real) == CUDA_ERROR_NOT_READY);
+  CHECK(t.program.settle(id, &real) == CUDA_ERROR_NOT_READY);
   REQUIRE(t.restore());
   t.device.fail_call(1);
-  CHECK(t.memory.settle(id, &real) == CUDA_ERROR_UNKNOWN);
-  REQUIRE(t.memory.settle(id, &real) == CUDA_SUCCESS);
+  CHECK(t.program.settle(id, &real) == CUDA_ERROR_UNKNOWN);
+  REQUIRE(t.program.settle(id, &real) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == kSize);
   CHECK(real == t.device.mapped_at(id));
   REQUIRE(t.evict());
   CHECK(t.device.physical() == kSize);
   REQUIRE(t.restore());  // waits for nobody
   REQUIRE(t.evict());
-  CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == Bytes{});
   CHECK(t.device.physical() == kSize);  // the caller's reference
   CHECK(t.device.release(real) == CUDA_SUCCESS);
   CHECK(t.device.physical() == Bytes{});
-  CHECK(t.memory.release(in_pieces) == CUDA_SUCCESS);
+  CHECK(t.program.release(in_pieces) == CUDA_SUCCESS);
   CHECK(t.gone());
 }

@@ -162,12 +162,12 @@ TEST_CASE("what the program has mapped settles by the addresses where it is mapp
   Settling t;
   ProgramMemory::Id id = 0;
   const Bytes size = kibibytes(256);
-  REQUIRE(t.memory.create(&id, size, {}) == CUDA_SUCCESS);
+  REQUIRE(t.program.create(&id, size, {}) == CUDA_SUCCESS);
   const CUdeviceptr at = t.device.reserve_for_program(size);
-  REQUIRE(t.memory.map(at, size, id) == CUDA_SUCCESS);
+  REQUIRE(t.program.map(at, size, id) == CUDA_SUCCESS);
   CUmemAccessDesc access = {};
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  REQUIRE(t.memory.set_access(at, &access, 1) == CUDA_SUCCESS);
+  REQUIRE(t.program.set_access(at, &access, 1) == CUDA_SUCCESS);
   fill(at, size, 3);
 
   CHECK(t.memory.settle(at + 1, size) == CUDA_ERROR_INVALID_VALUE);

@@ -150,21 +150,21 @@ TEST_CASE("threads make, map and unmap memory while it comes and goes", "[thread
       const auto& places = reserved[seed];
       for (unsigned round = 0; round < 40; ++round) {
         ProgramMemory::Id id = 0;
-        expect(t.memory.create(&id, kSize, {}) == CUDA_SUCCESS);
+        expect(t.program.create(&id, kSize, {}) == CUDA_SUCCESS);
         for (const CUdeviceptr at : places) {
-          expect(t.memory.map(at, kSize, id) == CUDA_SUCCESS);
-          expect(t.memory.set_access(at, &access, 1) == CUDA_SUCCESS);
+          expect(t.program.map(at, kSize, id) == CUDA_SUCCESS);
+          expect(t.program.set_access(at, &access, 1) == CUDA_SUCCESS);
         }
         {
           const std::shared_lock inside(gate);
           fill(places[0], kSize, seed * 1000 + round);
         }
-        expect(t.memory.release(id) == CUDA_SUCCESS);
+        expect(t.program.release(id) == CUDA_SUCCESS);
         {
           const std::shared_lock inside(gate);
           if (!holds(places[1], kSize, seed * 1000 + round)) ++outcome.wrong;
         }
-        for (const CUdeviceptr at : places) expect(t.memory.unmap(at) == CUDA_SUCCESS);
+        for (const CUdeviceptr at : places) expect(t.program.unmap(at) == CUDA_SUCCESS);
       }
     });
   for (std::thread& thread : threads) thread.join();

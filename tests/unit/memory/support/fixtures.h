@@ -153,6 +153,7 @@ struct WorldOn {
   FakeHost host;
   FakeBooks books;
   SwapMemory memory;
+  ProgramMemory& program = *memory.program_memory();
 };
 using World = WorldOn<>;
 

@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinning in place: memory whose physical location is known to another process or a network card stays there
-// until it is freed.
+#include "interposer/memory/swap_pinning.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "interposer/memory/swap_memory.h"
-
 namespace sharedgpu {
+
+CUresult SwapPinning::pin(Bytes size) {
+  return freeing_.make_room([&](GrowthAccount::Wish wish) {
+    return growth_.request(Residency::Count::pinned, size, wish) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  });
+}
+
+void SwapPinning::pin_unasked(Bytes size) {
+  {
+    const MutexLock lock(common_.mutex);
+    common_.residency.pin(size);
+  }
+  common_.books.claim();
+}
 
 // The arbiter is asked for additional pinned room; when it is granted, the swappable bytes become pinned.
 // Until then the handles count as both, and are not evicted.
-CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
-  const std::lock_guard one_at_a_time(growth_);
+CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
+  const auto one_at_a_time = growth_.one_at_a_time();
   {
-    MutexLock lock(mutex_);
-    Handles handles;
+    MutexLock lock(common_.mutex);
+    std::vector<Handle*> handles;
     switch (handles_to_settle(address, size, handles)) {
       case Found::none:
         return CUDA_ERROR_INVALID_VALUE;
@@ -24,33 +36,35 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
         break;
     }
     if (handles.empty()) return CUDA_SUCCESS;
-    for (Handle* handle : handles) residency_.set_place(*handle, Handle::Place::settling);
+    for (Handle* handle : handles) common_.residency.set_place(*handle, Handle::Place::settling);
   }
-  const bool granted = books_.grow().granted;
+  const bool granted = common_.books.grow().granted;
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(common_.mutex);
     // Handles freed meanwhile are not found here.
-    for (auto& [base, range] : space_.ranges())
+    for (auto& [base, range] : common_.space.ranges())
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
-          residency_.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
-          if (granted && !handle.busy && handle.has_copy()) drop_copy(handle);  // it is never evicted
+          common_.residency.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
+          if (granted && !handle.busy && handle.has_copy())  // it is never evicted
+            common_.residency.change(handle, [&] { common_.mover->forget(handle); });
         }
-    settled_.notify_all();
+    common_.changed.notify_all();
   }
   // After a refusal the memory is swappable again. The arbiter may have counted it otherwise meanwhile, and
   // accepts growth only by a request.
-  if (!granted) static_cast<void>(books_.grow());
-  books_.report(false);
+  if (!granted) static_cast<void>(common_.books.grow());
+  common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // Finds the handles under the range that can still be evicted.
-SwapMemory::Found SwapMemory::handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) {
+SwapPinning::Found SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size,
+                                                  std::vector<Handle*>& found) {
   for (;;) {
-    const auto block = space_.find_whole(address, size);
+    const auto block = common_.space.find_whole(address, size);
     const auto [range, begin] =
-        block != nullptr ? ProgramAllocations::Under{block, address} : program_.under(address, size);
+        block != nullptr ? ProgramAllocations::Under{block, address} : common_.program.under(address, size);
     if (range == nullptr) return Found::none;
     found.clear();
     bool busy = false;
@@ -63,33 +77,33 @@ SwapMemory::Found SwapMemory::handles_to_settle(CUdeviceptr address, Bytes size,
       found.push_back(&handle);
     }
     if (!busy) return missing ? Found::missing : Found::all;
-    settled_.wait(mutex_);
+    common_.changed.wait(common_.mutex);
   }
 }
 
 // The handle is busy meanwhile, so that no thread unmaps it.
-CUresult SwapMemory::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
-  MutexLock lock(mutex_);
+CUresult SwapPinning::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
+  MutexLock lock(common_.mutex);
   for (;;) {
-    const Block* const block = space_.block(base);
+    const Block* const block = common_.space.block(base);
     if (block == nullptr || block->dying) return CUDA_ERROR_INVALID_VALUE;
     const Range& range = *block->range;
     if (index >= range.handles.size()) return CUDA_ERROR_INVALID_VALUE;
     Handle& handle = block->range->handles[index];
     if (handle.busy) {
-      settled_.wait(mutex_);
+      common_.changed.wait(common_.mutex);
       continue;
     }
     if (handle.place != Handle::Place::settled) return CUDA_ERROR_INVALID_VALUE;
-    residency_.claim(handle);
+    common_.residency.claim(handle);
     lock.unlock();
-    const CUresult result = device_.export_memory(handle.address, &piece->descriptor);
+    const CUresult result = common_.device.export_memory(handle.address, &piece->descriptor);
     lock.lock();
     piece->size = handle.size;
     piece->offset = {base - range.base};
     piece->total = range.size;
     piece->count = static_cast<unsigned>(range.handles.size());
-    unclaim(handle);
+    common_.unclaim(handle);
     return result;
   }
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/growth_account.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+
+bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
+  const auto lock = one_at_a_time();
+  {
+    const MutexLock counting(common_.mutex);
+    if (!common_.residency.grow(count, size)) return false;
+  }
+  Books::Answer answer = within_host_limit();
+  if (answer.granted) answer = common_.books.grow();
+  if (answer.granted) return true;
+  take_back(count, size);
+  if (wish == Wish::needed && answer.host_most != Bytes{})
+    common_.books.refused_by_host(answer.host_most, use().footprint() + size);
+  return false;
+}
+
+void GrowthAccount::take_back(Residency::Count count, Bytes size) {
+  {
+    const MutexLock lock(common_.mutex);
+    common_.residency.shrink(count, size);
+  }
+  common_.books.report(false);
+}
+
+// Checks that the host budget could ever hold the footprint. The limits are read again only when the
+// footprint grows, and at times by the turn thread.
+Books::Answer GrowthAccount::within_host_limit() {
+  MutexLock lock(common_.mutex);
+  const Bytes footprint = common_.residency.swappable();
+  if (footprint <= within_limit_) return {.granted = true};
+  lock.unlock();
+  read_host_limit();
+  lock.lock();
+  if (host_limit_ != Bytes{} && host_limit_ < footprint) return {.granted = false, .host_most = host_limit_};
+  within_limit_ = std::max(within_limit_, footprint);
+  return {.granted = true};
+}
+
+// The arbiter applies the limit to all processes of a job together.
+void GrowthAccount::read_host_limit() {
+  const auto or_zero = [](std::optional<Bytes> limit) {
+    return limit ? std::max(*limit, Bytes{1}) : Bytes{};
+  };
+  const Bytes limit = or_zero(common_.budget.limit());
+  const Bytes of_job = or_zero(common_.budget.job_limit());
+  const MutexLock lock(common_.mutex);
+  host_limit_ = limit;
+  job_host_limit_ = of_job;
+}
+
+void GrowthAccount::set_context_size(Bytes size) {
+  {
+    const MutexLock lock(common_.mutex);
+    if (context_ == size) return;
+    context_ = size;
+  }
+  common_.books.report(false);
+}
+
+// The pool never holds more than this reports, so the job's processes together stay within the arbiter's
+// grant.
+MemoryUse GrowthAccount::use() const {
+  const MutexLock lock(common_.mutex);
+  return {common_.residency.lost() ? common_.residency.resident() : common_.residency.swappable(),
+          common_.residency.resident(),
+          common_.residency.pinned(),
+          context_,
+          common_.pool ? common_.pool->bound(common_.residency.swappable()) : common_.mover->host_held(),
+          common_.residency.settling(),
+          host_limit_};
+}
+
+Bytes GrowthAccount::job_host_limit() const {
+  const MutexLock lock(common_.mutex);
+  return job_host_limit_;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frees the program's blocks, now or later. A free is deferred if a capture forbids waiting, if another
+// process has imported the memory, or if the driver would wait where the program does not. Thread-safe.
+#pragma once
+
+#include "interposer/memory/deferred_frees.h"
+#include "interposer/memory/swap_ranges.h"
+
+namespace sharedgpu {
+
+class SwapFreeing {
+ public:
+  using Wish = GrowthAccount::Wish;
+  // How much is known of the process's work on the GPU: it may run and must be waited for, it may be idle and
+  // is only queried, or it is drained.
+  enum class Gpu { may_run, may_be_idle, drained };
+
+  SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}
+
+  std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
+  CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
+  // As free_with(), for blocks with ranges of their own that the driver frees with the context. The driver
+  // also frees the context's memory whose free was deferred.
+  CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
+  void free_deferred(Gpu gpu);
+  // The bytes that the deferred frees will release.
+  Bytes due() const;
+  // Calls `take`, with a Wish, to grow. If memory is short, carries out the deferred frees and calls it
+  // again.
+  template <class Take>
+  CUresult make_room(Take take) {
+    if (defers()) {
+      const CUresult result = take(Wish::tried);
+      if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+      free_deferred(Gpu::may_run);
+    }
+    return take(Wish::needed);
+  }
+
+ private:
+  bool condemn(CUdeviceptr address);
+  void reprieve(CUdeviceptr address);
+  CUresult free_condemned(CUdeviceptr address, Gpu gpu);
+  CUresult free_block(CUdeviceptr address, Gpu gpu);
+  bool defers() const;
+
+  SwapCommon& common_;
+  SwapRanges& ranges_;
+  DeferredFrees deferred_ GUARDED_BY(common_.mutex);
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that does not leave the GPU: counted for others, or pinned in place because another process or a
+// network card knows its physical location. Implements Pinning.
+#pragma once
+
+#include "interposer/memory/swap_freeing.h"
+
+namespace sharedgpu {
+
+class SwapPinning {
+ public:
+  SwapPinning(SwapCommon& common, GrowthAccount& growth, SwapFreeing& freeing)
+      : common_(common), growth_(growth), freeing_(freeing) {}
+
+  CUresult pin(Bytes size);
+  void unpin(Bytes size) { growth_.take_back(Residency::Count::pinned, size); }
+  void pin_unasked(Bytes size);
+  CUresult settle(CUdeviceptr address, Bytes size);
+  CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece);
+
+ private:
+  enum class Found { none, missing, all };
+  Found handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found)
+      REQUIRES(common_.mutex);
+
+  SwapCommon& common_;
+  GrowthAccount& growth_;
+  SwapFreeing& freeing_;
+};
+
+}  // namespace sharedgpu

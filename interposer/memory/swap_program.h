@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own physical memory: a range with a reference count, whose handles the program maps at
+// addresses of its choice.
+#pragma once
+
+#include "interposer/memory/swap_pinning.h"
+
+namespace sharedgpu {
+
+class SwapProgram final : public ProgramMemory {
+ public:
+  SwapProgram(SwapCommon& common, SwapRanges& ranges, SwapFreeing& freeing, SwapPinning& pinning)
+      : common_(common), ranges_(ranges), freeing_(freeing), pinning_(pinning) {}
+
+  CUresult create(Id* id, Bytes size, const CUmemAllocationProp& kind) override;
+  std::optional<CUresult> release(Id id) override;
+  std::optional<CUmemAllocationProp> properties(Id id) const override;
+  std::optional<CUresult> map(CUdeviceptr address, Bytes size, Id id) override;
+  std::optional<Id> retain(CUdeviceptr address) override;
+  std::optional<Mapping> next(CUdeviceptr address, Bytes size) const override;
+  CUresult unmap(CUdeviceptr address) override;
+  CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) override;
+  std::optional<CUresult> settle(Id id, CUmemGenericAllocationHandle* real) override;
+
+ private:
+  using Made = ProgramAllocations::Made;
+  CUresult drop_if_unused(Id id) REQUIRES(common_.mutex);
+  CUresult show(Made& made, CUdeviceptr address) REQUIRES(common_.mutex);
+  CUresult hide(Made& made, CUdeviceptr address) REQUIRES(common_.mutex);
+
+  SwapCommon& common_;
+  SwapRanges& ranges_;
+  SwapFreeing& freeing_;
+  SwapPinning& pinning_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/swap_ranges.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace sharedgpu {
+
+// The order matters: with the managed backend the addresses are managed memory, of which there must not be
+// more than fits. If the driver has less than was granted, memory was taken without a request; the arbiter
+// knows that by the next request, and answers it when the memory is available.
+CUresult SwapRanges::add(Range** added, const Form& form, Wish wish) {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;
+       --tries) {
+    if (!growth_.request(Residency::Count::swappable, form.size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = add_granted(added, form);
+  }
+  return result;
+}
+
+CUresult SwapRanges::add_granted(Range** added, const Form& form) {
+  CUdeviceptr base = 0;
+  CUresult result = common_.device.reserve(&base, form.size);
+  if (result != CUDA_SUCCESS) {
+    growth_.take_back(Residency::Count::swappable, form.size);
+    return result;
+  }
+
+  Range* range = nullptr;
+  {
+    const MutexLock lock(common_.mutex);
+    range = &common_.space.add(base, form.size, form.arena, common_.device.goes_with(), form.handle);
+    for (Handle& handle : range->handles) handle.kind = form.kind;
+    common_.residency.add(*range);
+  }
+  result = back(*range);
+  if (result != CUDA_SUCCESS) {
+    take_down(*range);
+    return result;
+  }
+  *added = range;
+  return CUDA_SUCCESS;
+}
+
+// Backs the acquired handles of a new range, and releases them in any case.
+CUresult SwapRanges::back(Range& range) {
+  CUresult result = CUDA_SUCCESS;
+  for (Handle& handle : range.handles) {
+    if (result == CUDA_SUCCESS) result = back(handle);
+    const MutexLock lock(common_.mutex);
+    common_.unclaim(handle);
+  }
+  return result;
+}
+
+// Succeeds also if the resident limit has no room: the next restore() then backs the handle. The arbiter may
+// lower the limit while we wait for the driver, so it is checked each time.
+CUresult SwapRanges::back(Handle& handle) {
+  Nanoseconds waited{};
+  for (Nanoseconds pause = std::chrono::milliseconds(1);;
+       pause = std::min(pause * 2, common_.options.patience / 16)) {
+    {
+      const MutexLock lock(common_.mutex);
+      if (handle.size > common_.residency.room()) return CUDA_SUCCESS;
+      common_.residency.count(handle);
+    }
+    const CUresult result = common_.mover->back(handle);
+    if (result == CUDA_SUCCESS) return result;
+    {
+      const MutexLock lock(common_.mutex);
+      common_.residency.uncount_unmapped(handle);
+      common_.changed.notify_all();
+    }
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || waited >= common_.options.patience) return result;
+    std::this_thread::sleep_for(pause);
+    waited += pause;
+  }
+}
+
+CUresult SwapRanges::take_down(Range& range) {
+  MutexLock lock(common_.mutex);
+  common_.claim_all(range);
+  lock.unlock();
+  CUresult result = CUDA_SUCCESS;
+  for (Handle& handle : range.handles) {
+    if (result == CUDA_SUCCESS && handle.mapped) result = common_.mover->unback(handle);
+    if (result == CUDA_SUCCESS) common_.mover->forget(handle);
+  }
+  lock.lock();
+  for (Handle& handle : range.handles) common_.unclaim(handle);
+  if (result == CUDA_SUCCESS) {
+    const CUdeviceptr base = range.base;
+    const Bytes size = range.size;
+    common_.residency.strike_off(range);
+    common_.space.remove(range);
+    lock.unlock();
+    common_.device.unreserve(base, size);  // a failure only leaks addresses
+  } else {
+    for (Handle& handle : range.handles)
+      if (!handle.mapped) common_.residency.set_place(handle, Handle::Place::free);
+    lock.unlock();
+  }
+  common_.books.report(false);
+  return result;
+}
+
+// A handle that another thread is moving may have been mapped with the old access, so this waits for it.
+void SwapRanges::renew_access() {
+  std::vector<CUdeviceptr> due;
+  MutexLock lock(common_.mutex);
+  for (const auto& [base, range] : common_.space.ranges())
+    for (const Handle& handle : range.handles) due.push_back(handle.address);
+  for (const CUdeviceptr address : due) {
+    Handle* handle = common_.space.handle_at(address);
+    for (; handle != nullptr && handle->busy; handle = common_.space.handle_at(address))
+      common_.changed.wait(common_.mutex);
+    if (handle == nullptr || !handle->accessible) continue;  // freed, or gets access when mapped
+    common_.residency.claim(*handle);
+    lock.unlock();
+    common_.device.allow_access(handle->address, handle->size);
+    lock.lock();
+    common_.unclaim(*handle);
+  }
+}
+
+}  // namespace sharedgpu

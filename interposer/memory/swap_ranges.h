@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds and removes address ranges together with the physical memory under them. Thread-safe.
+#pragma once
+
+#include "interposer/memory/growth_account.h"
+
+namespace sharedgpu {
+
+class SwapRanges {
+ public:
+  using Wish = GrowthAccount::Wish;
+  struct Form {
+    Bytes size;
+    Bytes handle;  // size of its handles
+    bool arena = false;
+    const CUmemAllocationProp* kind = nullptr;  // see Device::create
+  };
+
+  SwapRanges(SwapCommon& common, GrowthAccount& growth) : common_(common), growth_(growth) {}
+
+  // Requests growth, reserves addresses, and backs them as far as permitted.
+  CUresult add(Range** added, const Form& form, Wish wish);
+  // Releases a range that nothing uses: waits for the threads that move its handles, then unmaps. On failure
+  // the range stays, with the handles that could not be unmapped.
+  CUresult take_down(Range& range);
+  // Sets the access of all mapped memory again.
+  void renew_access();
+
+ private:
+  CUresult add_granted(Range** added, const Form& form);
+  CUresult back(Range& range);
+  CUresult back(Handle& handle);
+
+  SwapCommon& common_;
+  GrowthAccount& growth_;
+};
+
+}  // namespace sharedgpu

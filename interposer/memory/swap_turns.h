@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction and restore: the copies of several handles are in flight at once and retired in order. Implements
+// TurnMemory; for the turn thread, unless a function says otherwise.
+#pragma once
+
+#include <deque>
+
+#include "interposer/memory/swap_freeing.h"
+
+namespace sharedgpu {
+
+class SwapTurns {
+ public:
+  SwapTurns(SwapCommon& common, GrowthAccount& growth, SwapFreeing& freeing)
+      : common_(common), growth_(growth), freeing_(freeing) {}
+
+  // Thread-safe.
+  void set_allowed(Bytes allowed);
+  Bytes allowed() const;
+
+  bool evict();
+  Eviction last_eviction() const { return last_eviction_; }
+  bool restore();
+  void tend();
+  bool watch_host();
+
+ private:
+  // These functions release the lock while they work.
+  bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(common_.mutex);
+  Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(common_.mutex);
+  void note_moved(Bytes size, Bytes& unreported) REQUIRES(common_.mutex);
+  bool bring_back();
+  bool give_up_copy() REQUIRES(common_.mutex);
+  void give_up_copies();
+
+  SwapCommon& common_;
+  GrowthAccount& growth_;
+  SwapFreeing& freeing_;
+
+  Bytes host_peak_;  // the most that was evicted since everything was last resident
+  Eviction last_eviction_;
+};
+
+}  // namespace sharedgpu
