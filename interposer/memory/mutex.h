@@ -12,7 +12,6 @@
 #endif
 #define GUARDED_BY(mutex) SHAREDGPU_CHECKED(guarded_by(mutex))
 #define REQUIRES(...) SHAREDGPU_CHECKED(requires_capability(__VA_ARGS__))
-#define EXCLUDES(...) SHAREDGPU_CHECKED(locks_excluded(__VA_ARGS__))
 
 namespace sharedgpu {
 

@@ -12,13 +12,6 @@ using session::DeviceSession;
 using session::Handshake;
 using session::TurnParts;
 
-namespace {
-
-constexpr Nanoseconds kPatience =
-    std::chrono::milliseconds(100);  // between checks of another thread's progress
-
-}  // namespace
-
 bool DeviceTable::begin(Handshake& hands, const TurnParts& parts) {
   DeviceSession* first = make(parts);
   first->listen_to(settings_.deadlines);
@@ -42,11 +35,7 @@ void DeviceTable::attach(CUdevice device) {
     publish(device, session);
     return;
   }
-  for (;;) {
-    const std::uint32_t seen = changed_.seen();
-    if (mine.attachment.load(std::memory_order_acquire) == Attachment::done) return;
-    changed_.wait(seen, kPatience);
-  }
+  changed_.wait_until([&] { return mine.attachment.load(std::memory_order_acquire) == Attachment::done; });
 }
 
 // The first device gets the session that cuInit has opened, every other device a new one; null if none can be

@@ -24,9 +24,6 @@ using session::TurnParts;
 
 namespace {
 
-constexpr Nanoseconds kPatience =
-    std::chrono::milliseconds(100);  // between checks of another thread's progress
-
 constinit std::atomic<Process*> instance{nullptr};
 constinit std::atomic<bool> watching_forks{false};
 
@@ -66,13 +63,8 @@ CUresult Process::start_or_wait(const Parts& parts) {
     state_.store(connect(parts), std::memory_order_release);
     changed_.raise();
   }
-  for (;;) {
-    const std::uint32_t seen = changed_.seen();
-    const State now_in = state();
-    if (now_in == State::failed) return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (now_in != State::starting) return CUDA_SUCCESS;
-    changed_.wait(seen, kPatience);
-  }
+  changed_.wait_until([this] { return state() != State::starting; });
+  return state() == State::failed ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 }
 
 Process::State Process::connect(const Parts& parts) {

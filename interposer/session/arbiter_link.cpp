@@ -34,8 +34,7 @@ void ArbiterLink::adopt(Handshake& hands) {
   told_before_ = told_;
   socket_ = FileIdentity(channel_.fd());
   words_.fetch_add(1, std::memory_order_release);
-  epoch_ = hands.welcome.epoch;
-  turns_.set_epoch(epoch_);
+  turns_.set_epoch(hands.welcome.epoch);
   backend_.store(hands.welcome.backend, std::memory_order_relaxed);
   if (!gate::install(hands.page.get(), slot_)) {
     say("cannot map the lease page: %s", std::strerror(errno));
@@ -118,8 +117,8 @@ int ArbiterLink::send_all() {
     if (int error = tell(usage(0, stuck))) return error;
   if (outbox_.take_claim())
     if (int error = tell(usage(kNobody))) return error;
-  for (Report report; outbox_.take(report);)
-    if (int error = send_report(report)) return error;
+  while (const auto report = outbox_.take())
+    if (int error = send_report(*report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
   // While the arbiter is silent, the requesting threads have continued without it; the answer to this query
@@ -228,7 +227,7 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
       return step(message.as<Step>());
     case MessageType::evict:
       turns_.allow(message.as<Evict>().allowed);
-      return turns_.push({.kind = TurnOrder::Kind::evict, .epoch = epoch_, .since = now()});
+      return turns_.push({.kind = TurnOrder::Kind::evict, .epoch = turns_.epoch(), .since = now()});
     case MessageType::prepare: {
       auto prepare = message.as<Prepare>();
       return turns_.prepare_host(prepare.host, prepare.sharers);
@@ -263,8 +262,7 @@ void ArbiterLink::decide(const Message& message) {
 }
 
 void ArbiterLink::restore(const Restore& restore) {
-  epoch_ = restore.epoch;
-  turns_.set_epoch(epoch_);
+  turns_.set_epoch(restore.epoch);
   released_ = false;
   turns_.allow(restore.allowed);
   turns_.push({.kind = TurnOrder::Kind::restore, .epoch = restore.epoch, .since = now()});
@@ -296,7 +294,7 @@ bool ArbiterLink::reconnect() {
                 .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),
-                .epoch = epoch_,
+                .epoch = turns_.epoch(),
                 .gpu = has_gpu_.load(std::memory_order_acquire) ? attach_.gpu : GpuUuid{}};
     Handshake hands = try_hands(settings_.socket, hello, kAnswer);
     if (hands.result == Handshake::Result::refused) {
@@ -323,7 +321,7 @@ void ArbiterLink::give_up(const char* reason) {
   lost_since_.store(1, std::memory_order_release);  // never reset, so no thread waits for answers
   turns_.allow(kEverything);
   turns_.prepare_host({}, 1);
-  turns_.push({.kind = TurnOrder::Kind::go_plain, .epoch = epoch_, .since = now()});
+  turns_.push({.kind = TurnOrder::Kind::go_plain, .epoch = turns_.epoch(), .since = now()});
 }
 
 int ArbiterLink::resume() {

@@ -80,7 +80,6 @@ class ArbiterLink {
 
   Channel channel_;
   FileIdentity socket_;  // of channel_
-  Epoch epoch_;
   std::atomic<Backend> backend_{Backend::swap};
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};

@@ -14,9 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPatience = 100ms;  // between checks of other threads' progress
-constexpr Nanoseconds kAsking = 1s;       // longer than it takes to reach the driver's wait
-constexpr Nanoseconds kShortNap = 20us;   // between polls of the GPU
+constexpr Nanoseconds kAsking = 1s;      // longer than it takes to reach the driver's wait
+constexpr Nanoseconds kShortNap = 20us;  // between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
 constexpr Nanoseconds kPolitely = 5s;  // polling time before a drain blocks in the driver
 
@@ -56,25 +55,21 @@ void Contexts::add(CUcontext context, CUdevice device, bool primary) {
 
 Contexts::Removed Contexts::remove(CUcontext context) {
   Removed removed;
-  for (;;) {
-    std::uint32_t seen = unused_.seen();
-    {
-      std::lock_guard lock(mutex_);
-      Live* live = find(context);
-      if (live == nullptr) return removed;
-      if (live->users == 0) {
-        removed.live_.push_back(std::move(*live));
-        live_.erase(live_.begin() + (live - live_.data()));
-        std::erase_if(streams_, [&](const Stream& known) {
-          if (known.context != context) return false;
-          removed.streams_.push_back(known);
-          return true;
-        });
-        return removed;
-      }
-    }
-    unused_.wait(seen, kPatience);
-  }
+  unused_.wait_until([&] {
+    const std::lock_guard lock(mutex_);
+    Live* const live = find(context);
+    if (live == nullptr) return true;
+    if (live->users != 0) return false;
+    removed.live_.push_back(std::move(*live));
+    live_.erase(live_.begin() + (live - live_.data()));
+    std::erase_if(streams_, [&](const Stream& known) {
+      if (known.context != context) return false;
+      removed.streams_.push_back(known);
+      return true;
+    });
+    return true;
+  });
+  return removed;
 }
 
 void Contexts::put_back(Removed removed) {
@@ -281,14 +276,12 @@ CUresult Contexts::error_of(CUstream stream) {
 // already waiting for work, which may in turn wait for the capture.
 void Contexts::capture_began() {
   const Nanoseconds long_ago = now() + kAsking;
-  for (;;) {
-    std::uint32_t seen = unused_.seen();
-    {
-      std::lock_guard lock(mutex_);
-      if (synchronizing_ == 0 || now() >= long_ago) return gate::capture_began();
-    }
-    unused_.wait(seen, kPatience);
-  }
+  unused_.wait_until([&] {
+    const std::lock_guard lock(mutex_);
+    const bool may_begin = synchronizing_ == 0 || now() >= long_ago;
+    if (may_begin) gate::capture_began();
+    return may_begin;
+  });
 }
 
 }  // namespace sharedgpu::session

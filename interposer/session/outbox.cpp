@@ -35,14 +35,6 @@ void Outbox::ping() {
   poke();
 }
 
-bool Outbox::take(Report& report) {
-  std::lock_guard lock(mutex_);
-  if (reports_.empty()) return false;
-  report = reports_.front();
-  reports_.erase(reports_.begin());
-  return true;
-}
-
 void Outbox::forget() {
   std::lock_guard lock(mutex_);
   reports_.clear();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "interposer/session/doorbell.h"
@@ -22,6 +23,16 @@ struct Report {
   Nanoseconds span{};        // overuse or idle time
   Nanoseconds submission{};  // of released
 };
+
+// Takes the oldest element; nullopt if there is none.
+template <class Element>
+std::optional<Element> take_front(std::mutex& mutex, std::vector<Element>& queue) {
+  const std::lock_guard lock(mutex);
+  if (queue.empty()) return std::nullopt;
+  const Element front = queue.front();
+  queue.erase(queue.begin());
+  return front;
+}
 
 class Outbox {
  public:
@@ -47,7 +58,7 @@ class Outbox {
   bool take_claim() { return claim_.exchange(false, std::memory_order_acq_rel); }
   bool take_ping() { return ping_.exchange(false, std::memory_order_acq_rel); }
   bool take_stuck() { return stuck_.exchange(false, std::memory_order_acq_rel); }
-  bool take(Report& report);
+  std::optional<Report> take() { return take_front(mutex_, reports_); }
   // Drops all messages, since the connection is lost.
   void forget();
 

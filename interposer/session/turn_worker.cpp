@@ -49,31 +49,19 @@ void TurnWorker::prepare_host(Bytes size, unsigned sharers) {
 void TurnWorker::look() { wakeup_.raise(); }
 
 void TurnWorker::give_back() {
-  const Epoch epoch{epoch_.load(std::memory_order_relaxed)};
-  debug("turn %llu yielded", static_cast<unsigned long long>(epoch.value));
-  outbox_.post({.type = MessageType::give_back, .epoch = epoch});
-}
-
-bool TurnWorker::pop(TurnOrder& order) {
-  std::lock_guard lock(mutex_);
-  if (queue_.empty()) return false;
-  order = queue_.front();
-  queue_.erase(queue_.begin());
-  return true;
+  debug("turn %llu yielded", static_cast<unsigned long long>(epoch().value));
+  outbox_.post({.type = MessageType::give_back, .epoch = epoch()});
 }
 
 void TurnWorker::run() {
   for (;;) {
-    std::uint32_t seen = wakeup_.seen();
-    TurnOrder order;
-    if (pop(order)) {
-      retry_ = false;
-      obey(order);
-    } else if (retry_) {
+    const std::uint32_t seen = wakeup_.seen();
+    if (const auto order = take_front(mutex_, queue_)) {
+      phase_ = obey(*order);
+    } else if (const auto* restoring = std::get_if<Restoring>(&phase_)) {
       wakeup_.wait(seen, kRetry);
       tend();
-      retry_ = false;
-      obey(unfinished_);
+      phase_ = obey(restoring->order);
     } else {
       tend();
       watch();
@@ -82,37 +70,57 @@ void TurnWorker::run() {
   }
 }
 
-void TurnWorker::obey(const TurnOrder& order) {
+LeasePhase TurnWorker::obey(const TurnOrder& order) {
   switch (order.kind) {
     case TurnOrder::Kind::restore:
-      if (restore()) {
-        // From Ready on the page may open at any time, and then the lease is ours.
-        gate::hold();
-        debug("turn %llu ready", static_cast<unsigned long long>(order.epoch.value));
-        outbox_.post({.type = MessageType::ready, .epoch = order.epoch});
-      } else if (memory()->use().resident < memory()->allowed()) {
-        unfinished_ = order;
-        retry_ = true;
-      }
-      break;
+      return restore(order);
     case TurnOrder::Kind::revoke:
-      release(order);
-      break;
+      revoked_ = order.since;
+      return after_drain(parts_.drain.close(), order);
     case TurnOrder::Kind::step:
-      step(order);
-      break;
+      // The gate may be open if the arbiter that sent this is gone and the next one has returned the lease.
+      return gate::is_open() ? holding() : after_drain(parts_.drain.step(memory()), order);
     case TurnOrder::Kind::evict:
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
-      break;
+      return std::holds_alternative<Restoring>(phase_) ? Closed{} : phase_;
     case TurnOrder::Kind::go_plain:
-      if (restore()) {
-        gate::open_for_good(slot_);
-        break;
-      }
-      unfinished_ = order;
-      retry_ = true;
-      break;
+      if (!restore_memory()) return Restoring{order};
+      gate::open_for_good(slot_);
+      return Plain{};
   }
+  return phase_;
+}
+
+// If the resident limit is too small for all of the memory, the arbiter sends another Restore later.
+LeasePhase TurnWorker::restore(const TurnOrder& order) {
+  if (restore_memory()) {
+    // From Ready on the page may open at any time, and then the lease is ours.
+    gate::hold();
+    debug("turn %llu ready", static_cast<unsigned long long>(order.epoch.value));
+    outbox_.post({.type = MessageType::ready, .epoch = order.epoch});
+    return holding();
+  }
+  if (memory()->use().resident < memory()->allowed()) return Restoring{order};
+  return Closed{};
+}
+
+// `drained`: false if the page was opened again meanwhile, so that the lease is still held.
+LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
+  if (!drained) return holding();
+  const Nanoseconds overuse = now() - revoked_;
+  debug("turn %llu drained, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
+        static_cast<double>(overuse.count()) / 1e6);
+  outbox_.post({.type = MessageType::released,
+                .epoch = order.epoch,
+                .order = order.number,
+                .span = overuse,
+                .submission = submission_});
+  return Closed{};
+}
+
+// A session that holds the lease already goes on watching for idleness.
+LeasePhase TurnWorker::holding() const {
+  return std::holds_alternative<Holding>(phase_) ? phase_ : Holding{};
 }
 
 bool TurnWorker::evict(TurnMemory& memory) {
@@ -130,7 +138,7 @@ bool TurnWorker::evict(TurnMemory& memory) {
   return done;
 }
 
-bool TurnWorker::restore() {
+bool TurnWorker::restore_memory() {
   Memory* const mine = memory();
   if (mine == nullptr) return true;
   const Nanoseconds begun = now();
@@ -141,27 +149,6 @@ bool TurnWorker::restore() {
     debug("restored %llu MiB in %.1f ms", static_cast<unsigned long long>(came.count >> 20),
           static_cast<double>((now() - begun).count()) / 1e6);
   return done;
-}
-
-void TurnWorker::release(const TurnOrder& order) {
-  revoked_ = order.since;
-  if (parts_.drain.close()) say_released(order);
-}
-
-// The gate may be open if the arbiter that sent this order is gone and the next one has returned the lease.
-void TurnWorker::step(const TurnOrder& order) {
-  if (!gate::is_open() && parts_.drain.step(memory())) say_released(order);
-}
-
-void TurnWorker::say_released(const TurnOrder& order) {
-  Nanoseconds overuse = now() - revoked_;
-  debug("turn %llu drained, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
-        static_cast<double>(overuse.count()) / 1e6);
-  outbox_.post({.type = MessageType::released,
-                .epoch = order.epoch,
-                .order = order.number,
-                .span = overuse,
-                .submission = submission_});
 }
 
 void TurnWorker::tend() {
@@ -188,17 +175,20 @@ void TurnWorker::tend_often(TurnMemory& memory) {
   outbox_.want_home();
 }
 
+// A session without memory gets its page opened without a Restore.
 void TurnWorker::watch() {
+  if (std::holds_alternative<Plain>(phase_)) return;
+  auto* mine = std::get_if<Holding>(&phase_);
   if (!gate::is_open()) {
-    idle_watch_.stop();
+    if (mine != nullptr) mine->idle.stop();
     return;
   }
+  if (mine == nullptr) mine = &phase_.emplace<Holding>();
   if (parts_.submissions != nullptr) submission_ = parts_.submissions->longest();
   const gate::Activity before = gate::activity();
-  const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !parts_.contexts.done());
-  if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(slot_)))
-    outbox_.post(
-        {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});
+  const bool busy = before.inside || (mine->idle.must_ask(before.passes) && !parts_.contexts.done());
+  if (auto idle = mine->idle.look(now(), before.passes, busy, gate::contended(slot_)))
+    outbox_.post({.type = MessageType::idle, .epoch = epoch(), .span = *idle});
 }
 
 }  // namespace sharedgpu::session

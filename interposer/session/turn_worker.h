@@ -9,6 +9,7 @@
 
 #include <mutex>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "interposer/memory/memory.h"
@@ -27,6 +28,17 @@ struct TurnOrder {
   std::uint64_t number = 0;  // for revoke and step
   Nanoseconds since{};       // time of arrival
 };
+
+// The phase of the lease, with what the turn thread does in it between two orders.
+struct Closed {};   // work waits at the gate
+struct Restoring {  // the driver is still freeing another process's memory
+  TurnOrder order;  // repeated until it succeeds
+};
+struct Holding {  // work runs, or will as soon as the page opens
+  IdleWatch idle;
+};
+struct Plain {};  // unmanaged: the gate stays open
+using LeasePhase = std::variant<Closed, Restoring, Holding, Plain>;
 
 // The parts of the process that the turn thread uses.
 struct TurnParts {
@@ -56,17 +68,19 @@ class TurnWorker {
   void allow_at_most(Bytes resident);
   // Passes on the values of Prepare. Thread-safe.
   void prepare_host(Bytes size, unsigned sharers);
+  // The turn as the arbiter has last announced it. Thread-safe.
   void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
+  Epoch epoch() const { return {epoch_.load(std::memory_order_relaxed)}; }
 
  private:
-  bool pop(TurnOrder& order);
-  void obey(const TurnOrder& order);
-  bool restore();
+  // These functions return the next phase.
+  LeasePhase obey(const TurnOrder& order);
+  LeasePhase restore(const TurnOrder& order);
+  LeasePhase after_drain(bool drained, const TurnOrder& order);
+  LeasePhase holding() const;
+
+  bool restore_memory();
   bool evict(TurnMemory& memory);
-  void release(const TurnOrder& order);
-  void step(const TurnOrder& order);
-  void say_released(const TurnOrder& order);
-  void go_plain();
   void tend();
   void tend_often(TurnMemory& memory);
   void watch();
@@ -83,7 +97,7 @@ class TurnWorker {
   std::vector<TurnOrder> queue_;
 
   // The turn thread's own.
-  IdleWatch idle_watch_;
+  LeasePhase phase_;
   Nanoseconds tended_{};
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
@@ -91,8 +105,6 @@ class TurnWorker {
   Bytes host_;                // host memory held, as last reported
   Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
   Nanoseconds revoked_{};     // time of the last Revoke
-  TurnOrder unfinished_;      // a restore that the driver could not complete yet
-  bool retry_ = false;
 };
 
 }  // namespace sharedgpu::session

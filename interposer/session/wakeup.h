@@ -18,6 +18,15 @@ class Wakeup {
   // Returns when the counter has been raised since `seen`, after `timeout`, or early.
   void wait(std::uint32_t seen, Nanoseconds timeout);
   void raise();
+  // Returns when `done` returns true. Another thread that makes it true raises the counter afterwards.
+  template <class Done>
+  void wait_until(Done done) {
+    for (;;) {
+      const std::uint32_t before = seen();
+      if (done()) return;
+      wait(before, std::chrono::milliseconds(100));
+    }
+  }
 
  private:
   std::atomic<std::uint32_t> count_{0};
