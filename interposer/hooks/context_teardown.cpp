@@ -51,14 +51,19 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
   return lock;
 }
 
-// Frees what the program has in a context that remains without the program's references.
-void clear_out(Process& process, CUcontext context) {
-  if (context == nullptr) return;
-  process.contexts().destroy_streams(context);
+// Forgets what the program had in a context.
+void forget(Process& process, CUcontext context) {
   process.captures().drop(context);
   process.borrowing().close_all(context);
   forget_queues_of(context);
   forget_streams_of(context);
+}
+
+// Frees what the program has in a context that remains without the program's references.
+void clear_out(Process& process, CUcontext context) {
+  if (context == nullptr) return;
+  process.contexts().destroy_streams(context);
+  forget(process, context);
   for (const auto& [address, origin] : allocations().of(context)) free_finished(address);
 }
 
@@ -91,10 +96,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   }
   for (const auto& [address, origin] : allocated) allocations().remove(address, origin.id);
   for (const auto& [name, held] : pinned_there) held.memory->unpin(held.size);
-  process.captures().drop(context);
-  process.borrowing().close_all(context);
-  forget_queues_of(context);
-  forget_streams_of(context);
+  forget(process, context);
   return result;
 }
 

@@ -20,7 +20,7 @@ unsigned int narrowed(Bytes size) {
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1* address, unsigned int size) {
-  return hooks::allocate_native(process::current_memory(), Pinned::Kind::pointer, address, {size},
+  return hooks::allocate_native(Pinned::Kind::pointer, address, {size},
                                 [=] { return SHAREDGPU_REAL(cuMemAlloc, address, size); });
 }
 
@@ -29,9 +29,9 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1* address, unsigned int*
   // The pitch is known only afterwards; rows are aligned to at most this.
   constexpr std::uint64_t kAlignment = 512;
   std::uint64_t row = (std::uint64_t{width} + kAlignment - 1) / kAlignment * kAlignment;
-  return hooks::allocate_native(
-      process::current_memory(), Pinned::Kind::pointer, address, {row * height},
-      [=] { return SHAREDGPU_REAL(cuMemAllocPitch, address, pitch, width, height, element); });
+  return hooks::allocate_native(Pinned::Kind::pointer, address, {row * height}, [=] {
+    return SHAREDGPU_REAL(cuMemAllocPitch, address, pitch, width, height, element);
+  });
 }
 
 SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {

@@ -34,10 +34,11 @@ unsigned long long key_of(Handle handle) {
     return handle;
 }
 
-// Calls `real`, which stores a new handle in *result. The call is unmanaged if `memory` is null, or if `size`
-// exceeds every GPU, so that the driver refuses it in its own way.
+// Calls `real`, which stores a new handle in *result. The call is unmanaged if the current
+// device is, or if `size` exceeds every GPU, so that the driver refuses it in its own way.
 template <class Handle, class Call>
-CUresult allocate_native(Pinning* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
+CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
+  Pinning* memory = process::current_memory();
   if (memory == nullptr || size > kLargestAllocation) {
     gate::Pass pass;
     return real();

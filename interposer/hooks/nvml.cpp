@@ -16,6 +16,7 @@
 #include "interposer/process/process.h"
 #include "interposer/session/settings.h"
 #include "protocol/ask.h"
+#include "protocol/gpu_names.h"
 
 using namespace sharedgpu;
 using driver::Function;
@@ -32,28 +33,13 @@ Result call(Function function, Arguments... arguments) {
   return target != nullptr ? target(arguments...) : nvml::kFunctionNotFound;
 }
 
-int hexadecimal(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  return -1;
-}
-
-// "GPU-" and 32 digits with dashes among them. The arbiter does not manage MIG instances ("MIG-...").
+// The arbiter does not manage MIG instances ("MIG-...").
 std::optional<GpuUuid> uuid_of(Device device) {
   char text[nvml::kUuidSize] = {};
-  if (call(Function::nvmlDeviceGetUUID, device, &text[0], nvml::kUuidSize) != nvml::kSuccess)
-    return std::nullopt;
-  if (text[0] != 'G' || text[1] != 'P' || text[2] != 'U') return std::nullopt;
   GpuUuid uuid;
-  std::size_t digits = 0;
-  for (const char* next = text + 3; *next != '\0'; ++next) {
-    if (*next == '-') continue;
-    int value = hexadecimal(*next);
-    if (value < 0 || digits == 2 * sizeof uuid.bytes) return std::nullopt;
-    std::uint8_t& byte = uuid.bytes[digits++ / 2];
-    byte = static_cast<std::uint8_t>(byte << 4 | value);
-  }
-  if (digits != 2 * sizeof uuid.bytes) return std::nullopt;
+  if (call(Function::nvmlDeviceGetUUID, device, &text[0], nvml::kUuidSize) != nvml::kSuccess ||
+      !parse_gpu(text, uuid))
+    return std::nullopt;
   return uuid;
 }
 

@@ -44,6 +44,15 @@ Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarr
   return {size};
 }
 
+// The size of an array without levels, layers or faces.
+template <class Descriptor>
+Bytes plain_size(const Descriptor* wanted) {
+  if (wanted == nullptr) return {};
+  std::size_t depth = 1;
+  if constexpr (requires { wanted->Depth; }) depth = wanted->Depth;
+  return array_size(wanted->Width, wanted->Height, depth, wanted->Format, wanted->NumChannels);
+}
+
 // The size of `levels` levels, each with half the lengths of the one before. The number of layers and faces
 // is the same on all levels.
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
@@ -68,31 +77,22 @@ Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR_v1* wanted) {
-  Bytes size;
-  if (wanted != nullptr)
-    size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(Pinned::Kind::array, array, plain_size(wanted),
                                 [=] { return SHAREDGPU_REAL(cuArrayCreate, array, wanted); });
 }
 
 SHAREDGPU_EXPORT CUresult cuArray3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR_v1* wanted) {
-  Bytes size;
-  if (wanted != nullptr)
-    size = array_size(wanted->Width, wanted->Height, wanted->Depth, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(Pinned::Kind::array, array, plain_size(wanted),
                                 [=] { return SHAREDGPU_REAL(cuArray3DCreate, array, wanted); });
 }
 
 SHAREDGPU_EXPORT CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* wanted) {
-  Bytes size;
-  if (wanted != nullptr)
-    size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(Pinned::Kind::array, array, plain_size(wanted),
                                 [=] { return SHAREDGPU_REAL(cuArrayCreate_v2, array, wanted); });
 }
 
 SHAREDGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
-  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, array_size(wanted),
+  return hooks::allocate_native(Pinned::Kind::array, array, array_size(wanted),
                                 [=] { return SHAREDGPU_REAL(cuArray3DCreate_v2, array, wanted); });
 }
 
@@ -103,9 +103,9 @@ SHAREDGPU_EXPORT CUresult cuArrayDestroy(CUarray array) {
 
 SHAREDGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
                                                  const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned int levels) {
-  return hooks::allocate_native(
-      process::current_memory(), Pinned::Kind::mipmap, array, array_size(wanted, levels),
-      [=] { return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels); });
+  return hooks::allocate_native(Pinned::Kind::mipmap, array, array_size(wanted, levels), [=] {
+    return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels);
+  });
 }
 
 SHAREDGPU_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {

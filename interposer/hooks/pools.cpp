@@ -40,11 +40,8 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// The amount that a pool keeps if all unused memory is released: none.
-template <class Pool>
-Bytes nothing(const Pool& /*pool*/) {
-  return {};
-}
+// What a pool keeps if all unused memory is released.
+constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace
 
@@ -261,23 +258,9 @@ void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chu
   for (const StreamPool::Chunk& chunk : chunks) memory->free_unused(chunk.base);
 }
 
-void Pools::trim(CUmemoryPool handle, Bytes keep) {
-  PoolPtr pool;
-  std::vector<StreamPool::Chunk> unused;
-  const std::lock_guard one_at_a_time(giving_back_);
-  {
-    const std::lock_guard lock(mutex_);
-    pool = known(handle);
-    if (pool == nullptr) return;
-    pool->blocks.settle();
-    unused = drop_unused(*pool, keep);
-  }
-  give_back(pool->device, unused);
-  recount(pool, false);
-}
-
 // Called with giving_back_ held. Returns true if anything was released.
-bool Pools::give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&)) {
+template <class Keep>
+bool Pools::give_back_of(const PoolPtr& pool, Keep keep) {
   std::vector<StreamPool::Chunk> unused;
   {
     const std::lock_guard lock(mutex_);
@@ -289,7 +272,18 @@ bool Pools::give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&)) {
   return !unused.empty();
 }
 
-bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
+void Pools::trim(CUmemoryPool handle, Bytes keep) {
+  const std::lock_guard one_at_a_time(giving_back_);
+  PoolPtr pool;
+  {
+    const std::lock_guard lock(mutex_);
+    pool = known(handle);
+  }
+  if (pool != nullptr) give_back_of(pool, [=](const Pool& /*pool*/) { return keep; });
+}
+
+template <class Keep>
+bool Pools::give_back_unused(Keep keep) {
   bool any = false;
   const std::lock_guard one_at_a_time(giving_back_);
   for (const PoolPtr& pool : all()) any |= give_back_of(pool, keep);
@@ -303,7 +297,7 @@ bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
 void Pools::give_up(CUdevice device) {
   const std::lock_guard one_at_a_time(giving_back_);
   for (const PoolPtr& pool : all())
-    if (pool->device == device) give_back_of(pool, nothing<Pool>);
+    if (pool->device == device) give_back_of(pool, nothing);
 }
 
 bool Pools::hold(CUdevice device) {
@@ -351,7 +345,7 @@ bool Pools::trim_pinned() {
 
 bool Pools::release_all() {
   const bool any = trim_pinned();
-  return give_back_unused(nothing<Pool>) || any;
+  return give_back_unused(nothing) || any;
 }
 
 // --- Attributes ---

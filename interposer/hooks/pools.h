@@ -151,8 +151,11 @@ class Pools {
   CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context);
   CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
-  bool give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&));
-  bool give_back_unused(Bytes (*keep)(const Pool&));
+  // `keep` returns how much a pool keeps.
+  template <class Keep>
+  bool give_back_of(const PoolPtr& pool, Keep keep);
+  template <class Keep>
+  bool give_back_unused(Keep keep);
   bool trim_pinned();
   bool all_passed();
   void wait_for_frees();

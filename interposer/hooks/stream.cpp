@@ -26,10 +26,9 @@ CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph*);
 }
 
 using namespace sharedgpu;
+using hooks::per_thread;
 
 namespace {
-
-CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
 // Counts the capture before it begins, so that no thread begins to synchronize in between.
 template <class Call>

@@ -13,12 +13,11 @@
 #include "interposer/process/process.h"
 
 using namespace sharedgpu;
+using hooks::per_thread;
 using hooks::Pools;
 using hooks::pools;
 
 namespace {
-
-CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
 template <class Call>
 CUresult gated(Call real) {

@@ -36,6 +36,9 @@ struct StreamPlace {
 // The number of the calling thread. Unlike the system's thread id, it is never reused.
 std::uint64_t this_thread();
 
+// The stream that a handle means in a function whose stream 0 is the thread's own.
+inline CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
 // The stream that a handle means to the calling thread; nullopt if none (the driver then reports the error).
 std::optional<StreamPlace> locate(CUstream stream);
 

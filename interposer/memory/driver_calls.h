@@ -6,37 +6,28 @@
 
 namespace sharedgpu {
 
-// The real driver's entry points, never our own wrappers: work launched through them passes no gate. Entries
-// from cuThreadExchangeStreamCaptureMode on may be null.
+// The functions that every Device needs, those for fingerprints and fills, and others that may be missing.
+// clang-format off
+#define SHAREDGPU_NEEDED_CALLS(CALL) \
+  CALL(cuMemGetAllocationGranularity) CALL(cuMemAddressReserve) CALL(cuMemAddressFree) CALL(cuMemCreate) \
+  CALL(cuMemRelease) CALL(cuMemMap) CALL(cuMemSetAccess) CALL(cuMemUnmap) \
+  CALL(cuMemRetainAllocationHandle) CALL(cuCtxPushCurrent_v2) CALL(cuCtxPopCurrent_v2) \
+  CALL(cuStreamCreate) CALL(cuStreamDestroy_v2) CALL(cuStreamSynchronize) CALL(cuMemcpyDtoHAsync_v2) \
+  CALL(cuMemcpyHtoDAsync_v2) CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister)
+#define SHAREDGPU_LOOK_CALLS(CALL) \
+  CALL(cuMemsetD32Async) CALL(cuModuleLoadData) CALL(cuModuleUnload) CALL(cuModuleGetFunction) \
+  CALL(cuLaunchKernel) CALL(cuMemHostAlloc) CALL(cuMemFreeHost)
+#define SHAREDGPU_OTHER_CALLS(CALL) \
+  CALL(cuThreadExchangeStreamCaptureMode) CALL(cuDeviceGetAttribute) CALL(cuMemExportToShareableHandle)
+// clang-format on
+#define SHAREDGPU_DRIVER_CALLS(CALL) \
+  SHAREDGPU_NEEDED_CALLS(CALL) SHAREDGPU_LOOK_CALLS(CALL) SHAREDGPU_OTHER_CALLS(CALL)
+
+// The real driver's entry points, never our own wrappers: work launched through them passes no gate.
 struct DriverCalls {
-  decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity = nullptr;
-  decltype(&::cuMemAddressReserve) cuMemAddressReserve = nullptr;
-  decltype(&::cuMemAddressFree) cuMemAddressFree = nullptr;
-  decltype(&::cuMemCreate) cuMemCreate = nullptr;
-  decltype(&::cuMemRelease) cuMemRelease = nullptr;
-  decltype(&::cuMemMap) cuMemMap = nullptr;
-  decltype(&::cuMemSetAccess) cuMemSetAccess = nullptr;
-  decltype(&::cuMemUnmap) cuMemUnmap = nullptr;
-  decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle = nullptr;
-  decltype(&::cuCtxPushCurrent_v2) cuCtxPushCurrent_v2 = nullptr;
-  decltype(&::cuCtxPopCurrent_v2) cuCtxPopCurrent_v2 = nullptr;
-  decltype(&::cuStreamCreate) cuStreamCreate = nullptr;
-  decltype(&::cuStreamDestroy_v2) cuStreamDestroy_v2 = nullptr;
-  decltype(&::cuStreamSynchronize) cuStreamSynchronize = nullptr;
-  decltype(&::cuMemcpyDtoHAsync_v2) cuMemcpyDtoHAsync_v2 = nullptr;
-  decltype(&::cuMemcpyHtoDAsync_v2) cuMemcpyHtoDAsync_v2 = nullptr;
-  decltype(&::cuMemHostRegister_v2) cuMemHostRegister_v2 = nullptr;
-  decltype(&::cuMemHostUnregister) cuMemHostUnregister = nullptr;
-  decltype(&::cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode = nullptr;
-  decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute = nullptr;
-  decltype(&::cuMemExportToShareableHandle) cuMemExportToShareableHandle = nullptr;
-  decltype(&::cuMemsetD32Async) cuMemsetD32Async = nullptr;
-  decltype(&::cuModuleLoadData) cuModuleLoadData = nullptr;
-  decltype(&::cuModuleUnload) cuModuleUnload = nullptr;
-  decltype(&::cuModuleGetFunction) cuModuleGetFunction = nullptr;
-  decltype(&::cuLaunchKernel) cuLaunchKernel = nullptr;
-  decltype(&::cuMemHostAlloc) cuMemHostAlloc = nullptr;
-  decltype(&::cuMemFreeHost) cuMemFreeHost = nullptr;
+#define CALL(name) decltype(&::name) name = nullptr;
+  SHAREDGPU_DRIVER_CALLS(CALL)
+#undef CALL
 
   // Returns true if every required entry is set. Without virtual memory management (driver < 10.2 or a GPU
   // that lacks it) the swap backend cannot work.

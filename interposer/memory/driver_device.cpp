@@ -8,18 +8,10 @@
 
 namespace sharedgpu {
 
-bool DriverCalls::complete() const {
-  return cuMemGetAllocationGranularity && cuMemAddressReserve && cuMemAddressFree && cuMemCreate &&
-         cuMemRelease && cuMemMap && cuMemSetAccess && cuMemUnmap && cuMemRetainAllocationHandle &&
-         cuCtxPushCurrent_v2 && cuCtxPopCurrent_v2 && cuStreamCreate && cuStreamDestroy_v2 &&
-         cuStreamSynchronize && cuMemcpyDtoHAsync_v2 && cuMemcpyHtoDAsync_v2 && cuMemHostRegister_v2 &&
-         cuMemHostUnregister;
-}
-
-bool DriverCalls::can_look() const {
-  return cuMemsetD32Async && cuModuleLoadData && cuModuleUnload && cuModuleGetFunction && cuLaunchKernel &&
-         cuMemHostAlloc && cuMemFreeHost;
-}
+#define IS_SET(name) &&(name) != nullptr
+bool DriverCalls::complete() const { return true SHAREDGPU_NEEDED_CALLS(IS_SET); }
+bool DriverCalls::can_look() const { return true SHAREDGPU_LOOK_CALLS(IS_SET); }
+#undef IS_SET
 
 DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize)
     : calls_(calls),
@@ -47,7 +39,7 @@ void DriverDevice::use_context(CUcontext context) {
 
 // The old context may already have been destroyed with everything in it; these calls fail then.
 void DriverDevice::drop_context() {
-  if (push() != CUDA_SUCCESS) {
+  if (push(capture_mode_) != CUDA_SUCCESS) {
     streams_.fill(nullptr);
     launcher_.forget();
     return;
@@ -57,7 +49,7 @@ void DriverDevice::drop_context() {
     if (stream != nullptr) calls_.cuStreamDestroy_v2(stream);
     stream = nullptr;
   }
-  pop();
+  pop(capture_mode_);
 }
 
 std::optional<int> DriverDevice::attribute(CUdevice_attribute name) const {
@@ -172,27 +164,27 @@ CUresult DriverDevice::export_memory(CUdeviceptr address, int* descriptor) {
 
 CUresult DriverDevice::enter() {
   context_mutex_.lock();
-  const CUresult result = push();
+  const CUresult result = push(capture_mode_);
   if (result != CUDA_SUCCESS) context_mutex_.unlock();
   return result;
 }
 
 void DriverDevice::leave() {
-  pop();
+  pop(capture_mode_);
   context_mutex_.unlock();
 }
 
-CUresult DriverDevice::push() {
+CUresult DriverDevice::push(CUstreamCaptureMode& mode) {
   const CUresult result =
       context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
   if (result != CUDA_SUCCESS) return result;
-  capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
   return CUDA_SUCCESS;
 }
 
-void DriverDevice::pop() {
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+void DriverDevice::pop(CUstreamCaptureMode& mode) {
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
   CUcontext popped = nullptr;
   calls_.cuCtxPopCurrent_v2(&popped);
 }
@@ -245,14 +237,10 @@ CUresult DriverDevice::wait(Lane lane) {
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
-  CUresult result = context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
-  if (result != CUDA_SUCCESS) return result;
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
-  result = call();
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
-  CUcontext popped = nullptr;
-  calls_.cuCtxPopCurrent_v2(&popped);
+  CUstreamCaptureMode mode{};
+  if (const CUresult result = push(mode); result != CUDA_SUCCESS) return result;
+  const CUresult result = call();
+  pop(mode);
   return result;
 }
 

@@ -68,8 +68,9 @@ class DriverDevice : public Device {
   CUmemAllocationProp properties(bool exportable) const;
   std::optional<int> attribute(CUdevice_attribute name) const;
   bool has(CUdevice_attribute name) const { return attribute(name).value_or(0) != 0; }
-  CUresult push();
-  void pop();
+  // Enter and leave the context; `mode` is the thread's capture mode meanwhile.
+  CUresult push(CUstreamCaptureMode& mode);
+  void pop(CUstreamCaptureMode& mode);
   void drop_context();
   template <class Call>
   CUresult within_context(Call call);

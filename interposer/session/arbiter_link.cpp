@@ -44,14 +44,17 @@ void ArbiterLink::adopt(Handshake& hands) {
   if (gate::is_open()) gate::hold();
 }
 
-void ArbiterLink::set_gpu(const Attach& attach) {
+void ArbiterLink::set_gpu(const Attach& attach, const ReportSource* reports) {
   attach_ = attach;
+  if (reports != nullptr) reports_.store(reports, std::memory_order_release);
   has_gpu_.store(true, std::memory_order_release);
 }
 
 Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
-  return {
-      .request = request, .use = reports_.use(), .stuck = stuck, .job_host_limit = reports_.job_host_limit()};
+  return {.request = request,
+          .use = reports().use(),
+          .stuck = stuck,
+          .job_host_limit = reports().job_host_limit()};
 }
 
 void ArbiterLink::run() {
@@ -111,11 +114,11 @@ int ArbiterLink::send(const Message& message, int descriptor) {
 int ArbiterLink::send_all() {
   // The flags are read in the reverse order of setting. A flag that is set from here on wakes this thread
   // again.
-  const bool changed = outbox_.take_usage();
-  const bool stuck = outbox_.take_stuck();
+  const bool changed = outbox_.take(Outbox::Flag::usage);
+  const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
     if (int error = tell(usage(0, stuck))) return error;
-  if (outbox_.take_claim())
+  if (outbox_.take(Outbox::Flag::claim))
     if (int error = tell(usage(kNobody))) return error;
   while (const auto report = outbox_.take())
     if (int error = send_report(*report)) return error;
@@ -123,10 +126,10 @@ int ArbiterLink::send_all() {
     if (int error = send_request(unsent)) return error;
   // While the arbiter is silent, the requesting threads have continued without it; the answer to this query
   // shows that it is back.
-  if (outbox_.take_ping() || silent())
+  if (outbox_.take(Outbox::Flag::ping) || silent())
     if (int error = send(Message::of(MemoryQuery{}))) return error;
-  if (outbox_.take_want()) {
-    const bool home = outbox_.take_home();
+  if (outbox_.take(Outbox::Flag::want)) {
+    const bool home = outbox_.take(Outbox::Flag::home);
     debug(home ? "host memory runs short: asks to restore the evicted memory" : "waiting at the gate");
     return send(Message::of(Want{.host_short = home}));
   }
@@ -136,7 +139,7 @@ int ArbiterLink::send_all() {
 // Sends a Usage or Ready, with the bytes moved since the connection began.
 template <class Body>
 int ArbiterLink::tell(Body body) {
-  const Traffic moved = reports_.moved();
+  const Traffic moved = reports().moved();
   body.moved = minus(moved, told_before_);
   const int error = send(Message::of(body));
   if (error == 0) told_ = moved;
@@ -164,17 +167,17 @@ int ArbiterLink::send_request(const Requests::Unsent& unsent) {
 int ArbiterLink::send_report(const Report& report) {
   switch (report.type) {
     case MessageType::ready:
-      return tell(Ready{.epoch = report.epoch, .use = reports_.use()});
+      return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
       if (report.order != order_) return 0;  // from an earlier arbiter, or outdated
       // A thread may be allocating: from here on it takes no room that the arbiter may give to other tenants.
       released_ = true;
-      turns_.allow_at_most(reports_.use().resident);
+      turns_.allow_at_most(reports().use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
                                        .order = report.order,
                                        .wants = gate::wanted(),
                                        .overuse = report.span,
-                                       .use = reports_.use(),
+                                       .use = reports().use(),
                                        .submission = report.submission}));
     case MessageType::give_back:
       return channel_.version() < GiveBack::kSince ? 0 : send(Message::of(GiveBack{.epoch = report.epoch}));
@@ -287,7 +290,7 @@ bool ArbiterLink::reconnect() {
     gate::nap(backoff);
     outbox_.forget();
     requests_.unsend();
-    const MemoryUse mine = reports_.use();
+    const MemoryUse mine = reports().use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
                 // Memory allocated during a drain has to become resident before the gate can open again.

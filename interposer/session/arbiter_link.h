@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service thread: talks to the arbiter, and reconnects after a lost connection. It passes the arbiter's
-// orders to the turn thread, and reports the figures of its ReportSource.
+// orders to the turn thread, and reports the figures of the memory.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"
@@ -15,12 +15,11 @@ namespace sharedgpu::session {
 class ArbiterLink {
  public:
   ArbiterLink(const Settings& settings, Outbox& outbox, Requests& requests, TurnWorker& turns,
-              const ReportSource& reports, Lending& lending, gate::PageSlot slot)
+              Lending& lending, gate::PageSlot slot)
       : settings_(settings),
         outbox_(outbox),
         requests_(requests),
         turns_(turns),
-        reports_(reports),
         lending_(lending),
         slot_(slot) {}
 
@@ -29,8 +28,9 @@ class ArbiterLink {
   // Returns only if the arbiter refuses to take the session back; the session is unmanaged then.
   void run();
 
-  // Sets the contents of Attach. Called once, before an attach request. Thread-safe.
-  void set_gpu(const Attach& attach);
+  // Sets the contents of Attach, and the source of the reports; null if the GPU is unmanaged. Called once,
+  // before an attach request. Thread-safe.
+  void set_gpu(const Attach& attach, const ReportSource* reports);
   // Sets the pipe through which the program reports its deadlines. Called before run(), for one session of
   // the process.
   void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
@@ -47,6 +47,7 @@ class ArbiterLink {
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
 
  private:
+  const ReportSource& reports() const { return *reports_.load(std::memory_order_acquire); }
   int serve();
   void disconnect();
   bool reconnect();
@@ -71,7 +72,6 @@ class ArbiterLink {
   Outbox& outbox_;
   Requests& requests_;
   TurnWorker& turns_;
-  const ReportSource& reports_;
   Lending& lending_;
   const gate::PageSlot slot_;
 
@@ -84,6 +84,11 @@ class ArbiterLink {
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
   std::atomic<std::uint64_t> words_{0};
+  struct Nothing final : ReportSource {
+    MemoryUse use() const override { return {}; }
+  };
+  const Nothing nothing_;
+  std::atomic<const ReportSource*> reports_{&nothing_};
   Attach attach_;  // written once by set_gpu(), then read only
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;

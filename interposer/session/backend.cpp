@@ -17,37 +17,8 @@ namespace sharedgpu::session {
 namespace {
 
 DriverCalls real_calls() {
-#define REAL(name) .name = reinterpret_cast<decltype(&::name)>(driver::real(driver::Function::name))
-  return {
-      REAL(cuMemGetAllocationGranularity),
-      REAL(cuMemAddressReserve),
-      REAL(cuMemAddressFree),
-      REAL(cuMemCreate),
-      REAL(cuMemRelease),
-      REAL(cuMemMap),
-      REAL(cuMemSetAccess),
-      REAL(cuMemUnmap),
-      REAL(cuMemRetainAllocationHandle),
-      REAL(cuCtxPushCurrent_v2),
-      REAL(cuCtxPopCurrent_v2),
-      REAL(cuStreamCreate),
-      REAL(cuStreamDestroy_v2),
-      REAL(cuStreamSynchronize),
-      REAL(cuMemcpyDtoHAsync_v2),
-      REAL(cuMemcpyHtoDAsync_v2),
-      REAL(cuMemHostRegister_v2),
-      REAL(cuMemHostUnregister),
-      REAL(cuThreadExchangeStreamCaptureMode),
-      REAL(cuDeviceGetAttribute),
-      REAL(cuMemExportToShareableHandle),
-      REAL(cuMemsetD32Async),
-      REAL(cuModuleLoadData),
-      REAL(cuModuleUnload),
-      REAL(cuModuleGetFunction),
-      REAL(cuLaunchKernel),
-      REAL(cuMemHostAlloc),
-      REAL(cuMemFreeHost),
-  };
+#define REAL(name) .name = reinterpret_cast<decltype(&::name)>(driver::real(driver::Function::name)),
+  return {SHAREDGPU_DRIVER_CALLS(REAL)};
 #undef REAL
 }
 

@@ -10,8 +10,6 @@
 namespace sharedgpu::session {
 namespace {
 
-constexpr Bytes kLargest{std::uint64_t{1} << 46};  // no GPU has as much
-
 // The driver's error for a handle that names no allocation, or a freed one.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
@@ -63,7 +61,7 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
   CUresult result = SHAREDGPU_REAL(cuCtxGetCurrent, &context);
   if (result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const bool sane = ticket.name.loan < Lien::kLoans && ticket.mapped <= kLargest &&
+  const bool sane = ticket.name.loan < Lien::kLoans && ticket.mapped <= kLargestAllocation &&
                     ticket.offset <= ticket.mapped && ticket.size <= ticket.mapped - ticket.offset;
   if (!sane) return CUDA_ERROR_INVALID_VALUE;
 

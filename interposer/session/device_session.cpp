@@ -109,7 +109,7 @@ void DeviceSession::attach(CUdevice device) {
   if (made.memory != nullptr) made.memory->set_context_size(usual_context_);
   memory_.store(made.memory, std::memory_order_release);
   turns_.set_memory(made.memory);
-  link_.set_gpu(attach);
+  link_.set_gpu(attach, made.memory);
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
   capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
@@ -129,21 +129,6 @@ void DeviceSession::set_peer(CUdevice peer, bool allowed) {
   if (copier_ == nullptr) return;  // the driver's own memory
   copier_->set_peer(peer, allowed);
   if (allowed) memory()->renew_access();
-}
-
-MemoryUse DeviceSession::use() const {
-  const Memory* mine = memory();
-  return mine != nullptr ? mine->use() : MemoryUse{};
-}
-
-Bytes DeviceSession::job_host_limit() const {
-  const Memory* mine = memory();
-  return mine != nullptr ? mine->job_host_limit() : Bytes{};
-}
-
-Traffic DeviceSession::moved() const {
-  const Memory* mine = memory();
-  return mine != nullptr ? mine->moved() : Traffic{};
 }
 
 // --- Requests ---

@@ -24,14 +24,14 @@ namespace sharedgpu::session {
 // The message that reports `device` to the arbiter.
 Attach describe(CUdevice device);
 
-class DeviceSession final : public Books, private ReportSource {
+class DeviceSession final : public Books {
  public:
   DeviceSession(const Settings& settings, const TurnParts& parts, gate::PageSlot slot)
       : settings_(settings),
         slot_(slot),
         contexts_(parts.contexts),
         turns_(parts, outbox_, slot),
-        link_(settings, outbox_, requests_, turns_, *this, lending_, slot) {}
+        link_(settings, outbox_, requests_, turns_, lending_, slot) {}
 
   // Called before begin(), for one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
@@ -76,11 +76,6 @@ class DeviceSession final : public Books, private ReportSource {
   bool arbiter_gone(Nanoseconds patience) const;
   bool settles() const;
   MemoryView ask_view();
-
-  // Reported by the link; zero without memory.
-  MemoryUse use() const override;
-  Bytes job_host_limit() const override;
-  Traffic moved() const override;
 
   CUdevice device_ = 0;
   Bytes usual_context_;

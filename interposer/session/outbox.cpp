@@ -12,38 +12,33 @@ void Outbox::post(const Report& report) {
 }
 
 void Outbox::want() {
-  if (!want_.exchange(true, std::memory_order_acq_rel)) poke();
+  if (set(Flag::want)) poke();
 }
 
 void Outbox::want_home() {
-  home_.store(true, std::memory_order_release);
+  set(Flag::home);
   want();
 }
 
 void Outbox::usage(bool stuck) {
-  if (stuck) stuck_.store(true, std::memory_order_release);
-  if (!usage_.exchange(true, std::memory_order_acq_rel)) poke();
+  if (stuck) set(Flag::stuck);
+  if (set(Flag::usage)) poke();
 }
 
 void Outbox::claim() {
-  claim_.store(true, std::memory_order_release);
+  set(Flag::claim);
   poke();
 }
 
 void Outbox::ping() {
-  ping_.store(true, std::memory_order_release);
+  set(Flag::ping);
   poke();
 }
 
 void Outbox::forget() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   reports_.clear();
-  want_.store(false, std::memory_order_relaxed);
-  home_.store(false, std::memory_order_relaxed);
-  usage_.store(false, std::memory_order_relaxed);
-  stuck_.store(false, std::memory_order_relaxed);
-  ping_.store(false, std::memory_order_relaxed);
-  claim_.store(false, std::memory_order_relaxed);  // a new connection reports all usage anew
+  flags_.store(0, std::memory_order_relaxed);  // a new connection reports all usage anew
 }
 
 }  // namespace sharedgpu::session

@@ -52,24 +52,19 @@ class Outbox {
   void poke() { doorbell_.ring(); }
 
   // For the service thread.
-  bool take_want() { return want_.exchange(false, std::memory_order_acq_rel); }
-  bool take_home() { return home_.exchange(false, std::memory_order_acq_rel); }
-  bool take_usage() { return usage_.exchange(false, std::memory_order_acq_rel); }
-  bool take_claim() { return claim_.exchange(false, std::memory_order_acq_rel); }
-  bool take_ping() { return ping_.exchange(false, std::memory_order_acq_rel); }
-  bool take_stuck() { return stuck_.exchange(false, std::memory_order_acq_rel); }
+  enum class Flag : unsigned { want, home, usage, stuck, claim, ping };
+  bool take(Flag flag) { return (flags_.fetch_and(~bit(flag), std::memory_order_acq_rel) & bit(flag)) != 0; }
   std::optional<Report> take() { return take_front(mutex_, reports_); }
   // Drops all messages, since the connection is lost.
   void forget();
 
  private:
+  static constexpr unsigned bit(Flag flag) { return 1u << static_cast<unsigned>(flag); }
+  // Returns true if the flag was not set.
+  bool set(Flag flag) { return (flags_.fetch_or(bit(flag), std::memory_order_acq_rel) & bit(flag)) == 0; }
+
   Doorbell doorbell_;
-  std::atomic<bool> want_{false};
-  std::atomic<bool> home_{false};
-  std::atomic<bool> usage_{false};
-  std::atomic<bool> stuck_{false};
-  std::atomic<bool> claim_{false};
-  std::atomic<bool> ping_{false};
+  std::atomic<unsigned> flags_{0};  // by Flag: what is to be sent beside the reports
   std::mutex mutex_;
   std::vector<Report> reports_;
 };

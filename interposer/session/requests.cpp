@@ -6,18 +6,12 @@ namespace sharedgpu::session {
 void Requests::add(Request& request) {
   std::lock_guard lock(mutex_);
   request.id = ++last_id_;
-  Request** end = &first_;
-  while (*end != nullptr) end = &(*end)->next;
-  *end = &request;
+  all_.push_back(&request);
 }
 
 void Requests::remove(Request& request) {
   std::lock_guard lock(mutex_);
-  for (Request** link = &first_; *link != nullptr; link = &(*link)->next) {
-    if (*link != &request) continue;
-    *link = request.next;
-    return;
-  }
+  std::erase(all_, &request);
 }
 
 bool Requests::answered(const Request& request) const {
@@ -27,7 +21,7 @@ bool Requests::answered(const Request& request) const {
 
 bool Requests::next_unsent(Unsent& unsent) {
   std::lock_guard lock(mutex_);
-  for (Request* request = first_; request != nullptr; request = request->next) {
+  for (Request* request : all_) {
     if (request->sent || request->answered) continue;
     request->sent = true;
     unsent = {.question = request->question, .id = request->id, .borrow = request->borrow};
@@ -38,12 +32,12 @@ bool Requests::next_unsent(Unsent& unsent) {
 
 void Requests::unsend() {
   std::lock_guard lock(mutex_);
-  for (Request* request = first_; request != nullptr; request = request->next) request->sent = false;
+  for (Request* request : all_) request->sent = false;
 }
 
 void Requests::answer(MessageType question, std::uint64_t id, const Message& message, UniqueFd descriptor) {
   std::lock_guard lock(mutex_);
-  for (Request* request = first_; request != nullptr; request = request->next) {
+  for (Request* request : all_) {
     if (request->question != question || (id != 0 && request->id != id)) continue;
     request->answer = message;
     if (descriptor) request->descriptor = static_cast<UniqueFd&&>(descriptor);

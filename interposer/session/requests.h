@@ -6,6 +6,7 @@
 #pragma once
 
 #include <mutex>
+#include <vector>
 
 #include "interposer/session/wakeup.h"
 #include "protocol/channel.h"
@@ -23,7 +24,6 @@ struct Request {
   Wakeup done;
   bool answered = false;
   bool sent = false;
-  Request* next = nullptr;
 };
 
 class Requests {
@@ -48,7 +48,7 @@ class Requests {
 
  private:
   mutable std::mutex mutex_;
-  Request* first_ = nullptr;
+  std::vector<Request*> all_;  // oldest first
   std::uint64_t last_id_ = 0;
 };
 
