@@ -80,7 +80,7 @@ CUresult destroy_made(CUcontext context, Call real) {
 // Calls `real`, which takes a reference to the primary context.
 template <class Call>
 CUresult retain_primary(Process& process, CUdevice device, Call real) {
-  session::Primary& primary = process.contexts().references(device);
+  tracking::Primary& primary = process.contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   const CUresult result = real();
   if (result != CUDA_SUCCESS) return result;
@@ -118,7 +118,7 @@ GreenContexts& green_contexts() {
 }
 
 // Maintenance of the pools and the primary contexts of all GPUs.
-class PoolMaintenance final : public session::Maintenance {
+class PoolMaintenance final : public Maintenance {
  public:
   void run(Pinning& /*memory*/) override {
     Process* const mine = Process::get();
@@ -218,7 +218,7 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned i
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
   Process* const mine = Process::get();
   if (result != CUDA_SUCCESS || mine == nullptr || mine->devices().memory(device) == nullptr) return result;
-  session::Primary& primary = mine->contexts().references(device);
+  tracking::Primary& primary = mine->contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   if (primary.reset || (primary.kept && primary.references == 0)) *active = 0;
   return result;

@@ -14,7 +14,7 @@
 
 namespace sharedgpu::hooks {
 
-using session::Primary;
+using tracking::Primary;
 
 namespace {
 
@@ -82,7 +82,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   if (context == nullptr || !process.contexts().device(context, &device)) return destruction.carry_out();
   Allocator* memory = process.devices().memory(device);
   if (memory != nullptr) finish_streams_of(context);
-  session::Contexts::Removed removed = process.context_going(context, device);
+  tracking::Contexts::Removed removed = process.context_going(context, device);
   const Pinned::All pinned_there = pinned().take(context);
   const Allocations::All allocated = allocations().of(context);
   std::vector<CUdeviceptr> blocks;

@@ -6,7 +6,7 @@
 
 namespace sharedgpu::hooks {
 
-using session::Primary;
+using tracking::Primary;
 
 namespace {
 

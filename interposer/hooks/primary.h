@@ -9,8 +9,8 @@
 namespace sharedgpu::hooks {
 
 // Take and release our reference, unless the driver refuses. Called with the lock of `primary` held.
-CUresult keep(session::Primary& primary, CUdevice device);
-void let_go(session::Primary& primary, CUdevice device);
+CUresult keep(tracking::Primary& primary, CUdevice device);
+void let_go(tracking::Primary& primary, CUdevice device);
 
 // Keeps the primary context from construction to destruction, if result() is CUDA_SUCCESS. If the program has
 // no reference to it, our own keeps it from then on. The context is created if necessary.
@@ -24,7 +24,7 @@ class PrimaryStays {
   CUcontext context() const { return context_; }
 
  private:
-  session::Primary& primary_;
+  tracking::Primary& primary_;
   CUcontext context_ = nullptr;
   CUresult result_ = CUDA_SUCCESS;
 };

@@ -10,14 +10,14 @@
 #include "interposer/gate/gate.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/gate/turn_rest.h"
+#include "interposer/gate/wakeup.h"
 #include "interposer/process/process.h"
-#include "interposer/session/wakeup.h"
 
 namespace sharedgpu::hooks {
 namespace {
 
 using namespace std::chrono_literals;
-using session::now;
+using gate::now;
 
 constexpr Nanoseconds kAnswer = 10ms;  // longest wait for the end of a yielded turn
 constexpr Nanoseconds kFreshLook = 5ms;

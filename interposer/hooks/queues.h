@@ -13,7 +13,7 @@
 
 #include "interposer/gate/ahead.h"
 #include "interposer/hooks/streams.h"
-#include "interposer/session/maintenance.h"
+#include "interposer/session/submission_clock.h"
 
 namespace sharedgpu::hooks {
 

@@ -10,11 +10,11 @@
 #include <optional>
 #include <span>
 
+#include "interposer/gate/wakeup.h"
 #include "interposer/memory/memory.h"
 #include "interposer/session/device_session.h"
 #include "interposer/session/handshake.h"
 #include "interposer/session/settings.h"
-#include "interposer/session/wakeup.h"
 
 namespace sharedgpu {
 
@@ -76,7 +76,7 @@ class DeviceTable {
 
   const session::Settings& settings_;
   const session::TurnParts& parts_;
-  session::Wakeup changed_;  // raised when an attachment changes
+  gate::Wakeup changed_;  // raised when an attachment changes
   std::array<Device, kMost> devices_;
 
   std::mutex mutex_;  // held by threads that write the members below

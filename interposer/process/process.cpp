@@ -16,11 +16,11 @@
 namespace sharedgpu {
 
 using session::Borrowing;
-using session::Contexts;
 using session::DeviceSession;
 using session::Handshake;
 using session::shake_hands;
 using session::TurnParts;
+using tracking::Contexts;
 
 namespace {
 

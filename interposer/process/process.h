@@ -13,14 +13,15 @@
 #include <span>
 
 #include "interposer/gate/closing.h"
+#include "interposer/gate/wakeup.h"
+#include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
 #include "interposer/process/device_table.h"
 #include "interposer/session/borrowing.h"
-#include "interposer/session/captures.h"
-#include "interposer/session/contexts.h"
-#include "interposer/session/maintenance.h"
 #include "interposer/session/settings.h"
-#include "interposer/session/wakeup.h"
+#include "interposer/session/submission_clock.h"
+#include "interposer/tracking/captures.h"
+#include "interposer/tracking/contexts.h"
 
 namespace sharedgpu {
 
@@ -29,7 +30,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   // Work that the first session's turn thread does for the layers above. Both objects live until the process
   // ends.
   struct Parts {
-    session::Maintenance& maintenance;
+    Maintenance& maintenance;
     session::SubmissionClock& submissions;
   };
 
@@ -48,16 +49,16 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   void attach_only_device();
 
   const DeviceTable& devices() const { return devices_; }
-  session::Contexts& contexts() { return contexts_; }
-  const session::Contexts& contexts() const { return contexts_; }
-  session::Captures& captures() { return captures_; }
+  tracking::Contexts& contexts() { return contexts_; }
+  const tracking::Contexts& contexts() const { return contexts_; }
+  tracking::Captures& captures() { return captures_; }
   session::Borrowing& borrowing() { return borrowing_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
   // after all, since the memory copies within one of the contexts.
   void context_added(CUcontext context, CUdevice device, bool primary);
-  session::Contexts::Removed context_going(CUcontext context, CUdevice device);
-  void context_stays(session::Contexts::Removed context, CUdevice device);
+  tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
+  void context_stays(tracking::Contexts::Removed context, CUdevice device);
   // Called when the program has set a limit of the context, for which the driver takes `extra` bytes more
   // than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
@@ -87,13 +88,13 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Borrowing::Answer ask(LoanName name, std::uint32_t piece) override;
 
   std::atomic<State> state_{State::unused};
-  session::Wakeup changed_;  // raised when state_ changes
+  gate::Wakeup changed_;  // raised when state_ changes
 
   session::Settings settings_;
-  session::Contexts contexts_;
-  session::Captures captures_;
+  tracking::Contexts contexts_;
+  tracking::Captures captures_;
   session::Borrowing borrowing_{*this, contexts_};
-  session::ContextDrain drain_{contexts_};
+  tracking::ContextDrain drain_{contexts_};
   // Passed to every session; the first one gets further parts.
   const session::TurnParts parts_{drain_, contexts_, {&borrowing_}};
   DeviceTable devices_{settings_, parts_};

@@ -42,7 +42,7 @@ class GuestHost final : public LinuxHost {
 
 }  // namespace
 
-MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts& contexts) {
+MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking::Contexts& contexts) {
   DriverCalls calls = real_calls();
   if (backend != Backend::native && !calls.complete()) {
     say("this driver has no virtual memory management: device memory is not swapped");

@@ -6,7 +6,7 @@
 
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/memory.h"
-#include "interposer/session/contexts.h"
+#include "interposer/tracking/contexts.h"
 
 namespace sharedgpu::session {
 
@@ -17,6 +17,6 @@ struct MadeMemory {
 
 // Creates the memory of `device` with `backend`; it waits for work in `contexts`. It lives as long as the
 // process.
-MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts& contexts);
+MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking::Contexts& contexts);
 
 }  // namespace sharedgpu::session

@@ -11,10 +11,10 @@
 #include <mutex>
 #include <optional>
 
+#include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
-#include "interposer/session/contexts.h"
 #include "interposer/session/lien.h"
-#include "interposer/session/maintenance.h"
+#include "interposer/tracking/contexts.h"
 
 namespace sharedgpu::session {
 
@@ -47,7 +47,7 @@ class Borrowing final : public Maintenance {
     // Requests a piece from the exporter. Blocks until there is an answer, or none can come (`failed`).
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
-  Borrowing(Lenders& lenders, Contexts& contexts) : lenders_(lenders), contexts_(contexts) {}
+  Borrowing(Lenders& lenders, tracking::Contexts& contexts) : lenders_(lenders), contexts_(contexts) {}
 
   // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns nullopt if
   // the memory is not ours.
@@ -79,7 +79,7 @@ class Borrowing final : public Maintenance {
   void unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node);
 
   Lenders& lenders_;
-  Contexts& contexts_;
+  tracking::Contexts& contexts_;
   std::mutex opening_;  // one open at a time; taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;

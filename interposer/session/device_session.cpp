@@ -18,6 +18,9 @@
 #include "protocol/own_thread.h"
 
 namespace sharedgpu::session {
+
+using gate::now;
+
 namespace {
 
 using namespace std::chrono_literals;

@@ -89,7 +89,7 @@ class DeviceSession final : public Books {
   Outbox outbox_;
   Requests requests_;
   Lending lending_;
-  Contexts& contexts_;
+  tracking::Contexts& contexts_;
   TurnWorker turns_;
   ArbiterLink link_;
 

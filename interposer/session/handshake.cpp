@@ -5,10 +5,13 @@
 #include <cstring>
 #include <utility>
 
-#include "interposer/session/wakeup.h"
+#include "interposer/gate/wakeup.h"
 #include "protocol/ask.h"
 
 namespace sharedgpu::session {
+
+using gate::now;
+
 namespace {
 
 // Returns true for errors that disappear when the arbiter starts.

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "interposer/session/wakeup.h"
+#include "interposer/gate/wakeup.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu::session {
@@ -21,7 +21,7 @@ struct Request {
   std::uint64_t id = 0;
   Message answer;
   UniqueFd descriptor;  // received with the answer
-  Wakeup done;
+  gate::Wakeup done;
   bool answered = false;
   bool sent = false;
 };

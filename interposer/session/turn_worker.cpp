@@ -9,6 +9,9 @@
 #include "interposer/session/log.h"
 
 namespace sharedgpu::session {
+
+using gate::now;
+
 namespace {
 
 using namespace std::chrono_literals;

@@ -12,11 +12,12 @@
 #include <variant>
 #include <vector>
 
+#include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
-#include "interposer/session/contexts.h"
 #include "interposer/session/idle.h"
-#include "interposer/session/maintenance.h"
 #include "interposer/session/outbox.h"
+#include "interposer/session/submission_clock.h"
+#include "interposer/tracking/contexts.h"
 
 namespace sharedgpu::session {
 
@@ -42,8 +43,8 @@ using LeasePhase = std::variant<Closed, Restoring, Holding, Plain>;
 
 // The parts of the process that the turn thread uses.
 struct TurnParts {
-  ContextDrain& drain;
-  Contexts& contexts;
+  tracking::ContextDrain& drain;
+  tracking::Contexts& contexts;
   std::vector<Maintenance*> maintenance;
   SubmissionClock* submissions = nullptr;  // null if another session's thread uses it
 };
@@ -92,7 +93,7 @@ class TurnWorker {
   const gate::PageSlot slot_;
   std::atomic<Memory*> memory_{nullptr};
   std::atomic<std::uint64_t> epoch_{0};
-  Wakeup wakeup_;
+  gate::Wakeup wakeup_;
   std::mutex mutex_;
   std::vector<TurnOrder> queue_;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/contexts.h"
+#include "interposer/tracking/contexts.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,7 +12,7 @@ CUcontext context(std::uintptr_t number) { return reinterpret_cast<CUcontext>(nu
 }  // namespace
 
 TEST_CASE("each context takes its part, and what the program wants more for it", "[contexts]") {
-  session::Contexts contexts;
+  tracking::Contexts contexts;
   const Bytes usual = mebibytes(500);
   CHECK(contexts.size(0, usual) == Bytes{});
   contexts.add(context(1), 0, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/captures.h"
+#include "interposer/tracking/captures.h"
 
 #include <algorithm>
 #include <new>
@@ -8,7 +8,7 @@
 #include "interposer/gate/captures.h"
 #include "interposer/gate/thread_end.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::tracking {
 namespace {
 
 // If the program has used up all keys, a capture left by a thread counts until its context is destroyed.
@@ -54,4 +54,4 @@ void Captures::drop_thread() { remove(CU_STREAM_PER_THREAD); }
 
 void Captures::after_fork() { new (this) Captures; }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::tracking

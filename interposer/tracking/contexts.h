@@ -13,11 +13,11 @@
 
 #include "interposer/gate/captures.h"
 #include "interposer/gate/closing.h"
+#include "interposer/gate/wakeup.h"
 #include "interposer/memory/memory.h"
-#include "interposer/session/wakeup.h"
 #include "protocol/units.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::tracking {
 
 // The references to a primary context, which is destroyed with the last one. A thread holds the mutex across
 // any driver call that changes their number.
@@ -120,7 +120,7 @@ class Contexts {
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // threads in synchronize_one()
-  Wakeup unused_;          // raised when a context is unused, or no thread synchronizes
+  gate::Wakeup unused_;    // raised when a context is unused, or no thread synchronizes
 };
 
 class Contexts::Removed {
@@ -153,4 +153,4 @@ class ContextDrain final : public gate::Drain {
   std::mutex mutex_;
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::tracking

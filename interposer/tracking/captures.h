@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-namespace sharedgpu::session {
+namespace sharedgpu::tracking {
 
 class Captures {
  public:
@@ -46,4 +46,4 @@ class Captures {
   std::vector<Capture> all_;
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::tracking

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/wakeup.h"
+#include "interposer/gate/wakeup.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 #include <climits>
 #include <ctime>
 
-namespace sharedgpu::session {
+namespace sharedgpu::gate {
 
 void Wakeup::wait(std::uint32_t seen, Nanoseconds timeout) {
   timespec limit = {.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000'000),
@@ -22,4 +22,4 @@ void Wakeup::raise() {
           0);
 }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::gate

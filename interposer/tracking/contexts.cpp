@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/contexts.h"
+#include "interposer/tracking/contexts.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,9 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/marks.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::tracking {
+
+using gate::now;
 namespace {
 
 using namespace std::chrono_literals;
@@ -284,4 +286,4 @@ void Contexts::capture_began() {
   });
 }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::tracking

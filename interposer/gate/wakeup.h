@@ -7,9 +7,7 @@
 
 #include "interposer/gate/clock.h"
 
-namespace sharedgpu::session {
-
-using gate::now;
+namespace sharedgpu::gate {
 
 class Wakeup {
  public:
@@ -32,4 +30,4 @@ class Wakeup {
   std::atomic<std::uint32_t> count_{0};
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::gate
