@@ -54,7 +54,7 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
 // Forgets what the program had in a context.
 void forget(Process& process, CUcontext context) {
   process.captures().drop(context);
-  process.borrowing().close_all(context);
+  process.imports().close_all(context);
   forget_queues_of(context);
   forget_streams_of(context);
 }

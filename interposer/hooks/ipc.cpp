@@ -14,29 +14,29 @@ using namespace sharedgpu;
 namespace {
 
 // Exports a piece as a test, since the program can still do something else if that fails here.
-bool lend(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
+bool export_block(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;
   close(piece.descriptor);
-  session::IpcTicket ticket;
+  shared_memory::IpcTicket ticket;
   ticket.mapped = piece.total;
   ticket.offset = piece.offset;
   ticket.size = block.size;
   Process* const mine = Process::get();
-  if (mine == nullptr || !mine->lend(memory, block.base, ticket.name)) return false;
-  *handle = session::handle_of(ticket);
+  if (mine == nullptr || !mine->export_memory(memory, block.base, ticket.name)) return false;
+  *handle = shared_memory::handle_of(ticket);
   return true;
 }
 
 template <class Call>
 CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Call real) {
-  auto ticket = session::ticket_in(handle);
+  auto ticket = shared_memory::ticket_in(handle);
   if (!ticket) return real();
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   Process* const mine = Process::get();
-  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;                        // no session to ask with
-  if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver does
-  return mine->borrowing().open(*ticket, address);
+  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;                          // no session to ask with
+  if (mine->is_exporter_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver does
+  return mine->imports().open(*ticket, address);
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ SHAREDGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr 
   if (!block || !block->memory->exportable() || hooks::pools().find(address))
     return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
   if (CUresult refused = hooks::settle(*block); refused != CUDA_SUCCESS) return refused;
-  if (!lend(*block->memory, block->range, handle)) return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
+  if (!export_block(*block->memory, block->range, handle))
+    return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
   return CUDA_SUCCESS;
 }
 
@@ -65,6 +66,6 @@ SHAREDGPU_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHa
 
 SHAREDGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   if (Process* mine = Process::get())
-    if (auto result = mine->borrowing().close(address)) return *result;
+    if (auto result = mine->imports().close(address)) return *result;
   return SHAREDGPU_REAL(cuIpcCloseMemHandle, address);
 }

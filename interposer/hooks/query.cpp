@@ -86,9 +86,9 @@ std::optional<Ours> ours(CUdeviceptr address) {
 }
 
 // Memory imported from another process of the tenant. The driver knows everything about it except its bounds.
-std::optional<AddressRange> borrowed(CUdeviceptr address) {
+std::optional<AddressRange> imported(CUdeviceptr address) {
   Process* mine = Process::get();
-  return mine != nullptr ? mine->borrowing().find(address) : std::nullopt;
+  return mine != nullptr ? mine->imports().find(address) : std::nullopt;
 }
 
 // A program that queries these passes them to a network card.
@@ -118,7 +118,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
     gate::Pass pass;
     return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
   }
-  if (auto range = data != nullptr ? borrowed(address) : std::nullopt) {
+  if (auto range = data != nullptr ? imported(address) : std::nullopt) {
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, range->base);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{range->size.count});
   }
@@ -157,7 +157,7 @@ SHAREDGPU_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t
   if (auto found = ours(address))
     range = found->range;
   else
-    range = borrowed(address);
+    range = imported(address);
   if (!range) range = hooks::program_mapping(address);
   if (!range) return SHAREDGPU_REAL(cuMemGetAddressRange_v2, base, size, address);
   if (base != nullptr) *base = range->base;

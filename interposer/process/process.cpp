@@ -15,11 +15,11 @@
 
 namespace sharedgpu {
 
-using session::Borrowing;
 using session::DeviceSession;
 using session::Handshake;
 using session::shake_hands;
 using session::TurnParts;
+using shared_memory::Imports;
 using tracking::Contexts;
 
 namespace {
@@ -52,7 +52,7 @@ void Process::in_child() {
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
   if (parents == nullptr) return;
   parents->captures_.after_fork();
-  parents->devices_.for_each_session([](DeviceSession& session) { session.lending().after_fork(); });
+  parents->devices_.for_each_session([](DeviceSession& session) { session.exports().after_fork(); });
 }
 
 CUresult Process::start(const Parts& parts) { return only().start_or_wait(parts); }
@@ -87,7 +87,7 @@ Process::State Process::connect(const Parts& parts) {
     return fail ? State::failed : State::plain;
   }
   gate::arm(*this);
-  const TurnParts first{drain_, contexts_, {&borrowing_, &parts.maintenance}, &parts.submissions};
+  const TurnParts first{drain_, contexts_, {&imports_, &parts.maintenance}, &parts.submissions};
   return devices_.begin(hands, first) ? State::managed : State::plain;
 }
 
@@ -153,22 +153,22 @@ void Process::context_stays(Contexts::Removed context, CUdevice device) {
 // --- Memory of other processes ---
 
 // All sessions of the process belong to one tenant, so any of them can ask.
-Borrowing::Answer Process::ask(LoanName name, std::uint32_t piece) {
+Imports::Answer Process::ask(LoanName name, std::uint32_t piece) {
   DeviceSession* first = devices_.first();
-  return state() == State::managed && first != nullptr ? first->borrow(name, piece) : Borrowing::Answer{};
+  return state() == State::managed && first != nullptr ? first->import_piece(name, piece) : Imports::Answer{};
 }
 
-bool Process::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
-  bool lent = false;
+bool Process::export_memory(Pinning& memory, CUdeviceptr base, LoanName& name) {
+  bool exported = false;
   devices_.for_each_session([&](DeviceSession& each) {
-    if (each.memory() == &memory) lent = each.lending().lend(memory, base, name);
+    if (each.memory() == &memory) exported = each.exports().add(memory, base, name);
   });
-  return lent;
+  return exported;
 }
 
-bool Process::is_lender_of(const LoanName& name) const {
+bool Process::is_exporter_of(const LoanName& name) const {
   bool found = false;
-  devices_.for_each_session([&](DeviceSession& each) { found |= each.lending().number() == name.lender; });
+  devices_.for_each_session([&](DeviceSession& each) { found |= each.exports().number() == name.lender; });
   return found;
 }
 

@@ -17,15 +17,15 @@
 #include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
 #include "interposer/process/device_table.h"
-#include "interposer/session/borrowing.h"
 #include "interposer/session/settings.h"
 #include "interposer/session/submission_clock.h"
+#include "interposer/shared_memory/import.h"
 #include "interposer/tracking/captures.h"
 #include "interposer/tracking/contexts.h"
 
 namespace sharedgpu {
 
-class Process final : private gate::GateListener, private session::Borrowing::Lenders {
+class Process final : private gate::GateListener, private shared_memory::Imports::Exporters {
  public:
   // Work that the first session's turn thread does for the layers above. Both objects live until the process
   // ends.
@@ -52,7 +52,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   tracking::Contexts& contexts() { return contexts_; }
   const tracking::Contexts& contexts() const { return contexts_; }
   tracking::Captures& captures() { return captures_; }
-  session::Borrowing& borrowing() { return borrowing_; }
+  shared_memory::Imports& imports() { return imports_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
   // after all, since the memory copies within one of the contexts.
@@ -68,9 +68,9 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
 
   // Exports the allocation at `base`, which is pinned in place, to other processes of the tenant. Returns
   // false if that is impossible.
-  bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
+  bool export_memory(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Returns true if this process is the exporter of `name`.
-  bool is_lender_of(const LoanName& name) const;
+  bool is_exporter_of(const LoanName& name) const;
 
  private:
   enum class State : std::uint32_t { unused, starting, plain, failed, managed };
@@ -85,7 +85,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
 
   void on_wait() override;
   bool all_resident() override;
-  session::Borrowing::Answer ask(LoanName name, std::uint32_t piece) override;
+  shared_memory::Imports::Answer ask(LoanName name, std::uint32_t piece) override;
 
   std::atomic<State> state_{State::unused};
   gate::Wakeup changed_;  // raised when state_ changes
@@ -93,10 +93,10 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Settings settings_;
   tracking::Contexts contexts_;
   tracking::Captures captures_;
-  session::Borrowing borrowing_{*this, contexts_};
+  shared_memory::Imports imports_{*this, contexts_};
   tracking::ContextDrain drain_{contexts_};
   // Passed to every session; the first one gets further parts.
-  const session::TurnParts parts_{drain_, contexts_, {&borrowing_}};
+  const session::TurnParts parts_{drain_, contexts_, {&imports_}};
   DeviceTable devices_{settings_, parts_};
 };
 

@@ -199,11 +199,11 @@ int ArbiterLink::report_deadlines() {
 }
 
 // If sending fails, the importer sees that the connection ends.
-void ArbiterLink::lend(const Wanted& wanted, UniqueFd borrower) {
+void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
   UniqueFd descriptor;
-  const Message answer = Message::of(lending_.answer(wanted, descriptor));
-  if (borrower)
-    Channel(static_cast<UniqueFd&&>(borrower)).send(answer, descriptor.get());
+  const Message answer = Message::of(exports_.answer(wanted, descriptor));
+  if (importer)
+    Channel(static_cast<UniqueFd&&>(importer)).send(answer, descriptor.get());
   else
     send(answer, descriptor.get());  // this version of the arbiter forwards it
 }
@@ -221,7 +221,7 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
     case MessageType::memory_view:
       return requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
     case MessageType::wanted:
-      return lend(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
+      return send_piece(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
     case MessageType::lent:
       return requests_.answer(MessageType::borrow, message.as<Lent>().request, message,
                               std::move(descriptor));

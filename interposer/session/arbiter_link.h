@@ -5,22 +5,22 @@
 
 #include "interposer/session/deadline_reports.h"
 #include "interposer/session/handshake.h"
-#include "interposer/session/lending.h"
 #include "interposer/session/requests.h"
 #include "interposer/session/settings.h"
 #include "interposer/session/turn_worker.h"
+#include "interposer/shared_memory/export.h"
 
 namespace sharedgpu::session {
 
 class ArbiterLink {
  public:
   ArbiterLink(const Settings& settings, Outbox& outbox, Requests& requests, TurnWorker& turns,
-              Lending& lending, gate::PageSlot slot)
+              shared_memory::Exports& exports, gate::PageSlot slot)
       : settings_(settings),
         outbox_(outbox),
         requests_(requests),
         turns_(turns),
-        lending_(lending),
+        exports_(exports),
         slot_(slot) {}
 
   // Takes over a welcomed connection. Called before run().
@@ -63,7 +63,7 @@ class ArbiterLink {
   void revoke(const Revoke& revoke);
   void step(const Step& step);
   int report_deadlines();
-  void lend(const Wanted& wanted, UniqueFd borrower);
+  void send_piece(const Wanted& wanted, UniqueFd importer);
   Usage usage(std::uint64_t request, bool stuck = false) const;
   template <class Body>
   int tell(Body body);
@@ -72,7 +72,7 @@ class ArbiterLink {
   Outbox& outbox_;
   Requests& requests_;
   TurnWorker& turns_;
-  Lending& lending_;
+  shared_memory::Exports& exports_;
   const gate::PageSlot slot_;
 
   DeadlineReports deadlines_;

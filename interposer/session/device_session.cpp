@@ -25,19 +25,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPatience = 100ms;      // between checks whether the arbiter is gone
-constexpr Nanoseconds kLenderPatience = 10s;  // a stopped process does not answer
+constexpr Nanoseconds kPatience = 100ms;        // between checks whether the arbiter is gone
+constexpr Nanoseconds kExporterPatience = 10s;  // a stopped process does not answer
 
 // The driver's memory for a context cannot be measured while other processes start and end. This is the size
 // observed on large GPUs, and a sixty-fourth of small ones.
 Bytes context_estimate(Bytes total) { return std::min(Bytes{total.count / 64}, mebibytes(512)); }
 
 // Receives the exporter's answer through a socket pair, which closes when the exporter ends.
-Borrowing::Answer hear_lender(Channel lender, Nanoseconds deadline) {
+shared_memory::Imports::Answer hear_exporter(Channel exporter, Nanoseconds deadline) {
   Message message;
   UniqueFd descriptor;
-  if (lender.wait(deadline - now()) != 0) return {};
-  if (lender.receive(message, descriptor) != 0 || message.type != MessageType::lend)
+  if (exporter.wait(deadline - now()) != 0) return {};
+  if (exporter.receive(message, descriptor) != 0 || message.type != MessageType::lend)
     return {.outcome = LoanOutcome::unknown, .pieces = 0, .size = {}, .descriptor = {}};
   const auto lend = message.as<Lend>();
   return {lend.outcome, lend.pieces, lend.size, static_cast<UniqueFd&&>(descriptor)};
@@ -104,7 +104,7 @@ void* DeviceSession::run_turns(void* session) {
 
 void DeviceSession::attach(CUdevice device) {
   Attach attach = describe(device);
-  attach.lender = lending_.number();
+  attach.lender = exports_.number();
   const MadeMemory made = make_memory(link_.backend(), device, *this, contexts_);
   copier_ = made.device;
   device_ = device;
@@ -208,15 +208,15 @@ void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
       static_cast<unsigned long long>(most.count >> 20));
 }
 
-Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {
-  const Nanoseconds deadline = now() + kLenderPatience;
+shared_memory::Imports::Answer DeviceSession::import_piece(LoanName name, std::uint32_t piece) {
+  const Nanoseconds deadline = now() + kExporterPatience;
   for (;;) {
     Request request(MessageType::borrow);
     request.borrow = {.request = 0, .name = name, .piece = piece};
     if (!ask(request, settings_.arbiter_timeout, deadline)) return {};
     const auto lent = request.answer.as<Lent>();
     if (lent.outcome == LoanOutcome::asked)
-      return hear_lender(Channel(static_cast<UniqueFd&&>(request.descriptor)), deadline);
+      return hear_exporter(Channel(static_cast<UniqueFd&&>(request.descriptor)), deadline);
     if (lent.outcome != LoanOutcome::later)
       return {lent.outcome, lent.pieces, lent.size, static_cast<UniqueFd&&>(request.descriptor)};
     gate::nap(20ms);

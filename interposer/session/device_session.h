@@ -13,7 +13,7 @@
 
 #include "interposer/memory/memory.h"
 #include "interposer/session/arbiter_link.h"
-#include "interposer/session/borrowing.h"
+#include "interposer/shared_memory/import.h"
 
 namespace sharedgpu {
 class DriverDevice;
@@ -31,7 +31,7 @@ class DeviceSession final : public Books {
         slot_(slot),
         contexts_(parts.contexts),
         turns_(parts, outbox_, slot),
-        link_(settings, outbox_, requests_, turns_, lending_, slot) {}
+        link_(settings, outbox_, requests_, turns_, exports_, slot) {}
 
   // Called before begin(), for one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
@@ -62,12 +62,12 @@ class DeviceSession final : public Books {
   bool capturing() override { return gate::capturing(); }
   bool idle() override { return contexts_.done(); }
   void claim() override { outbox_.claim(); }
-  bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
+  bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
 
-  Lending& lending() { return lending_; }
+  shared_memory::Exports& exports() { return exports_; }
   // Requests a piece of exported memory from another process of the tenant, through this session's
   // connection.
-  Borrowing::Answer borrow(LoanName name, std::uint32_t piece);
+  shared_memory::Imports::Answer import_piece(LoanName name, std::uint32_t piece);
 
  private:
   bool stay_plain(const char* trouble, int error);
@@ -88,7 +88,7 @@ class DeviceSession final : public Books {
   const gate::PageSlot slot_;
   Outbox outbox_;
   Requests requests_;
-  Lending lending_;
+  shared_memory::Exports exports_;
   tracking::Contexts& contexts_;
   TurnWorker turns_;
   ArbiterLink link_;

@@ -300,13 +300,13 @@ void memory_of_graphs_for_several() {
 }
 
 // Imported memory, and events while the exporter answers.
-session::Lien lender;
+shared_memory::LockFile lender;
 CUmemGenericAllocationHandle lent = 0;
 std::function<void()> before_a_piece;
 
-struct Lenders final : session::Borrowing::Lenders {
-  session::Borrowing::Answer ask(LoanName /*name*/, std::uint32_t piece) override {
-    if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_borrower()};
+struct Exporters final : shared_memory::Imports::Exporters {
+  shared_memory::Imports::Answer ask(LoanName /*name*/, std::uint32_t piece) override {
+    if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_importer()};
     if (auto action = std::exchange(before_a_piece, nullptr)) action();
     int descriptor = -1;
     CHECK(SHAREDGPU_REAL(cuMemExportToShareableHandle, &descriptor, lent,
@@ -323,19 +323,19 @@ void loans() {
   kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   REQUIRE(SHAREDGPU_REAL(cuMemCreate, &lent, mebibytes(2).count, &kind, 0) == CUDA_SUCCESS);
   REQUIRE(lender.create());
-  session::Borrowing borrowing(lenders, Process::get()->contexts());
+  shared_memory::Imports imports(lenders, Process::get()->contexts());
   const auto open = [&](std::uint64_t loan) {
     CUdeviceptr address = 0;
-    session::IpcTicket ticket;
+    shared_memory::IpcTicket ticket;
     ticket.name = {.lender = 1, .loan = loan};
     ticket.mapped = ticket.size = mebibytes(2);
-    CHECK(borrowing.open(ticket, &address) == CUDA_SUCCESS);
+    CHECK(imports.open(ticket, &address) == CUDA_SUCCESS);
     return address;
   };
 
   const CUdeviceptr five = open(5);
   CHECK(lender.is_held(5));
-  before_a_piece = [&] { CHECK(borrowing.close(five) == CUDA_SUCCESS); };
+  before_a_piece = [&] { CHECK(imports.close(five) == CUDA_SUCCESS); };
   const CUdeviceptr six = open(6);
   CHECK(!lender.is_held(5));
   CHECK(lender.is_held(6));
@@ -346,10 +346,10 @@ void loans() {
       if (again == 0) again = open(6);
       return INSTEAD(cuMemUnmap)::real(address, size);
     });
-    CHECK(borrowing.close(six) == CUDA_SUCCESS);
+    CHECK(imports.close(six) == CUDA_SUCCESS);
   }
-  CHECK(!borrowing.find(six));
-  CHECK(borrowing.find(again));
+  CHECK(!imports.find(six));
+  CHECK(imports.find(again));
   CHECK(lender.is_held(6));
 
   // A capture that begins just then keeps it open, as nobody can wait for the GPU.
@@ -357,13 +357,13 @@ void loans() {
   CUgraph graph = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   REQUIRE(SHAREDGPU_REAL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-  CHECK(borrowing.close(again) == CUDA_SUCCESS);
-  CHECK(borrowing.find(again));
+  CHECK(imports.close(again) == CUDA_SUCCESS);
+  CHECK(imports.find(again));
   CHECK(lender.is_held(6));
   SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph);
   CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
-  borrowing.run(*process::memory_of(0));
-  CHECK(!borrowing.find(again));
+  imports.run(*process::memory_of(0));
+  CHECK(!imports.find(again));
   CHECK(!lender.is_held(6));
   CHECK(SHAREDGPU_REAL(cuMemRelease, lent) == CUDA_SUCCESS);
 }

@@ -26,11 +26,11 @@ void captures_count_for_nobody() {
 }
 
 void memory_of_a_lender_is_out_of_reach() {
-  session::IpcTicket ticket;
+  shared_memory::IpcTicket ticket;
   ticket.mapped = ticket.size = mebibytes(2);
   CUdeviceptr address = 0;
-  CHECK(cuIpcOpenMemHandle_v2(&address, session::handle_of(ticket), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
-        CUDA_ERROR_MAP_FAILED);
+  CHECK(cuIpcOpenMemHandle_v2(&address, shared_memory::handle_of(ticket),
+                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_ERROR_MAP_FAILED);
 }
 
 }  // namespace

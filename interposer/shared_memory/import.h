@@ -13,10 +13,10 @@
 
 #include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
-#include "interposer/session/lien.h"
+#include "interposer/shared_memory/lock_file.h"
 #include "interposer/tracking/contexts.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 
 // The contents of a CUipcMemHandle that names memory of ours.
 struct IpcTicket {
@@ -33,7 +33,7 @@ static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
 CUipcMemHandle handle_of(const IpcTicket& ticket);
 
-class Borrowing final : public Maintenance {
+class Imports final : public Maintenance {
  public:
   struct Answer {
     LoanOutcome outcome = LoanOutcome::failed;
@@ -41,13 +41,13 @@ class Borrowing final : public Maintenance {
     Bytes size;
     UniqueFd descriptor;
   };
-  class Lenders {
+  class Exporters {
    public:
-    virtual ~Lenders() = default;
+    virtual ~Exporters() = default;
     // Requests a piece from the exporter. Blocks until there is an answer, or none can come (`failed`).
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
-  Borrowing(Lenders& lenders, tracking::Contexts& contexts) : lenders_(lenders), contexts_(contexts) {}
+  Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
 
   // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns nullopt if
   // the memory is not ours.
@@ -78,15 +78,15 @@ class Borrowing final : public Maintenance {
   void wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found);
   void unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node);
 
-  Lenders& lenders_;
+  Exporters& exporters_;
   tracking::Contexts& contexts_;
   std::mutex opening_;  // one open at a time; taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;
-  // held_: the number of openings, in progress or complete, that need the lock of each export. liens_: the
-  // lock files, by exporter.
+  // held_: the number of openings, in progress or complete, that need the lock of each export. lock_files_:
+  // the lock files, by exporter.
   std::map<LoanName, unsigned> held_;
-  std::map<std::uint64_t, Lien> liens_;
+  std::map<std::uint64_t, LockFile> lock_files_;
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory

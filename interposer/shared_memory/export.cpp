@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/lending.h"
+#include "interposer/shared_memory/export.h"
 
 #include <sys/random.h>
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 namespace {
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return 0;
-  return number % Lien::kLoans;
+  return number % LockFile::kMostExports;
 }
 
 }  // namespace
 
-std::uint64_t Lending::number() {
+std::uint64_t Exports::number() {
   const std::lock_guard lock(mutex_);
   if (number_ == 0) number_ = random_number();
   return number_;
 }
 
-bool Lending::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
-  const std::uint64_t lender = number();
+bool Exports::add(Pinning& memory, CUdeviceptr base, LoanName& name) {
+  const std::uint64_t exporter = number();
   const std::lock_guard lock(mutex_);
-  Loan& loan = loans_[base];
-  if (loan.number == 0) loan = {.number = random_number(), .memory = &memory};
-  if (lender == 0 || loan.number == 0) {
-    loans_.erase(base);
+  Exported& its = exported_[base];
+  if (its.number == 0) its = {.number = random_number(), .memory = &memory};
+  if (exporter == 0 || its.number == 0) {
+    exported_.erase(base);
     return false;
   }
-  bases_[loan.number] = base;
-  if (!lien_) lien_.create();
-  name = {.lender = lender, .loan = loan.number};
+  bases_[its.number] = base;
+  if (!lock_file_) lock_file_.create();
+  name = {.lender = exporter, .loan = its.number};
   return true;
 }
 
-bool Lending::still_lent(CUdeviceptr base) {
+bool Exports::still_lent(CUdeviceptr base) {
   const std::lock_guard lock(mutex_);
-  auto loan = loans_.find(base);
-  if (loan == loans_.end()) return false;
-  bases_.erase(loan->second.number);
-  if (lien_.is_held(loan->second.number)) return true;
-  loans_.erase(loan);
+  const auto found = exported_.find(base);
+  if (found == exported_.end()) return false;
+  bases_.erase(found->second.number);
+  if (lock_file_.is_held(found->second.number)) return true;
+  exported_.erase(found);
   return false;
 }
 
-Lend Lending::answer(const Wanted& wanted, UniqueFd& descriptor) {
+Lend Exports::answer(const Wanted& wanted, UniqueFd& descriptor) {
   Lend lend{.ticket = wanted.ticket, .outcome = LoanOutcome::unknown, .pieces = 0, .size = {}};
   Pinning* memory = nullptr;
   CUdeviceptr base = 0;
@@ -54,8 +54,8 @@ Lend Lending::answer(const Wanted& wanted, UniqueFd& descriptor) {
     auto found = bases_.find(wanted.name.loan);
     if (wanted.name.lender != number_ || found == bases_.end()) return lend;
     base = found->second;
-    memory = loans_[base].memory;
-    if (wanted.piece == kLien) descriptor = lien_.for_borrower();
+    memory = exported_[base].memory;
+    if (wanted.piece == kLien) descriptor = lock_file_.for_importer();
   }
   if (wanted.piece != kLien) {
     Piece piece;
@@ -69,4 +69,4 @@ Lend Lending::answer(const Wanted& wanted, UniqueFd& descriptor) {
   return lend;
 }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // Locks belong to open files: two of them in one process stand for two processes.
-#include "interposer/session/lien.h"
+#include "interposer/shared_memory/lock_file.h"
 
 #include <fcntl.h>
 
 #include <catch2/catch.hpp>
 
-#include "interposer/session/lending.h"
+#include "interposer/shared_memory/export.h"
 
 using namespace sharedgpu;
-using session::Lending;
-using session::Lien;
+using shared_memory::Exports;
+using shared_memory::LockFile;
 
-TEST_CASE("a lender sees which loans are held, and a borrower that the lender lives", "[lien]") {
-  Lien lender;
+TEST_CASE("a lender sees which loans are held, and a borrower that the lender lives", "[lock_file]") {
+  LockFile lender;
   REQUIRE(lender.create());
   CHECK_FALSE(lender.is_held(5));
-  Lien one;
-  Lien other;
-  one.adopt(lender.for_borrower());
-  other.adopt(lender.for_borrower());
+  LockFile one;
+  LockFile other;
+  one.adopt(lender.for_importer());
+  other.adopt(lender.for_importer());
   REQUIRE(one);
   one.hold(5);
   other.hold(5);
-  other.hold(Lien::kLoans - 1);
+  other.hold(LockFile::kMostExports - 1);
   CHECK(lender.is_held(5));
   CHECK_FALSE(lender.is_held(6));
-  CHECK(lender.is_held(Lien::kLoans - 1));
+  CHECK(lender.is_held(LockFile::kMostExports - 1));
   one.let_go(5);
   CHECK(lender.is_held(5));
   other.drop();  // as the kernel does when a process dies
   CHECK_FALSE(lender.is_held(5));
-  CHECK_FALSE(lender.is_held(Lien::kLoans - 1));
-  CHECK(one.lender_lives());
+  CHECK_FALSE(lender.is_held(LockFile::kMostExports - 1));
+  CHECK(one.exporter_lives());
   lender.drop();
-  CHECK_FALSE(one.lender_lives());
+  CHECK_FALSE(one.exporter_lives());
 }
 
-TEST_CASE("exactly one borrower inherits a loan, and the next one after it", "[lien]") {
-  Lien lender;
+TEST_CASE("exactly one borrower inherits a loan, and the next one after it", "[lock_file]") {
+  LockFile lender;
   REQUIRE(lender.create());
-  Lien one;
-  Lien other;
-  one.adopt(lender.for_borrower());
-  other.adopt(lender.for_borrower());
+  LockFile one;
+  LockFile other;
+  one.adopt(lender.for_importer());
+  other.adopt(lender.for_importer());
   one.hold(5);
   other.hold(5);
   lender.drop();
@@ -89,39 +89,39 @@ Wanted wish(LoanName name, std::uint32_t piece) { return {.ticket = 3, .name = n
 
 }  // namespace
 
-TEST_CASE("what is lent is given under its name until it is freed", "[lien]") {
+TEST_CASE("what is lent is given under its name until it is freed", "[lock_file]") {
   TwoPieces memory;
-  Lending lending;
+  Exports exports;
   LoanName name;
-  REQUIRE(lending.lend(memory, 4096, name));
+  REQUIRE(exports.add(memory, 4096, name));
   LoanName again;
-  REQUIRE(lending.lend(memory, 4096, again));
+  REQUIRE(exports.add(memory, 4096, again));
   CHECK(name == again);
-  CHECK(name.lender == lending.number());
+  CHECK(name.lender == exports.number());
 
   UniqueFd descriptor;
-  Lend lend = lending.answer(wish(name, 1), descriptor);
+  Lend lend = exports.answer(wish(name, 1), descriptor);
   CHECK(lend.ticket == 3);
   CHECK(lend.outcome == LoanOutcome::given);
   CHECK(lend.pieces == 2);
   CHECK(lend.size == Bytes{2});
   CHECK(descriptor);
   descriptor.reset();
-  CHECK(lending.answer(wish(name, 2), descriptor).outcome == LoanOutcome::failed);
+  CHECK(exports.answer(wish(name, 2), descriptor).outcome == LoanOutcome::failed);
   CHECK_FALSE(descriptor);
-  CHECK(lending.answer(wish({name.lender, name.loan + 1}, 0), descriptor).outcome == LoanOutcome::unknown);
-  CHECK(lending.answer(wish({name.lender + 1, name.loan}, 0), descriptor).outcome == LoanOutcome::unknown);
+  CHECK(exports.answer(wish({name.lender, name.loan + 1}, 0), descriptor).outcome == LoanOutcome::unknown);
+  CHECK(exports.answer(wish({name.lender + 1, name.loan}, 0), descriptor).outcome == LoanOutcome::unknown);
 
-  REQUIRE(lending.answer(wish(name, kLien), descriptor).outcome == LoanOutcome::given);
-  Lien borrower;
+  REQUIRE(exports.answer(wish(name, kLien), descriptor).outcome == LoanOutcome::given);
+  LockFile borrower;
   borrower.adopt(std::move(descriptor));
   borrower.hold(name.loan);
-  CHECK_FALSE(lending.still_lent(8192));
-  CHECK(lending.still_lent(4096));
-  CHECK(lending.answer(wish(name, 0), descriptor).outcome == LoanOutcome::unknown);
-  CHECK(lending.still_lent(4096));
+  CHECK_FALSE(exports.still_lent(8192));
+  CHECK(exports.still_lent(4096));
+  CHECK(exports.answer(wish(name, 0), descriptor).outcome == LoanOutcome::unknown);
+  CHECK(exports.still_lent(4096));
   borrower.let_go(name.loan);
-  CHECK_FALSE(lending.still_lent(4096));
-  REQUIRE(lending.lend(memory, 4096, again));
+  CHECK_FALSE(exports.still_lent(4096));
+  REQUIRE(exports.add(memory, 4096, again));
   CHECK(again != name);  // reused memory is a new export
 }

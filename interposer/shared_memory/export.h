@@ -10,18 +10,18 @@
 #include <mutex>
 
 #include "interposer/memory/memory.h"
-#include "interposer/session/lien.h"
+#include "interposer/shared_memory/lock_file.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 
-class Lending {
+class Exports {
  public:
   // The random number of this exporter; zero if there are no random numbers, so that nothing can be exported.
   std::uint64_t number();
 
   // Exports the allocation at `base`, which is pinned in place. Its name stays the same until it is freed.
   // Returns false if it cannot be exported.
-  bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
+  bool add(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Called when the allocation is being freed; no process can import it from now on. Returns true if an
   // importer still has it.
   bool still_lent(CUdeviceptr base);
@@ -29,19 +29,19 @@ class Lending {
   Lend answer(const Wanted& wanted, UniqueFd& descriptor);
 
   // For the child of a fork.
-  void after_fork() { lien_.drop(); }
+  void after_fork() { lock_file_.drop(); }
 
  private:
-  struct Loan {
+  struct Exported {
     std::uint64_t number = 0;
     Pinning* memory = nullptr;
   };
 
   std::mutex mutex_;
   std::uint64_t number_ = 0;
-  Lien lien_;
-  std::map<CUdeviceptr, Loan> loans_;
+  LockFile lock_file_;
+  std::map<CUdeviceptr, Exported> exported_;
   std::map<std::uint64_t, CUdeviceptr> bases_;  // by number; without allocations that are being freed
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/borrowing.h"
+#include "interposer/shared_memory/import.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 namespace {
 
 // The driver's error for a handle that names no allocation, or a freed one.
@@ -56,12 +56,12 @@ CUipcMemHandle handle_of(const IpcTicket& ticket) {
   return handle;
 }
 
-CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
+CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
   CUcontext context = nullptr;
   CUresult result = SHAREDGPU_REAL(cuCtxGetCurrent, &context);
   if (result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const bool sane = ticket.name.loan < Lien::kLoans && ticket.mapped <= kLargestAllocation &&
+  const bool sane = ticket.name.loan < LockFile::kMostExports && ticket.mapped <= kLargestAllocation &&
                     ticket.offset <= ticket.mapped && ticket.size <= ticket.mapped - ticket.offset;
   if (!sane) return CUDA_ERROR_INVALID_VALUE;
 
@@ -93,35 +93,35 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
 }
 
 // Without the lock file everything works except the accounting of memory that is freed while it is exported.
-CUresult Borrowing::hold(LoanName name) {
+CUresult Imports::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);
     ++held_[name];
-    if (liens_[name.lender]) {
-      liens_[name.lender].hold(name.loan);
+    if (lock_files_[name.lender]) {
+      lock_files_[name.lender].hold(name.loan);
       return CUDA_SUCCESS;
     }
   }
-  Answer answer = lenders_.ask(name, kLien);
+  Answer answer = exporters_.ask(name, kLien);
   if (answer.outcome == LoanOutcome::unknown) return refusal(answer.outcome);
   const std::lock_guard lock(mutex_);
   move_out_of_the_way(answer.descriptor);
-  liens_[name.lender].adopt(std::move(answer.descriptor));
-  liens_[name.lender].hold(name.loan);
+  lock_files_[name.lender].adopt(std::move(answer.descriptor));
+  lock_files_[name.lender].hold(name.loan);
   return CUDA_SUCCESS;
 }
 
 // Called with mutex_ held.
-void Borrowing::let_go(LoanName name) {
+void Imports::let_go(LoanName name) {
   const auto held = held_.find(name);
   if (--held->second != 0) return;
   held_.erase(held);
-  liens_[name.lender].let_go(name.loan);
+  lock_files_[name.lender].let_go(name.loan);
   if (std::ranges::none_of(held_, [=](const auto& entry) { return entry.first.lender == name.lender; }))
-    liens_.erase(name.lender);
+    lock_files_.erase(name.lender);
 }
 
-CUresult Borrowing::map(Opened& opened) {
+CUresult Imports::map(Opened& opened) {
   CUresult result = SHAREDGPU_REAL(cuMemAddressReserve, &opened.base, opened.mapped.count, 0, 0, 0);
   if (result != CUDA_SUCCESS) return result;
   Bytes done;
@@ -132,9 +132,9 @@ CUresult Borrowing::map(Opened& opened) {
   return result;
 }
 
-CUresult Borrowing::map_pieces(const Opened& opened, Bytes& done) {
+CUresult Imports::map_pieces(const Opened& opened, Bytes& done) {
   for (unsigned piece = 0; done < opened.mapped; ++piece) {
-    const Answer answer = lenders_.ask(opened.name, piece);
+    const Answer answer = exporters_.ask(opened.name, piece);
     if (answer.outcome != LoanOutcome::given) return refusal(answer.outcome);
     if (answer.size == Bytes{} || answer.size > opened.mapped - done) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = map_piece(opened.base + done.count, answer.size, answer.descriptor);
@@ -145,7 +145,7 @@ CUresult Borrowing::map_pieces(const Opened& opened, Bytes& done) {
   return result == CUDA_SUCCESS ? result : map_failed(result);
 }
 
-std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
+std::optional<CUresult> Imports::close(CUdeviceptr address) {
   std::unique_lock lock(mutex_);
   auto found = opened_.find(address);
   if (found == opened_.end() || found->second.openers.empty()) return std::nullopt;
@@ -160,7 +160,7 @@ std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-void Borrowing::close_all(CUcontext context) {
+void Imports::close_all(CUcontext context) {
   std::unique_lock lock(mutex_);
   for (;;) {
     auto found = std::ranges::find_if(
@@ -173,7 +173,7 @@ void Borrowing::close_all(CUcontext context) {
 
 // Waits for work of all contexts, since any may be using the memory. If a capture forbids waiting, the memory
 // is closed later. Releases mutex_ meanwhile, as unmap() does.
-void Borrowing::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
+void Imports::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
   lock.unlock();
   if (contexts_.synchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
@@ -185,7 +185,7 @@ void Borrowing::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::it
   unmap(lock, std::move(node));
 }
 
-void Borrowing::unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node) {
+void Imports::unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node) {
   const Opened& opened = node.mapped();
   lock.unlock();
   SHAREDGPU_REAL(cuMemUnmap, opened.base, opened.mapped.count);
@@ -195,7 +195,7 @@ void Borrowing::unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type n
   let_go(opened.name);
 }
 
-std::optional<AddressRange> Borrowing::find(CUdeviceptr address) const {
+std::optional<AddressRange> Imports::find(CUdeviceptr address) const {
   const std::lock_guard lock(mutex_);
   auto after = opened_.upper_bound(address);
   if (after == opened_.begin()) return std::nullopt;
@@ -204,11 +204,11 @@ std::optional<AddressRange> Borrowing::find(CUdeviceptr address) const {
   return AddressRange{base, opened.size};
 }
 
-void Borrowing::run(Pinning& memory) {
+void Imports::run(Pinning& memory) {
   std::unique_lock lock(mutex_);
   for (auto& [address, opened] : opened_) {
-    const Lien& lien = liens_[opened.name.lender];
-    if (opened.heir != nullptr || !lien || lien.lender_lives() || !lien.inherit(opened.name.loan)) continue;
+    const LockFile& file = lock_files_[opened.name.lender];
+    if (opened.heir != nullptr || !file || file.exporter_lives() || !file.inherit(opened.name.loan)) continue;
     opened.heir = &memory;
     memory.pin_unasked(opened.mapped);
   }
@@ -218,4 +218,4 @@ void Borrowing::run(Pinning& memory) {
   if (closing != opened_.end()) wait_and_unmap(lock, closing);  // one at a time: the map changes meanwhile
 }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory

@@ -10,18 +10,18 @@
 
 #include "protocol/channel.h"
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 
-class Lien {
+class LockFile {
  public:
   // Exported allocations are numbered below this; the locks of the exporter and of the importers that inherit
   // lie above.
-  static constexpr std::uint64_t kLoans = std::uint64_t{1} << 61;
+  static constexpr std::uint64_t kMostExports = std::uint64_t{1} << 61;
 
   // For the exporter: creates the file. Returns false on failure.
   bool create();
   // An open file description for one importer, to be sent to it; empty on failure.
-  UniqueFd for_borrower() const;
+  UniqueFd for_importer() const;
   // For the importer: takes over the file that was sent.
   void adopt(UniqueFd file) { file_ = static_cast<UniqueFd&&>(file); }
   explicit operator bool() const { return static_cast<bool>(file_); }
@@ -29,18 +29,18 @@ class Lien {
   void drop() { file_.reset(); }
 
   // For the exporter: returns true if an importer holds the allocation.
-  bool is_held(std::uint64_t loan) const;
+  bool is_held(std::uint64_t number) const;
 
   // The following functions are for an importer.
-  void hold(std::uint64_t loan) const;
-  void let_go(std::uint64_t loan) const;
-  bool lender_lives() const;
+  void hold(std::uint64_t number) const;
+  void let_go(std::uint64_t number) const;
+  bool exporter_lives() const;
   // Called after the death of the exporter: returns true if this process is the one that now counts the
   // allocation.
-  bool inherit(std::uint64_t loan) const;
+  bool inherit(std::uint64_t number) const;
 
  private:
   UniqueFd file_;
 };
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/lien.h"
+#include "interposer/shared_memory/lock_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cstdio>
 
-namespace sharedgpu::session {
+namespace sharedgpu::shared_memory {
 namespace {
 
-constexpr std::uint64_t kLender = Lien::kLoans;     // lock that the exporter holds as long as it lives
-constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // locks that importers hold in place of a dead exporter
+// The lock that the exporter holds as long as it lives, and those that importers hold in place of a dead exporter.
+constexpr std::uint64_t kExporter = LockFile::kMostExports;
+constexpr std::uint64_t kHeirs = 2 * LockFile::kMostExports;
 
 struct flock lock_of(short type, std::uint64_t byte) {
   struct flock lock = {};
@@ -34,32 +35,32 @@ bool is_locked(const UniqueFd& file, std::uint64_t byte) {
 
 }  // namespace
 
-bool Lien::create() {
+bool LockFile::create() {
   UniqueFd file(memfd_create("sharedgpu-loans", MFD_CLOEXEC));
-  if (!file || !set(file, F_WRLCK, kLender)) return false;
+  if (!file || !set(file, F_WRLCK, kExporter)) return false;
   move_out_of_the_way(file);
   adopt(static_cast<UniqueFd&&>(file));
   return true;
 }
 
-UniqueFd Lien::for_borrower() const {
+UniqueFd LockFile::for_importer() const {
   if (!file_) return {};
   char path[40];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", file_.get());
   return UniqueFd(open(path, O_RDWR | O_CLOEXEC));
 }
 
-bool Lien::is_held(std::uint64_t loan) const { return is_locked(file_, loan); }
+bool LockFile::is_held(std::uint64_t number) const { return is_locked(file_, number); }
 
-void Lien::hold(std::uint64_t loan) const { set(file_, F_RDLCK, loan); }
+void LockFile::hold(std::uint64_t number) const { set(file_, F_RDLCK, number); }
 
-void Lien::let_go(std::uint64_t loan) const {
-  set(file_, F_UNLCK, loan);
-  set(file_, F_UNLCK, kHeirs + loan);
+void LockFile::let_go(std::uint64_t number) const {
+  set(file_, F_UNLCK, number);
+  set(file_, F_UNLCK, kHeirs + number);
 }
 
-bool Lien::lender_lives() const { return is_locked(file_, kLender); }
+bool LockFile::exporter_lives() const { return is_locked(file_, kExporter); }
 
-bool Lien::inherit(std::uint64_t loan) const { return set(file_, F_WRLCK, kHeirs + loan); }
+bool LockFile::inherit(std::uint64_t number) const { return set(file_, F_WRLCK, kHeirs + number); }
 
-}  // namespace sharedgpu::session
+}  // namespace sharedgpu::shared_memory
