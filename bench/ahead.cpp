@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "interposer/backlog/streams.h"
+#include "interposer/backlog/submission.h"
 #include "interposer/driver/call.h"
-#include "interposer/hooks/streams.h"
-#include "interposer/hooks/submission.h"
 #include "interposer/process/process.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
@@ -36,7 +36,7 @@ bool set_up() {
 }
 
 void submit(benchmark::State& state) {
-  for (auto _ : state) hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), false);
+  for (auto _ : state) backlog::Submission submission(reinterpret_cast<backlog::StreamWord>(stream), false);
 }
 
 void WhereAllFit(benchmark::State& state) {
@@ -51,10 +51,10 @@ void Oversubscribed(benchmark::State& state) {
 
 // The cost per interval: an event is recorded, and queried once or twice.
 void Mark(benchmark::State& state) {
-  const auto place = hooks::locate(stream);
+  const auto place = backlog::locate(stream);
   for (auto _ : state) {
     CUresult result = CUDA_SUCCESS;
-    const FencePtr fence = hooks::mark(*place, &result);
+    const FencePtr fence = backlog::mark(*place, &result);
     while (!fence->passed()) {
     }
   }

@@ -33,7 +33,7 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
 }
 
 // The backlog limit of all tenants in the domain of such a tenant if some have to take turns: a quarter of a
-// deadline. Zero: the default, see interposer/gate/ahead.h.
+// deadline. Zero: the default, see interposer/backlog/ahead.h.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};

@@ -6,13 +6,13 @@
 #include <mutex>
 #include <optional>
 
+#include "interposer/backlog/queues.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/context_teardown.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/make_context.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/primary.h"
-#include "interposer/hooks/queues.h"
 #include "interposer/process/process.h"
 #include "interposer/session/visible.h"
 
@@ -144,7 +144,7 @@ CUresult reset_primary(CUdevice device, Call real) {
 
 SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
   session::name_visible_devices();
-  static const Process::Parts parts{*new PoolMaintenance, hooks::submission_clock()};
+  static const Process::Parts parts{*new PoolMaintenance, backlog::submission_clock()};
   const CUresult result = SHAREDGPU_REAL(cuInit, flags);
   return result == CUDA_SUCCESS ? Process::start(parts) : result;
 }

@@ -4,13 +4,13 @@
 #include <mutex>
 #include <vector>
 
+#include "interposer/backlog/queues.h"
+#include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/allocate.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/primary.h"
-#include "interposer/hooks/queues.h"
-#include "interposer/hooks/streams.h"
 
 namespace sharedgpu::hooks {
 
@@ -44,7 +44,8 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
     const std::uint64_t seen = primary.changes;
     lock.unlock();
     const CUcontext context = process.contexts().primary(device);
-    if (context != nullptr && process.devices().memory(device) != nullptr) finish_streams_of(context);
+    if (context != nullptr && process.devices().memory(device) != nullptr)
+      backlog::finish_streams_of(context);
     lock.lock();
     if (primary.changes == seen) break;
   }
@@ -55,8 +56,8 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
 void forget(Process& process, CUcontext context) {
   process.captures().drop(context);
   process.imports().close_all(context);
-  forget_queues_of(context);
-  forget_streams_of(context);
+  backlog::forget_queues_of(context);
+  backlog::forget_streams_of(context);
 }
 
 // Frees what the program has in a context that remains without the program's references.
@@ -81,7 +82,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   CUdevice device = 0;
   if (context == nullptr || !process.contexts().device(context, &device)) return destruction.carry_out();
   Allocator* memory = process.devices().memory(device);
-  if (memory != nullptr) finish_streams_of(context);
+  if (memory != nullptr) backlog::finish_streams_of(context);
   tracking::Contexts::Removed removed = process.context_going(context, device);
   const Pinned::All pinned_there = pinned().take(context);
   const Allocations::All allocated = allocations().of(context);

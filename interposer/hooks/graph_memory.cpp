@@ -6,12 +6,12 @@
 #include <array>
 #include <mutex>
 
+#include "interposer/backlog/submission.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
-#include "interposer/hooks/submission.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12020
@@ -87,7 +87,7 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
 template <class Call>
 CUresult launched(CUstream stream, bool own, Call call) {
   const auto gated = [&] {
-    Submission submission(reinterpret_cast<StreamWord>(stream), own);
+    backlog::Submission submission(reinterpret_cast<backlog::StreamWord>(stream), own);
     return call();
   };
   CUresult result = gated();

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <vector>
 
+#include "interposer/backlog/submission.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/native.h"
-#include "interposer/hooks/submission.h"
 #include "interposer/process/process.h"
 
 using namespace sharedgpu;
@@ -84,7 +84,7 @@ Peers& peers() {
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {
-    hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
+    backlog::Submission submission(reinterpret_cast<backlog::StreamWord>(stream), own);
     const Process* mine = Process::get();
     if (mine == nullptr || mine->devices().memories().size() < 2) return plain();
     auto target = mine->devices().find(to);

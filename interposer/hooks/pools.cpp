@@ -136,7 +136,8 @@ bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) 
   return place.has_value();
 }
 
-CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, const StreamPlace& place) {
+CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle,
+                         const backlog::StreamPlace& place) {
   if (size > kLargestAllocation) return CUDA_ERROR_OUT_OF_MEMORY;
   PoolPtr pool;
   Bytes roomy;
@@ -181,7 +182,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
     context = primary->context();
   }
   {
-    const InContext in(context);
+    const backlog::InContext in(context);
     if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
   }
   const std::lock_guard lock(mutex_);
@@ -222,11 +223,11 @@ std::optional<Pooled> Pools::find(CUdeviceptr address) {
   return Pooled{{block->base, block->size}, pool->handle, pool->device};
 }
 
-CUresult Pools::free(CUdeviceptr address, const StreamPlace& place) {
+CUresult Pools::free(CUdeviceptr address, const backlog::StreamPlace& place) {
   const auto pooled = find(address);
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
-  if (const FencePtr fence = mark(place, &result)) return give(address, place.id, fence);
+  if (const FencePtr fence = backlog::mark(place, &result)) return give(address, place.id, fence);
   // Only we need an event. If none can be created, the driver's own free would still succeed, except for an
   // error that synchronizing the stream returns too.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);

@@ -15,9 +15,9 @@
 #include <optional>
 #include <vector>
 
+#include "interposer/backlog/streams.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
-#include "interposer/hooks/streams.h"
 #include "interposer/memory/memory.h"
 
 namespace sharedgpu::hooks {
@@ -56,12 +56,12 @@ class Pools {
   void leave_to_driver(CUmemoryPool pool);
 
   // Allocates a block of a swapped pool that `place` may use from its next work on.
-  CUresult allocate(CUdeviceptr* address, Bytes size, CUmemoryPool pool, const StreamPlace& place);
+  CUresult allocate(CUdeviceptr* address, Bytes size, CUmemoryPool pool, const backlog::StreamPlace& place);
   // Returns true if the address lies in memory that a pool holds, in use or not.
   bool holds(CUdeviceptr address);
   std::optional<Pooled> find(CUdeviceptr address);
   // Free a block in the stream order of `place`, or one that no work uses.
-  CUresult free(CUdeviceptr address, const StreamPlace& place);
+  CUresult free(CUdeviceptr address, const backlog::StreamPlace& place);
   CUresult free_unused(CUdeviceptr address);
 
   // Allocates from a pinned pool by `call`, and counts what the driver keeps for the pool.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so
 // work passes the gate until the capture ends.
+#include "interposer/backlog/queues.h"
+#include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
-#include "interposer/hooks/queues.h"
-#include "interposer/hooks/streams.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12030
@@ -26,7 +26,7 @@ CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph*);
 }
 
 using namespace sharedgpu;
-using hooks::per_thread;
+using backlog::per_thread;
 
 namespace {
 
@@ -70,8 +70,8 @@ void leave(CUstream stream) {
   mine->captures().remove(stream);
   mine->contexts().remove_stream(stream);
   if (mine->devices().memories().empty()) return;
-  hooks::forget_queue(stream);
-  hooks::forget_stream(stream);
+  backlog::forget_queue(stream);
+  backlog::forget_stream(stream);
 }
 
 }  // namespace

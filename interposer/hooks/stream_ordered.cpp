@@ -13,7 +13,7 @@
 #include "interposer/process/process.h"
 
 using namespace sharedgpu;
-using hooks::per_thread;
+using backlog::per_thread;
 using hooks::Pools;
 using hooks::pools;
 
@@ -30,11 +30,11 @@ template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
   // The driver's own answer to a wrong call.
   if (process::memories().empty() || address == nullptr || size == 0) return gated(real);
-  if (hooks::captured(stream)) {
+  if (backlog::captured(stream)) {
     hooks::graph_memory::note_node({size});
     return gated(real);
   }
-  const auto place = hooks::locate(stream);
+  const auto place = backlog::locate(stream);
   if (!place) return gated(real);
   if (pool == nullptr && SHAREDGPU_REAL(cuDeviceGetMemPool, &pool, place->device) != CUDA_SUCCESS)
     return gated(real);
@@ -51,9 +51,9 @@ CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUs
 
 template <class Call>
 CUresult free(CUdeviceptr address, CUstream stream, Call real) {
-  if (process::memories().empty() || hooks::captured(stream)) return gated(real);
+  if (process::memories().empty() || backlog::captured(stream)) return gated(real);
   if (pools().holds(address)) {
-    const auto place = hooks::locate(stream);
+    const auto place = backlog::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
   }
   // CUDA allows cuMemAlloc's memory to be freed in stream order. Waiting for the GPU instead is stricter, and

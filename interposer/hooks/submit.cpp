@@ -7,13 +7,14 @@
 // tests/unit/interposer/functions_test.cpp checks the counts against cuda.h.
 #include <cstdint>
 
+#include "interposer/backlog/stream_of.h"
 #include "interposer/driver/real.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/peer.h"
-#include "interposer/hooks/stream_of.h"
 
 namespace {
 
+namespace backlog = sharedgpu::backlog;
 namespace hooks = sharedgpu::hooks;
 using sharedgpu::driver::Function;
 using Word = std::uintptr_t;
@@ -23,14 +24,14 @@ constexpr Result kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 
 // Passes the gate, and counts the submission on the stream whose queue it fills.
 template <int stream, bool own>
-struct Way : hooks::Submission {
+struct Way : backlog::Submission {
   template <class... Words>
-  explicit Way(Words... words) : Submission(hooks::stream_of<stream>(words...), own) {}
+  explicit Way(Words... words) : Submission(backlog::stream_of<stream>(words...), own) {}
 };
 
 // Passes the gate.
 template <bool own>
-struct Way<hooks::kFillsNoQueue, own> : sharedgpu::gate::Pass {
+struct Way<backlog::kFillsNoQueue, own> : sharedgpu::gate::Pass {
   template <class... Words>
   explicit Way(Words... /*words*/) {
     if constexpr (own) to_own_stream();
@@ -75,9 +76,9 @@ inline Result submit(Words... words) {
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
-#define SUBMIT(name, words)                                                       \
-  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                              \
-    using Its = Way<hooks::stream_at(#name, words), hooks::to_own_stream(#name)>; \
-    return submit<Function::name, Its, hooks::copies(#name)>(ARGUMENTS_##words);  \
+#define SUBMIT(name, words)                                                           \
+  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                                  \
+    using Its = Way<backlog::stream_at(#name, words), backlog::to_own_stream(#name)>; \
+    return submit<Function::name, Its, backlog::copies(#name)>(ARGUMENTS_##words);    \
   }
 #include "interposer/driver/functions.def"

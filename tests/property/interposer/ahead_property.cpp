@@ -35,7 +35,7 @@ TEST_CASE(
     run(1s);
     RC_ASSERT(gpu.longest_queue() <= 5 * goal);
     // A poll at this interval notices a passed fence late by a part of the interval.
-    RC_ASSERT(gpu.idle() <= 10ms * (gate::Ahead::kGoal / goal));
+    RC_ASSERT(gpu.idle() <= 10ms * (backlog::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));
 }
@@ -53,7 +53,7 @@ TEST_CASE("no program waits in vain for longer than promised") {
       gpu.submit_after(1);
       gpu.submit(10us);
       // Work that the GPU does meanwhile counts separately.
-      RC_ASSERT(gpu.waited() - before <= 2 * gate::Ahead::kMostPatience + gpu.longest_queue());
+      RC_ASSERT(gpu.waited() - before <= 2 * backlog::Ahead::kMostPatience + gpu.longest_queue());
       RC_ASSERT(gpu.in_vain() <= in_vain + 2);
     }
   }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule by which a stream's queue is kept short, with a GPU that is simulated by arithmetic.
-#include "interposer/gate/ahead.h"
+#include "interposer/backlog/ahead.h"
 
 #include "tests/unit/interposer/support/paced_gpu.h"
 
@@ -113,7 +113,7 @@ TEST_CASE("a kernel that waits for the program's next submission gets it") {
     gpu.submit(10us);
     worst = std::max(worst, gpu.now() - before);
   }
-  CHECK(worst <= gate::Ahead::kMostPatience);
+  CHECK(worst <= backlog::Ahead::kMostPatience);
   CHECK(gpu.now() - began <= 10s);
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("one that waits for many gets them ever more quickly") {
 }
 
 TEST_CASE("where there can be no marks nothing waits") {
-  gate::Ahead ahead;
+  backlog::Ahead ahead;
   for (int i = 0; i < 100000; ++i) {
     REQUIRE(!ahead.full());
     const auto granted = ahead.begin(Nanoseconds(i));
@@ -136,7 +136,7 @@ TEST_CASE("where there can be no marks nothing waits") {
 }
 
 TEST_CASE("how long a submission waited at the gate is not how long the GPU is at it") {
-  gate::Ahead ahead;
+  backlog::Ahead ahead;
   Nanoseconds now = 0ms;
   for (int turn = 0; turn < 10; ++turn) {
     ahead.begin(now);

@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-#include "interposer/hooks/stream_of.h"
+#include "interposer/backlog/stream_of.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -209,7 +209,7 @@ TEST_CASE("wrappers hand through as many words as cuda.h declares parameters") {
 }
 
 TEST_CASE("the stream is found among the words of all that fills a queue") {
-  using namespace sharedgpu::hooks;
+  using namespace sharedgpu::backlog;
   int fills = 0;
   for (const Declared& declared : kDeclared) {
     if (declared.words == kUndeclared) continue;

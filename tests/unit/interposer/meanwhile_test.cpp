@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/graph_memory.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
-#include "interposer/hooks/streams.h"
 #include "interposer/process/process.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
@@ -203,7 +203,7 @@ void context_that_stays() {
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   REQUIRE(cuMemAlloc_v2(&address, mebibytes(4).count) == CUDA_SUCCESS);
   CHECK(cuMemsetD8Async(address, 7, mebibytes(4).count, stream) == CUDA_SUCCESS);
-  const StreamId id = hooks::locate(stream)->id;
+  const StreamId id = backlog::locate(stream)->id;
   {
     const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
     CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
@@ -211,7 +211,7 @@ void context_that_stays() {
   CHECK(process::find(address));
   CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
   CHECK(byte == 7);
-  CHECK(hooks::locate(stream)->id == id);
+  CHECK(backlog::locate(stream)->id == id);
   // Its streams are still asked whether they have something to do.
   CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
   CHECK_FALSE(Process::get()->contexts().idle());

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "interposer/hooks/queues.h"
+#include "interposer/backlog/queues.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
@@ -116,10 +116,10 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   std::thread([&] {
     CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
     fill(memory, CU_STREAM_PER_THREAD, 2);
-    CHECK(hooks::queue_of(CU_STREAM_PER_THREAD, &of_thread) != nullptr);
-    CHECK(hooks::known_queue(of_thread) != nullptr);
+    CHECK(backlog::queue_of(CU_STREAM_PER_THREAD, &of_thread) != nullptr);
+    CHECK(backlog::known_queue(of_thread) != nullptr);
   }).join();
-  CHECK(hooks::known_queue(of_thread) == nullptr);
+  CHECK(backlog::known_queue(of_thread) == nullptr);
 
   // More streams than a thread keeps in mind, and a context that goes with its streams.
   CUcontext other = nullptr;

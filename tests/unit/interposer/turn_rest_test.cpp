@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/gate/turn_rest.h"
+#include "interposer/backlog/turn_rest.h"
 
 #include <catch2/catch.hpp>
 
 using namespace std::chrono_literals;
-using sharedgpu::gate::TurnRest;
+using sharedgpu::backlog::TurnRest;
 
 TEST_CASE("a turn is given back when the next submission does not end in it") {
   TurnRest rest;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream on a GPU without a clock of its own, and one thread that fills it by the rule of gate/ahead.h.
+// A stream on a GPU without a clock of its own, and one thread that fills it by the rule of backlog/ahead.h.
 #pragma once
 
 #include <algorithm>
 #include <deque>
 #include <vector>
 
-#include "interposer/gate/ahead.h"
+#include "interposer/backlog/ahead.h"
 
 namespace sharedgpu::test {
 
 class PacedGpu {
  public:
   // The time that a submission takes.
-  explicit PacedGpu(Nanoseconds pace, Nanoseconds goal = gate::Ahead::kGoal) : pace_(pace) { aim_for(goal); }
+  explicit PacedGpu(Nanoseconds pace, Nanoseconds goal = backlog::Ahead::kGoal) : pace_(pace) {
+    aim_for(goal);
+  }
 
   void aim_for(Nanoseconds goal) { ahead_.aim_for(goal); }
 
@@ -90,7 +92,7 @@ class PacedGpu {
   }
 
   const Nanoseconds pace_;
-  gate::Ahead ahead_;
+  backlog::Ahead ahead_;
   std::deque<Nanoseconds> pending_;  // when the marks pass
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;

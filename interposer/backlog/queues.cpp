@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/hooks/queues.h"
+#include "interposer/backlog/queues.h"
 
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
 
+#include "interposer/backlog/turn_rest.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
 #include "interposer/gate/thread_end.h"
-#include "interposer/gate/turn_rest.h"
 #include "interposer/gate/wakeup.h"
 #include "interposer/process/process.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 namespace {
 
 using namespace std::chrono_literals;
@@ -47,7 +47,7 @@ class Turn {
  private:
   std::atomic<std::uint32_t> made_in_{0};
   std::mutex mutex_;
-  gate::TurnRest rest_;
+  TurnRest rest_;
 };
 
 // At a constant address, since every submission reads it while the GPU is oversubscribed.
@@ -105,7 +105,7 @@ void give_turn_back() {
 std::uint32_t Queue::wait_for_room() {
   std::unique_lock lock(mutex_);
   const Nanoseconds goal = gate::queue();
-  ahead_.aim_for(goal != Nanoseconds{} ? goal : gate::Ahead::kGoal);
+  ahead_.aim_for(goal != Nanoseconds{} ? goal : Ahead::kGoal);
   Nanoseconds since = now();
   for (bool waited = false; ahead_.full(); waited = true) {
     if (take_passed(waited)) {
@@ -169,7 +169,7 @@ void Queue::mark() {
   FencePtr fence;
   CUresult result = CUDA_SUCCESS;
   if (Process* mine = Process::get())
-    mine->contexts().unless_capturing([&] { fence = hooks::mark(place_, &result); });
+    mine->contexts().unless_capturing([&] { fence = backlog::mark(place_, &result); });
   if (fence == nullptr) return ahead_.not_marked();
   marks_.push_back(std::move(fence));
   ahead_.marked();
@@ -208,4 +208,4 @@ void forget_queues_of(CUcontext context) {
   queues().drop_if([=](const StreamPlace& place) { return place.context == context; });
 }
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

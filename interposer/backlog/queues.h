@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backlog of each stream while the GPU is oversubscribed. The fences of gate/ahead.h are CUDA events
+// The backlog of each stream while the GPU is oversubscribed. The fences of backlog/ahead.h are CUDA events
 // here, and threads wait for them here.
 //
 // Thread-safe.
@@ -11,17 +11,17 @@
 #include <mutex>
 #include <vector>
 
-#include "interposer/gate/ahead.h"
-#include "interposer/hooks/streams.h"
+#include "interposer/backlog/ahead.h"
+#include "interposer/backlog/streams.h"
 #include "interposer/session/submission_clock.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 
 class Queue {
  public:
   explicit Queue(const StreamPlace& place) : place_(place) {}
 
-  // Waits until the stream has room, never for long (see gate::Ahead::patience), and not at all during a
+  // Waits until the stream has room, never for long (see Ahead::patience), and not at all during a
   // capture. Returns how many submissions the calling thread may make to the stream before it has to count
   // them. Called outside the gate.
   std::uint32_t wait_for_room();
@@ -42,7 +42,7 @@ class Queue {
 
   const StreamPlace place_;
   std::mutex mutex_;
-  gate::Ahead ahead_;
+  Ahead ahead_;
   Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
   Nanoseconds looked_{};         // the last time that all passed fences were removed
   std::vector<FencePtr> marks_;  // not passed yet, as ahead_ counts them
@@ -64,4 +64,4 @@ std::uint32_t forgotten_queues();
 void forget_queue(CUstream stream);
 void forget_queues_of(CUcontext context);
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

@@ -15,7 +15,7 @@
 
 #include "protocol/units.h"
 
-namespace sharedgpu::gate {
+namespace sharedgpu::backlog {
 
 class Ahead {
  public:
@@ -76,4 +76,4 @@ class Ahead {
   static constexpr Nanoseconds kFirstPatience = std::chrono::milliseconds(100);
 };
 
-}  // namespace sharedgpu::gate
+}  // namespace sharedgpu::backlog

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/hooks/streams.h"
+#include "interposer/backlog/streams.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 #include "interposer/gate/thread_end.h"
 #include "interposer/process/process.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 
 InContext::InContext(CUcontext context) {
   CUcontext current = nullptr;
@@ -214,4 +214,4 @@ bool captured(CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

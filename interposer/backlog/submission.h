@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate.
-// While the GPU is oversubscribed it first waits until its stream has room; see gate/ahead.h. Otherwise this
-// costs one more read of the lease page.
+// While the GPU is oversubscribed it first waits until its stream has room; see backlog/ahead.h. Otherwise
+// this costs one more read of the lease page.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once
@@ -11,7 +11,7 @@
 
 #include "interposer/gate/gate.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 
 // A stream's handle.
 using StreamWord = std::uintptr_t;
@@ -43,4 +43,4 @@ class Submission {
   gate::Pass pass_;
 };
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

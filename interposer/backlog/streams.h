@@ -11,7 +11,7 @@
 
 #include "interposer/memory/stream_pool.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 
 // Makes the context current on this thread from construction to destruction, if possible.
 class InContext {
@@ -56,4 +56,4 @@ void forget_streams_of(CUcontext context);
 // also rejects the actual call on that stream.
 bool captured(CUstream stream);
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

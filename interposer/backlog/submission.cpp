@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/hooks/submission.h"
+#include "interposer/backlog/submission.h"
 
 #include <array>
 #include <utility>
 
+#include "interposer/backlog/queues.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
-#include "interposer/hooks/queues.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 namespace {
 
 // The submissions that the thread may still make to a stream before it has to count them there. So
@@ -75,4 +75,4 @@ void Submission::made(std::size_t counted_on) {
   if (const auto queue = known_queue(grant.queue)) queue->count_and_mark(made);
 }
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

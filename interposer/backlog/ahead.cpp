@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/gate/ahead.h"
+#include "interposer/backlog/ahead.h"
 
 #include <algorithm>
 
-namespace sharedgpu::gate {
+namespace sharedgpu::backlog {
 namespace {
 
 using namespace std::chrono_literals;
@@ -92,4 +92,4 @@ void Ahead::learn(Nanoseconds sample, bool exact) {
     cost_ = sample;
 }
 
-}  // namespace sharedgpu::gate
+}  // namespace sharedgpu::backlog

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <string_view>
 
-#include "interposer/hooks/submission.h"
+#include "interposer/backlog/submission.h"
 
-namespace sharedgpu::hooks {
+namespace sharedgpu::backlog {
 
 // Returns true for the variants in which stream 0 is the thread's own.
 constexpr bool to_own_stream(std::string_view name) {
@@ -51,4 +51,4 @@ StreamWord stream_of(Words... words) {
   return stream;
 }
 
-}  // namespace sharedgpu::hooks
+}  // namespace sharedgpu::backlog

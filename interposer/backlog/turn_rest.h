@@ -9,7 +9,7 @@
 
 #include "protocol/units.h"
 
-namespace sharedgpu::gate {
+namespace sharedgpu::backlog {
 
 class TurnRest {
  public:
@@ -35,4 +35,4 @@ class TurnRest {
   Nanoseconds given_back_{};  // the end of the turn that was yielded
 };
 
-}  // namespace sharedgpu::gate
+}  // namespace sharedgpu::backlog
