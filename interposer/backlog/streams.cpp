@@ -15,19 +15,9 @@
 #include "interposer/gate/clock.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/process/process.h"
+#include "interposer/tracking/current.h"
 
 namespace sharedgpu::backlog {
-
-InContext::InContext(CUcontext context) {
-  CUcontext current = nullptr;
-  SHAREDGPU_REAL(cuCtxGetCurrent, &current);
-  pushed_ = current != context && SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-}
-
-InContext::~InContext() {
-  CUcontext popped = nullptr;
-  if (pushed_) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-}
 
 namespace {
 
@@ -82,7 +72,7 @@ class EventFence final : public Fence {
     const std::lock_guard lock(streams().mutex);
     if (event_ == nullptr) return true;
     const BesideCaptures beside;
-    const InContext in(context_);
+    const tracking::Current in(context_);
     return !ahead();
   }
 
@@ -153,7 +143,7 @@ std::optional<StreamPlace> locate(CUstream stream) {
 }
 
 FencePtr mark(const StreamPlace& place, CUresult* result) {
-  const InContext in(place.context);
+  const tracking::Current in(place.context);
   CUevent event = nullptr;
   *result = take_event(place.context, &event);
   if (*result != CUDA_SUCCESS) return nullptr;
@@ -184,7 +174,7 @@ void finish_streams_of(CUcontext context) {
     last = all.last_fence;
   }
   if (Process* mine = Process::get()) mine->contexts().finish(context);
-  const InContext in(context);
+  const tracking::Current in(context);
   std::unique_lock lock(all.mutex);
   const auto is_its = [=](const EventFence* fence) {
     return fence->context() == context && fence->recorded_by(last);

@@ -13,18 +13,6 @@
 
 namespace sharedgpu::backlog {
 
-// Makes the context current on this thread from construction to destruction, if possible.
-class InContext {
- public:
-  explicit InContext(CUcontext context);
-  ~InContext();
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-
- private:
-  bool pushed_ = false;
-};
-
 struct StreamPlace {
   CUstream stream = nullptr;
   CUcontext context = nullptr;

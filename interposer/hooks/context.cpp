@@ -128,18 +128,6 @@ class PoolMaintenance final : public Maintenance {
   }
 };
 
-template <class Call>
-CUresult release_primary(CUdevice device, Call real) {
-  Process* const mine = Process::get();
-  return mine != nullptr ? hooks::release_primary(*mine, device, real) : real();
-}
-
-template <class Call>
-CUresult reset_primary(CUdevice device, Call real) {
-  Process* const mine = Process::get();
-  return mine != nullptr ? hooks::reset_primary(*mine, device, real) : real();
-}
-
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
@@ -198,19 +186,19 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice 
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
+  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
+  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
+  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
+  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
 // Hides our own reference from the program.
@@ -248,7 +236,7 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) mine->captures().drop(context);
   auto device = green_contexts().remove(green);
   if (!device) return real();
-  const CUresult result = hooks::release_primary(*mine, *device, real);
+  const CUresult result = hooks::release_primary(*device, real);
   if (result != CUDA_SUCCESS) green_contexts().add(green, *device);
   return result;
 }

@@ -101,7 +101,10 @@ CUresult destroy(Process& process, Destruction& destruction) {
   return result;
 }
 
-CUresult release_primary(Process& process, CUdevice device, const Call& real) {
+CUresult release_primary(CUdevice device, const Call& real) {
+  Process* const mine = Process::get();
+  if (mine == nullptr) return real();
+  Process& process = *mine;
   Primary& primary = process.contexts().references(device);
   const auto lock = lock_finished(process, primary, device, [&] { return primary.references == 1; });
   if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as if there were none
@@ -128,7 +131,10 @@ CUresult release_primary(Process& process, CUdevice device, const Call& real) {
   return result;
 }
 
-CUresult reset_primary(Process& process, CUdevice device, const Call& real) {
+CUresult reset_primary(CUdevice device, const Call& real) {
+  Process* const mine = Process::get();
+  if (mine == nullptr) return real();
+  Process& process = *mine;
   Primary& primary = process.contexts().references(device);
   const auto lock = lock_finished(process, primary, device, [] { return true; });
   const CUcontext context = process.contexts().primary(device);

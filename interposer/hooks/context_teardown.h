@@ -29,8 +29,8 @@ CUresult destroy(Process& process, Destruction& destruction);
 
 // Release one of the program's references to the primary context by calling `real`, or reset it. If memory of
 // the device's pools has to outlive that, a reference of our own keeps the context.
-CUresult release_primary(Process& process, CUdevice device, const Call& real);
-CUresult reset_primary(Process& process, CUdevice device, const Call& real);
+CUresult release_primary(CUdevice device, const Call& real);
+CUresult reset_primary(CUdevice device, const Call& real);
 
 // Periodic maintenance: releases our own reference once no memory needs it.
 void tend_primary(Process& process, CUdevice device);

@@ -43,15 +43,11 @@ SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
 // wrong.
 SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
-  CUdevice device = 0;
-  if (result != CUDA_SUCCESS || process::memories().empty() ||
-      SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
-    return result;
-  if (auto* own = process::session_of(device)) {
-    const MemoryView view = own->view();
-    if (free != nullptr) *free = narrowed(view.free);
-    if (total != nullptr) *total = narrowed(view.total);
-  }
+  auto* own = result == CUDA_SUCCESS ? process::current_session() : nullptr;
+  if (own == nullptr) return result;
+  const MemoryView view = own->view();
+  if (free != nullptr) *free = narrowed(view.free);
+  if (total != nullptr) *total = narrowed(view.total);
   return CUDA_SUCCESS;
 }
 

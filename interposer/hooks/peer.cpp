@@ -22,14 +22,19 @@ class Peers {
  public:
   void allow(CUcontext context, CUcontext peer) {
     Pair pair{context, peer, 0, 0};
-    if (locate(pair)) allow(pair);
+    if (!locate(pair)) return;
+    std::lock_guard lock(mutex_);
+    add(pair);
   }
-  void allow(CUdevice device, CUdevice owner) { allow(Pair{nullptr, nullptr, device, owner}); }
+  void allow(CUdevice device, CUdevice owner) {
+    std::lock_guard lock(mutex_);
+    add({nullptr, nullptr, device, owner});
+  }
   // Returns false if it was allowed already.
   bool allow_unless_allowed(CUdevice device, CUdevice owner) {
     std::lock_guard lock(mutex_);
     if (std::ranges::any_of(pairs_, Same{device, owner})) return false;
-    allow_locked({nullptr, nullptr, device, owner});
+    add({nullptr, nullptr, device, owner});
     return true;
   }
   void forbid(CUcontext context, CUcontext peer) {
@@ -52,11 +57,8 @@ class Peers {
     CUdevice device, owner;
     bool operator()(const Pair& each) const { return each.device == device && each.owner == owner; }
   };
-  void allow(const Pair& pair) {
-    std::lock_guard lock(mutex_);
-    allow_locked(pair);
-  }
-  void allow_locked(const Pair& pair) {
+  // Called with mutex_ held.
+  void add(const Pair& pair) {
     pairs_.push_back(pair);
     open(pair, true);
   }

@@ -11,6 +11,7 @@
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/primary.h"
 #include "interposer/process/process.h"
+#include "interposer/tracking/current.h"
 
 namespace sharedgpu::hooks {
 namespace {
@@ -182,7 +183,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
     context = primary->context();
   }
   {
-    const backlog::InContext in(context);
+    const tracking::Current in(context);
     if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
   }
   const std::lock_guard lock(mutex_);

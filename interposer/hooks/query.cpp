@@ -130,17 +130,13 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   // The driver checks the arguments; programs pass null for values that they do not need.
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo_v2, free, total);
-  CUdevice device = 0;
-  if (result != CUDA_SUCCESS || process::memories().empty() ||
-      SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
-    return result;
+  auto* own = result == CUDA_SUCCESS ? process::current_session() : nullptr;
+  if (own == nullptr) return result;
   hooks::pools().tend();  // releases blocks that the GPU is known to have finished with
   hooks::graph_memory::count();
-  if (auto* own = process::session_of(device)) {
-    const MemoryView view = own->view();
-    if (free != nullptr) *free = view.free.count;
-    if (total != nullptr) *total = view.total.count;
-  }
+  const MemoryView view = own->view();
+  if (free != nullptr) *free = view.free.count;
+  if (total != nullptr) *total = view.total.count;
   return CUDA_SUCCESS;
 }
 

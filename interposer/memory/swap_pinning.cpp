@@ -25,16 +25,10 @@ void SwapPinning::pin_unasked(Bytes size) {
 CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const auto one_at_a_time = growth_.one_at_a_time();
   {
-    MutexLock lock(common_.mutex);
+    const MutexLock lock(common_.mutex);
     std::vector<Handle*> handles;
-    switch (handles_to_settle(address, size, handles)) {
-      case Found::none:
-        return CUDA_ERROR_INVALID_VALUE;
-      case Found::missing:
-        return CUDA_ERROR_NOT_READY;
-      case Found::all:
-        break;
-    }
+    if (const CUresult result = handles_to_settle(address, size, handles); result != CUDA_SUCCESS)
+      return result;
     if (handles.empty()) return CUDA_SUCCESS;
     for (Handle* handle : handles) common_.residency.set_place(*handle, Handle::Place::settling);
   }
@@ -58,14 +52,12 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Finds the handles under the range that can still be evicted.
-SwapPinning::Found SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size,
-                                                  std::vector<Handle*>& found) {
+CUresult SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found) {
   for (;;) {
     const auto block = common_.space.find_whole(address, size);
     const auto [range, begin] =
         block != nullptr ? ProgramAllocations::Under{block, address} : common_.program.under(address, size);
-    if (range == nullptr) return Found::none;
+    if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
     found.clear();
     bool busy = false;
     bool missing = false;
@@ -76,7 +68,7 @@ SwapPinning::Found SwapPinning::handles_to_settle(CUdeviceptr address, Bytes siz
       missing |= !handle.busy && !handle.usable();
       found.push_back(&handle);
     }
-    if (!busy) return missing ? Found::missing : Found::all;
+    if (!busy) return missing ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
     common_.changed.wait(common_.mutex);
   }
 }

@@ -19,8 +19,8 @@ class SwapPinning {
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece);
 
  private:
-  enum class Found { none, missing, all };
-  Found handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found)
+  // Finds the handles under the range that can still be evicted. Returns what settle() returns.
+  CUresult handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found)
       REQUIRES(common_.mutex);
 
   SwapCommon& common_;

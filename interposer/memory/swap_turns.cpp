@@ -2,7 +2,6 @@
 #include "interposer/memory/swap_turns.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -12,25 +11,24 @@ namespace {
 // The handles being moved, one per lane, first in first out.
 class Pipeline {
  public:
-  bool empty() const { return count_ == 0; }
-  bool full() const { return count_ == Lane::kCount; }
-  Lane next_lane() const { return {(first_ + count_) % Lane::kCount}; }
+  bool empty() const { return handles_.empty(); }
+  bool full() const { return handles_.size() == Lane::kCount; }
+  Lane next_lane() const { return {begun_ % Lane::kCount}; }
   void push(Handle& handle) {
-    slots_[next_lane().index] = &handle;
-    ++count_;
+    handles_.push_back(&handle);
+    ++begun_;
   }
-  Lane first_lane() const { return {first_}; }
-  Handle& pop() {
-    Handle& handle = *slots_[first_];
-    first_ = (first_ + 1) % Lane::kCount;
-    --count_;
-    return handle;
+  // The handle that has been in its lane for longest.
+  std::pair<Handle&, Lane> pop() {
+    const Lane lane{(begun_ - static_cast<unsigned>(handles_.size())) % Lane::kCount};
+    Handle& handle = *handles_.front();
+    handles_.pop_front();
+    return {handle, lane};
   }
 
  private:
-  std::array<Handle*, Lane::kCount> slots_{};
-  unsigned first_ = 0;
-  unsigned count_ = 0;
+  std::deque<Handle*> handles_;
+  unsigned begun_ = 0;
 };
 
 }  // namespace
@@ -80,8 +78,7 @@ bool SwapTurns::evict() {
       }
     }
     if (!pipeline.empty()) {
-      const Lane lane = pipeline.first_lane();
-      Handle& handle = pipeline.pop();
+      const auto [handle, lane] = pipeline.pop();
       lock.unlock();
       stuck |= !common_.mover->end_out(handle, lane);
       lock.lock();
@@ -216,8 +213,7 @@ bool SwapTurns::bring_back() {
       common_.changed.wait(common_.mutex);
       continue;
     }
-    const Lane lane = pipeline.first_lane();
-    Handle& handle = pipeline.pop();
+    const auto [handle, lane] = pipeline.pop();
     lock.unlock();
     failed |= !common_.mover->end_in(handle, lane);
     lock.lock();

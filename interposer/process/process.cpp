@@ -196,13 +196,18 @@ Memory* memory_of(CUdevice device) {
   return mine != nullptr ? mine->devices().memory(device) : nullptr;
 }
 
-Memory* current_memory() {
+DeviceSession* current_session() {
   const Process* mine = Process::get();
   CUdevice device = 0;
   if (mine == nullptr || mine->devices().memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
     return nullptr;
-  return mine->devices().memory(device);
+  return mine->devices().session(device);
+}
+
+Memory* current_memory() {
+  const DeviceSession* mine = current_session();
+  return mine != nullptr ? mine->memory() : nullptr;
 }
 
 std::optional<Place> find(CUdeviceptr address) {

@@ -6,21 +6,15 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "protocol/split.h"
 
 namespace sharedgpu::session {
 namespace {
 
 constexpr int kMostReads = 16;  // per call, so that a flood of reports does not delay the arbiter's messages
-
-bool read_number(const char*& text, unsigned long& number) {
-  if (*text < '0' || *text > '9') return false;
-  char* end = nullptr;
-  errno = 0;
-  number = std::strtoul(text, &end, 10);
-  text = end;
-  return errno == 0;
-}
 
 bool is_pipe(const DeadlinePipe& pipe) {
   struct stat info = {};
@@ -30,11 +24,11 @@ bool is_pipe(const DeadlinePipe& pipe) {
 }  // namespace
 
 bool read_deadline_pipe(const char* text, DeadlinePipe& pipe) {
-  unsigned long fd = 0;
-  unsigned long inode = 0;
-  if (!read_number(text, fd) || fd > INT_MAX || *text++ != ':') return false;
-  if (!read_number(text, inode) || *text != '\0') return false;
-  pipe = {.fd = static_cast<int>(fd), .inode = inode};
+  const std::vector<std::string_view> parts = split(text, ':');
+  const auto fd = parse_number<unsigned>(parts.front());
+  const auto inode = parse_number<ino_t>(parts.back());
+  if (parts.size() != 2 || !fd || *fd > INT_MAX || !inode) return false;
+  pipe = {.fd = static_cast<int>(*fd), .inode = *inode};
   return true;
 }
 

@@ -1,40 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/session/settings.h"
 
-#include <cerrno>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
+#include <string_view>
 
 #include "protocol/channel.h"
 #include "protocol/environment.h"
+#include "protocol/split.h"
 
 namespace sharedgpu::session {
 namespace {
 
-int hexadecimal(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  return -1;
-}
-
-bool read_token(const char* text, RunToken& token) {
-  if (std::strlen(text) != 2 * sizeof token.bytes) return false;
-  for (std::size_t i = 0; i < sizeof token.bytes; ++i) {
-    int high = hexadecimal(text[2 * i]);
-    int low = hexadecimal(text[2 * i + 1]);
-    if (high < 0 || low < 0) return false;
-    token.bytes[i] = static_cast<std::uint8_t>(16 * high + low);
-  }
+bool read_token(std::string_view text, RunToken& token) {
+  if (text.size() != 2 * sizeof token.bytes ||
+      text.find_first_not_of("0123456789abcdef") != std::string_view::npos)
+    return false;
+  for (std::size_t i = 0; i < sizeof token.bytes; ++i)
+    std::from_chars(text.data() + 2 * i, text.data() + 2 * i + 2, token.bytes[i], 16);
   return true;
 }
 
 bool read_milliseconds(const char* text, Nanoseconds& time) {
-  if (*text < '0' || *text > '9') return false;
-  char* end = nullptr;
-  errno = 0;
-  unsigned long value = std::strtoul(text, &end, 10);
-  if (errno != 0 || *end != '\0' || value > 86'400'000) return false;
-  time = std::chrono::milliseconds(value);
+  const auto value = parse_number<std::uint32_t>(text);
+  if (!value || *value > 86'400'000) return false;
+  time = std::chrono::milliseconds(*value);
   return true;
 }
 
@@ -61,12 +51,8 @@ Settings read_settings(Lookup lookup, Complain complain) {
   };
   read(environment::kSocket, "a path of at most 107 bytes",
        [&](const char* value) { return read_path(value, settings.socket); });
-  read(environment::kToken, "32 hexadecimal digits", [&](const char* value) {
-    RunToken token;
-    if (!read_token(value, token)) return false;
-    settings.token = token;
-    return true;
-  });
+  read(environment::kToken, "32 hexadecimal digits",
+       [&](const char* value) { return read_token(value, settings.token); });
   read(environment::kArbiterTimeout, "milliseconds, at most a day",
        [&](const char* value) { return read_milliseconds(value, settings.arbiter_timeout); });
   read(environment::kOnNoArbiter, "plain or fail",

@@ -9,7 +9,7 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// The lock that the exporter holds as long as it lives, and those that importers hold in place of a dead exporter.
+// The lock that the exporter holds as long as it lives, and those that importers hold in place of a dead one.
 constexpr std::uint64_t kExporter = LockFile::kMostExports;
 constexpr std::uint64_t kHeirs = 2 * LockFile::kMostExports;
 

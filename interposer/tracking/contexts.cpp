@@ -8,10 +8,12 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/marks.h"
+#include "interposer/tracking/current.h"
 
 namespace sharedgpu::tracking {
 
 using gate::now;
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -20,22 +22,6 @@ constexpr Nanoseconds kAsking = 1s;      // longer than it takes to reach the dr
 constexpr Nanoseconds kShortNap = 20us;  // between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
 constexpr Nanoseconds kPolitely = 5s;  // polling time before a drain blocks in the driver
-
-// Makes the context current on this thread from construction to destruction, if ok().
-class Current {
- public:
-  explicit Current(CUcontext context) : ok_(SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS) {}
-  ~Current() {
-    CUcontext popped = nullptr;
-    if (ok_) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-  bool ok() const { return ok_; }
-
- private:
-  bool ok_;
-};
 
 // Returns true for the driver's errors while a stream of the context is being captured.
 bool is_capture_error(CUresult result) {
