@@ -100,11 +100,9 @@ class GreenContexts {
   }
   std::optional<CUdevice> remove(CUgreenCtx context) {
     std::lock_guard lock(mutex_);
-    auto found = devices_.find(context);
-    if (found == devices_.end()) return std::nullopt;
-    CUdevice device = found->second;
-    devices_.erase(found);
-    return device;
+    const auto removed = devices_.extract(context);
+    if (removed.empty()) return std::nullopt;
+    return removed.mapped();
   }
 
  private:

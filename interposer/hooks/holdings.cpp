@@ -42,11 +42,9 @@ void Pinned::add(Kind kind, unsigned long long key, const Held& held) {
 
 std::optional<Pinned::Held> Pinned::take(Kind kind, unsigned long long key) {
   std::lock_guard lock(mutex_);
-  auto found = held_.find({kind, key});
-  if (found == held_.end()) return std::nullopt;
-  Held held = found->second;
-  held_.erase(found);
-  return held;
+  const auto taken = held_.extract({kind, key});
+  if (taken.empty()) return std::nullopt;
+  return taken.mapped();
 }
 
 Pinned::All Pinned::take(CUcontext context) {

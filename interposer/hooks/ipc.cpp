@@ -5,7 +5,6 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/export.h"
-#include "interposer/hooks/pools.h"
 #include "interposer/hooks/settle.h"
 #include "interposer/process/process.h"
 
@@ -44,7 +43,7 @@ CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
 SHAREDGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   auto block = handle != nullptr ? hooks::allocation_at(address) : std::nullopt;
   // Memory of pools has no legacy IPC.
-  if (!block || !block->memory->exportable() || hooks::pools().find(address))
+  if (!block || !block->memory->exportable() || block->pooled)
     return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
   if (CUresult refused = hooks::settle(*block); refused != CUDA_SUCCESS) return refused;
   if (!export_block(*block->memory, block->range, handle))

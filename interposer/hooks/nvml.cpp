@@ -98,22 +98,13 @@ std::optional<std::vector<GpuReply::Process>> processes(Device device) {
   }
 }
 
-void put(nvml::ProcessV1& place, const GpuReply::Process& process) {
-  place = {.pid = process.pid, .used = process.used.count};
-}
-void put(nvml::ProcessV2& place, const GpuReply::Process& process) {
-  place = {.pid = process.pid,
-           .used = process.used.count,
-           .gpu_instance = nvml::kNoInstance,
-           .compute_instance = nvml::kNoInstance};
-}
-
-void put(nvml::ProcessDetail& place, const GpuReply::Process& process) {
-  place = {.pid = process.pid,
-           .used = process.used.count,
-           .gpu_instance = nvml::kNoInstance,
-           .compute_instance = nvml::kNoInstance,
-           .used_protected = 0};
+template <class Place>
+void put(Place& place, const GpuReply::Process& process) {
+  place = {};
+  place.pid = process.pid;
+  place.used = process.used.count;
+  if constexpr (requires { place.gpu_instance; })
+    place.gpu_instance = place.compute_instance = nvml::kNoInstance;
 }
 
 enum class Kind { compute, other };

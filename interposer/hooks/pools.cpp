@@ -41,7 +41,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// What a pool keeps if all unused memory is released.
+// A pool that releases all unused memory keeps nothing.
 constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace

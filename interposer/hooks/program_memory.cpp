@@ -2,6 +2,7 @@
 // cuMemCreate and related functions: memory that the program itself creates, maps and makes accessible. On
 // managed devices it is swapped like any other memory, behind handles of our own; the rest is the driver's,
 // counted as pinned (own_handles.h). An address range may hold both.
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -93,9 +94,8 @@ std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
 }
 
 bool has_ours(const std::vector<Part>& parts) {
-  for (const Part& part : parts)
-    if (part.program != nullptr) return true;
-  return parts.empty();
+  return parts.empty() ||
+         std::ranges::any_of(parts, [](const Part& part) { return part.program != nullptr; });
 }
 
 // --- Kinds ---

@@ -29,17 +29,10 @@ CUdevice device_of(CUcontext context) {
   return device;
 }
 
-// An allocation of ours, from cuMemAlloc or from a pool.
-struct Ours {
-  Pinning* memory = nullptr;
-  AddressRange range;
-  std::optional<hooks::Pooled> pooled;
-};
-
 // Answers a query about an address of ours from our records; nullopt if the driver has to be asked, with the
 // memory resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
-                               const Ours& ours) {
+                               const hooks::Allocation& ours) {
   const AddressRange& range = ours.range;
   auto origin = hooks::allocations().origin(range.base).value_or(hooks::Allocations::Origin{});
   switch (attribute) {
@@ -78,13 +71,6 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
   }
 }
 
-std::optional<Ours> ours(CUdeviceptr address) {
-  auto place = process::find(address);
-  if (!place) return std::nullopt;
-  auto pooled = hooks::pools().find(address);
-  return Ours{place->memory, pooled ? pooled->range : place->range, pooled};
-}
-
 // Memory imported from another process of the tenant. The driver knows everything about it except its bounds.
 std::optional<AddressRange> imported(CUdeviceptr address) {
   Process* mine = Process::get();
@@ -110,11 +96,10 @@ CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   if (auto mapping = data != nullptr ? hooks::program_mapping(address) : std::nullopt)
     return program_attribute(data, attribute, address, *mapping);
-  if (auto found = data != nullptr ? ours(address) : std::nullopt) {
+  if (auto found = data != nullptr ? hooks::allocation_at(address) : std::nullopt) {
     if (auto result = answer(data, attribute, address, *found)) return *result;
     if (tells_the_place(attribute))
-      if (CUresult refused = hooks::settle(*hooks::allocation_at(address)); refused != CUDA_SUCCESS)
-        return refused;
+      if (CUresult refused = hooks::settle(*found); refused != CUDA_SUCCESS) return refused;
     gate::Pass pass;
     return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
   }
@@ -150,7 +135,7 @@ SHAREDGPU_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice devic
 
 SHAREDGPU_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
   std::optional<AddressRange> range;
-  if (auto found = ours(address))
+  if (auto found = hooks::allocation_at(address))
     range = found->range;
   else
     range = imported(address);
@@ -168,7 +153,8 @@ SHAREDGPU_EXPORT CUresult cuPointerGetAttribute(void* data, CUpointer_attribute 
 
 SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes,
                                                  void** data, CUdeviceptr address) {
-  if (attributes == nullptr || data == nullptr || (!ours(address) && !hooks::program_mapping(address)))
+  if (attributes == nullptr || data == nullptr ||
+      (!hooks::allocation_at(address) && !hooks::program_mapping(address)))
     return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned int i = 0; i < count; ++i) {
     if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)

@@ -6,7 +6,6 @@
 
 #include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
-#include "interposer/hooks/pools.h"
 #include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
@@ -49,11 +48,12 @@ CUresult settle_mappings(CUdeviceptr address, Bytes size) {
   return CUDA_SUCCESS;
 }
 
-std::optional<Place> allocation_at(CUdeviceptr address) {
-  auto place = process::find(address);
+std::optional<Allocation> allocation_at(CUdeviceptr address) {
+  const auto place = process::find(address);
   if (!place) return std::nullopt;
-  if (auto pooled = pools().find(address)) place->range = pooled->range;
-  return place;
+  Allocation found{*place, pools().find(address)};
+  if (found.pooled) found.range = found.pooled->range;
+  return found;
 }
 
 }  // namespace sharedgpu::hooks

@@ -2,12 +2,17 @@
 // Pins memory in place when the program shares it with others.
 #pragma once
 
+#include "interposer/hooks/pools.h"
 #include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
-// Our allocation, stream-ordered ones included, that `address` lies in; nullopt if none.
-std::optional<Place> allocation_at(CUdeviceptr address);
+// An allocation of ours, from cuMemAlloc or from a pool.
+struct Allocation : Place {
+  std::optional<Pooled> pooled;
+};
+// The allocation that `address` lies in; nullopt if none.
+std::optional<Allocation> allocation_at(CUdeviceptr address);
 
 // Pins a part of an allocation in place, during a turn of ours. Returns the matching driver error.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);

@@ -29,6 +29,11 @@ struct DriverCalls {
   SHAREDGPU_DRIVER_CALLS(CALL)
 #undef CALL
 
+  // Exchanges `mode` for the calling thread's capture mode. In the relaxed mode, calls that could invalidate
+  // a capture of another thread do not.
+  void exchange(CUstreamCaptureMode& mode) const {
+    if (cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode(&mode);
+  }
   // Returns true if every required entry is set. Without virtual memory management (driver < 10.2 or a GPU
   // that lacks it) the swap backend cannot work.
   bool complete() const;

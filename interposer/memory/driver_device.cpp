@@ -179,12 +179,12 @@ CUresult DriverDevice::push(CUstreamCaptureMode& mode) {
       context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
   if (result != CUDA_SUCCESS) return result;
   mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
+  calls_.exchange(mode);
   return CUDA_SUCCESS;
 }
 
 void DriverDevice::pop(CUstreamCaptureMode& mode) {
-  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
+  calls_.exchange(mode);
   CUcontext popped = nullptr;
   calls_.cuCtxPopCurrent_v2(&popped);
 }

@@ -8,12 +8,13 @@
 
 namespace sharedgpu {
 
+// A refusal of a growth that is only tried is not reported to the user.
+enum class Wish { needed, tried };
+
 class GrowthAccount {
  public:
   explicit GrowthAccount(SwapCommon& common) : common_(common) { read_host_limit(); }
 
-  // A refusal of a growth that is only tried is not reported to the user.
-  enum class Wish { needed, tried };
   // Requests growth of one of the counts that use() reports. A refusal leaves them unchanged.
   bool request(Residency::Count count, Bytes size, Wish wish);
   void take_back(Residency::Count count, Bytes size);  // and reports

@@ -75,9 +75,7 @@ struct Handle {
   bool evicted() const { return contents != Contents::in_place; }
   bool on_gpu() const { return accessible && !evicted(); }  // the contents are on the GPU
   bool has_copy() const { return !evicted() && !host.empty(); }
-  bool shown() const {
-    return std::all_of(views.begin(), views.end(), [](const View& view) { return view.ready; });
-  }
+  bool shown() const { return std::ranges::all_of(views, &View::ready); }
   bool usable() const { return on_gpu() && shown(); }
 };
 

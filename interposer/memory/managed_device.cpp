@@ -18,17 +18,13 @@ CUmemLocation location_of(CUdevice device) {
 // A pool may have to allocate while another thread captures, and that must not invalidate the capture.
 class Relaxed {
  public:
-  explicit Relaxed(const DriverCalls& calls) : exchange_(calls.cuThreadExchangeStreamCaptureMode) {
-    if (exchange_ != nullptr) exchange_(&mode_);
-  }
-  ~Relaxed() {
-    if (exchange_ != nullptr) exchange_(&mode_);
-  }
+  explicit Relaxed(const DriverCalls& calls) : calls_(calls) { calls_.exchange(mode_); }
+  ~Relaxed() { calls_.exchange(mode_); }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
 
  private:
-  decltype(DriverCalls::cuThreadExchangeStreamCaptureMode) exchange_;
+  const DriverCalls& calls_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 

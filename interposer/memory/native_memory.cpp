@@ -28,20 +28,18 @@ CUresult NativeMemory::allocate(CUdeviceptr* address, Bytes size) {
 
 // Erases the block first, since its address may be reused as soon as it is free.
 std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
-  Bytes size;
+  std::map<CUdeviceptr, Bytes>::node_type block;
   {
     const std::lock_guard lock(mutex_);
-    const auto block = blocks_.find(address);
-    if (block == blocks_.end()) return std::nullopt;
-    size = block->second;
-    blocks_.erase(block);
+    block = blocks_.extract(address);
   }
+  if (block.empty()) return std::nullopt;
   const CUresult result = calls_.free(address);
   if (result == CUDA_SUCCESS) {
-    give(size);
+    give(block.mapped());
   } else {
     const std::lock_guard lock(mutex_);
-    blocks_[address] = size;
+    blocks_.insert(std::move(block));
   }
   return result;
 }

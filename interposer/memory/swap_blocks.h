@@ -16,7 +16,6 @@ class SwapBlocks {
   CUresult allocate(CUdeviceptr* address, Bytes size);
 
  private:
-  using Wish = GrowthAccount::Wish;
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
   Bytes next_arena(Bytes needed) const;

@@ -21,7 +21,7 @@ struct SwapOptions {
   Bytes handle = mebibytes(64);         // size of the handles of such a range
   Bytes largest_arena = mebibytes(64);  // an arena for smaller ones grows up to this size
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
-  // How long allocate() waits for memory that the driver is still taking from another process.
+  // allocate() waits so long for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
 };
 

@@ -10,9 +10,8 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  using Wish = GrowthAccount::Wish;
-  // How much is known of the process's work on the GPU: it may run and must be waited for, it may be idle and
-  // is only queried, or it is drained.
+  // The process's work on the GPU: it may run and must be waited for, it may be idle and is only queried, or
+  // it is drained.
   enum class Gpu { may_run, may_be_idle, drained };
 
   SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}

@@ -7,7 +7,7 @@
 namespace sharedgpu {
 
 CUresult SwapPinning::pin(Bytes size) {
-  return freeing_.make_room([&](GrowthAccount::Wish wish) {
+  return freeing_.make_room([&](Wish wish) {
     return growth_.request(Residency::Count::pinned, size, wish) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   });
 }

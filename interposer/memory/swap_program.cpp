@@ -26,7 +26,7 @@ CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
   // Exportable memory is exported as a single handle.
   const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
-  const CUresult result = freeing_.make_room([&](GrowthAccount::Wish wish) {
+  const CUresult result = freeing_.make_room([&](Wish wish) {
     return ranges_.add(
         &made.range, {.size = size, .handle = whole ? size : common_.options.handle, .kind = made.kind.get()},
         wish);
@@ -126,8 +126,7 @@ CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* acc
   for (Handle& handle : range.handles) {
     common_.wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - range.base);
-    const auto view = std::find_if(handle.views.begin(), handle.views.end(),
-                                   [=](const View& each) { return each.address == at; });
+    const auto view = std::ranges::find(handle.views, at, &View::address);
     if (view == handle.views.end()) {  // another thread is unmapping it
       common_.unclaim(handle);
       return CUDA_ERROR_INVALID_VALUE;
@@ -167,8 +166,7 @@ CUresult SwapProgram::hide(Made& made, CUdeviceptr address) {
   for (Handle& handle : made.range->handles) {
     common_.wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - made.range->base);
-    const auto view = std::find_if(handle.views.begin(), handle.views.end(),
-                                   [=](const View& each) { return each.address == at; });
+    const auto view = std::ranges::find(handle.views, at, &View::address);
     if (view != handle.views.end()) {
       common_.mutex.unlock();
       result = common_.mover->hide(handle, *view);

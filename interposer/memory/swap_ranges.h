@@ -8,7 +8,6 @@ namespace sharedgpu {
 
 class SwapRanges {
  public:
-  using Wish = GrowthAccount::Wish;
   struct Form {
     Bytes size;
     Bytes handle;  // size of its handles

@@ -108,7 +108,7 @@ std::span<const CUdevice> devices();
 // The session and the memory of `device`; null if it is unmanaged.
 session::DeviceSession* session_of(CUdevice device);
 Memory* memory_of(CUdevice device);
-// Those of the device of the calling thread's context; null also if there is no context.
+// The same for the device of the calling thread's context; null also if there is no context.
 session::DeviceSession* current_session();
 Memory* current_memory();
 std::optional<Place> find(CUdeviceptr address);
