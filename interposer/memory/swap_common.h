@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of SwapMemory have in common: the environment, and the state under the one lock. There is
-// one lock, since MemoryUse is one consistent reading.
+// The environment of SwapMemory's parts, and their common state under one lock. There is one lock, since
+// MemoryUse is one consistent reading.
 #pragma once
 
 #include <memory>
