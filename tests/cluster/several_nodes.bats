@@ -10,14 +10,14 @@ load lib/agreement
 setup() { hosts_setup; }
 teardown() { hosts_teardown; }
 
-# ranks STEPS ROUNDS: submits a job of two processes, one on each of two nodes, in so many steps, one after the other;
-# prints its number.
+# ranks STEPS ROUNDS [LATE]: submits a job of two processes, one on each of two nodes, in so many steps, one after the
+# other; prints its number. The second process comes so many seconds late.
 ranks() {
   cat >"$dir/jobs/ranks" <<SCRIPT
 #!/bin/bash
 for step in {1..$1}; do
   words=$dir/jobs/words.\$SLURM_JOB_ID.\$step
-  srun bash -c "exec $suite/programs/lockstep --bytes 144MiB --rounds $2 --kernel-ms 8 --words \$words --rank \\\$SLURM_PROCID" || exit
+  srun bash -c "sleep \\\$((SLURM_PROCID * ${3:-0})); exec $suite/programs/lockstep --bytes 144MiB --rounds $2 --kernel-ms 8 --words \$words --rank \\\$SLURM_PROCID" || exit
 done
 SCRIPT
   sbatch --parsable --nodes=2 --ntasks-per-node=1 --gres=sharedgpu:1 --output="$dir/jobs/%j" "$dir/jobs/ranks"
@@ -72,4 +72,18 @@ is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; 
   expect_state "$job" COMPLETED 60
   output_has "$job" "$verified"
   run -1 grep -hE "job $job: .*(turns on each node by itself|turns on this one by itself)" "$dir"/log/sharedgpud-*
+}
+
+@test "with PeerPort=0 they go one after the other, in the order in which Slurm has started them" {
+  for host in 1 2; do
+    echo PeerPort=0 >>"$dir/host$host/sharedgpu.conf"
+    kill -9 "$(arbiter_of "$host")"
+  done
+  first=$(ranks 1 60 8)
+  second=$(ranks 1 60)
+  for job in "$first" "$second"; do expect_right "$job" 1; done
+  for host in 1 2; do sed -i '/^PeerPort=0$/d' "$dir/host$host/sharedgpu.conf"; done
+  for job in "$first" "$second"; do
+    for host in 1 2; do [[ $(turns "$host" "$job") == 1 ]] || { echo "job $job: $(turns "$host" "$job") turns on node $host"; false; }; done
+  done
 }

@@ -212,6 +212,20 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
+// The waiter fits beside those that are chosen. A job that has its turns by itself shares the GPU with no
+// other job on several nodes, in whichever order they come: one that grows would need the other to leave,
+// which may wait for it on another node.
+bool Planner::fits_beside(const Tenant& waiter) const {
+  const Selection& selection = scheduler_.selection();
+  if (!selection.fits(waiter)) return false;
+  const bool alone = !waiter.gang;
+  return waiter.job == 0 ||
+         std::none_of(running_.members.begin(), running_.members.end(), [&](const Candidate& member) {
+           const Tenant& other = *member.tenant;
+           return &other != &waiter && other.job != 0 && (alone || !other.gang) && selection.chosen(other);
+         });
+}
+
 // Its turn may be on this node alone.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && !member.gang && waiter.job != 0;
@@ -247,7 +261,7 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
     }
     selection.choose(*member.tenant, false);
     leaving.push_back(&member);
-    if (selection.fits(*waiter.tenant)) return true;
+    if (fits_beside(*waiter.tenant)) return true;
   }
   for (const Candidate* member : leaving) selection.choose(*member->tenant, true);
   selection.choose(*waiter.tenant, false);
@@ -269,7 +283,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   }
   if (waits_for_others_apart(waiter)) return false;
   selection.choose(waiter, true);
-  if (selection.fits(waiter)) {
+  if (fits_beside(waiter)) {
     const bool empty = running_.members.empty();
     const bool enters = !scheduler_.displaced(waiter) || ordered || over || empty || waiting.for_host ||
                         fits_at_peak(waiter, at);
@@ -292,7 +306,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
-    selection.choose(*member->tenant, selection.fits());
+    selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
   }
   if (ask_to_leave(waiting, leaving)) return true;
   bool alone = true;
@@ -337,12 +351,12 @@ void Planner::offer(const Candidate& waiting) {
   for (const Tenant* before : gangs_before_) selection.choose(*before, true);
   selection.choose(gang, true);
   std::vector<const Candidate*> leaving;
-  if (!selection.fits(gang) && !make_way(waiting, leaving)) return;
+  if (!fits_beside(gang) && !make_way(waiting, leaving)) return;
   gangs_before_.push_back(&gang);
   is_held_ = is_held_ || (!leaving.empty() && is_kept_for_gangs());
   for (const Tenant* other : domain_.tenants)
     if (gangs_.is_bound(*other) && turns_.phase_of(*other) == Phase::out) selection.choose(*other, true);
-  if (selection.fits(gang)) gangs_.offer(gang);
+  if (fits_beside(gang)) gangs_.offer(gang);
 }
 
 // A job whose process here cannot drain may need its turn on other nodes for that, and may need more memory

@@ -72,6 +72,7 @@ class Planner {
   void let_nobody_pass(Nanoseconds waited);
   void sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const;
   bool another_job_drains(const Tenant& gang) const;
+  bool fits_beside(const Tenant& waiter) const;
   bool stays_for(const Tenant& member, const Tenant& waiter) const;
   bool waits_for_others_apart(const Tenant& waiter) const;
   void seat_gangs(std::vector<InLine>& line) const;
