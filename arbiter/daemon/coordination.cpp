@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
+constexpr std::chrono::seconds kAskNameAgain{10};
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
@@ -40,22 +41,39 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
       members_(node_, random_life(parts.system), times_of(mail_ != nullptr)),
       desk_(node_, random_life(parts.system), GangTimes{}, GangPace{},
             parts.system.wall_time() - parts.system.now()),
-      timer_(parts.loop) {}
+      timer_(parts.loop),
+      timer_of_name_(parts.loop) {}
 
 void Coordination::start() {
   if (std::exchange(started_, true)) return;
-  if (!Scontrol::knows_node_name())
-    scontrol_.find_own_name([this](const std::string& name) { take_name(name); });
-  if (mail_ != nullptr)
-    mail_->start([this](const std::string& from, std::string_view text) { heard(from, text); });
+  if (Scontrol::knows_node_name())
+    begin_mail();
+  else
+    find_name();
 }
 
-// Slurm's name of a node may be another one than its host's.
-void Coordination::take_name(const std::string& name) {
-  if (name.empty() || name == node_) return;
-  node_ = name;
-  members_.set_node(name);
-  desk_.set_node(name);
+// Slurm's name of a node may be another one than its host's, and letters carry it.
+void Coordination::find_name() {
+  scontrol_.find_own_name([this](const std::optional<std::string>& name) {
+    if (!name) {
+      timer_of_name_.expires_after(kAskNameAgain);
+      timer_of_name_.async_wait([this](const asio::error_code& error) {
+        if (!error) find_name();
+      });
+      return;
+    }
+    if (!name->empty()) node_ = *name;
+    members_.set_node(node_);
+    desk_.set_node(node_);
+    begin_mail();
+    tend_soon();
+  });
+}
+
+void Coordination::begin_mail() {
+  is_named_ = true;
+  if (mail_ != nullptr)
+    mail_->start([this](const std::string& from, std::string_view text) { heard(from, text); });
 }
 
 std::uint32_t Coordination::job_of(const TenantInfo& tenant) const {
@@ -119,6 +137,7 @@ void Coordination::tend() {
 }
 
 void Coordination::ask_slurm() {
+  if (!is_named_) return;
   if (const auto asked = members_.take_line_question())
     scontrol_.find_jobs(node_, [this, asked = *asked](const std::vector<StartedJob>& jobs) {
       members_.list(jobs, asked);
@@ -143,6 +162,10 @@ void Coordination::write_letters(Nanoseconds now) {
   const std::vector<GangMembers::Sent> reports = members_.take_letters();
   if (mail_ == nullptr) return;
   for (const GangMembers::Sent& sent : reports) {
+    if (!is_named_) {
+      members_.excuse(sent.letter, now);
+      continue;
+    }
     const NodeAddress& node = address_of(sent.node);
     if (!node.text.empty())
       mail_->send(node.text, format_letter(sent.letter));

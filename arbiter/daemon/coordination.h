@@ -56,7 +56,8 @@ class Coordination {
   void tend();
   void ask_slurm();
   void write_letters(Nanoseconds now);
-  void take_name(const std::string& name);
+  void find_name();
+  void begin_mail();
   void wake_for_next(Nanoseconds now);
   void tend_soon();
   void log_change(TenantId tenant) const;
@@ -70,8 +71,10 @@ class Coordination {
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;
+  asio::steady_timer timer_of_name_;
   bool started_ = false;
-  bool soon_ = false;  // tend() comes
+  bool is_named_ = false;  // Slurm's name of this node is known, and letters go out
+  bool soon_ = false;      // tend() comes
   std::map<std::string, NodeAddress> addresses_;
 };
 

@@ -55,13 +55,15 @@ constexpr char kFindNodes[] =
 constexpr char kFindJobs[] =
     "TZ=UTC squeue -h -w \"$0\" -t running,completing,configuring "
     "-O 'JobID:20,NumNodes:12,StartTime:24,tres-per-node:200,tres-per-job:200,tres-per-socket:200,"
-    "tres-per-task:200' | sed -n '/[:\\/]sharedgpu/p' | while read -r job nodes start rest; do "
+    "tres-per-task:200,tres-alloc:400' | sed -n '/[:\\/]sharedgpu/p' | while read -r job nodes start rest; "
+    "do "
     "[ \"$nodes\" = 1 ] || echo \"$job $(date -u -d \"$start\" +%s)\"; done";
 
-// $0 is the host.
+// $0 is the host. Prints the name, or "-" where there is not just one.
 constexpr char kFindOwnName[] =
-    "names=$(scontrol -o show node | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
-    "[ \"$(echo \"$names\" | wc -l)\" = 1 ] && echo \"$names\"";
+    "nodes=$(scontrol -o show node) || exit; "
+    "names=$(printf '%s\\n' \"$nodes\" | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
+    "case $names in ''|*[!-a-zA-Z0-9_.]*) echo -;; *) echo \"$names\";; esac";
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -153,11 +155,14 @@ void Scontrol::find_jobs(const std::string& node, std::function<void(const std::
        .tell = [found = std::move(found)](const std::string& printed) { found(jobs_in(printed)); }});
 }
 
-void Scontrol::find_own_name(std::function<void(const std::string&)> found) {
+void Scontrol::find_own_name(std::function<void(const std::optional<std::string>&)> found) {
   add({.name = "scontrol show node, for this one's name",
        .words = {"sh", "-c", kFindOwnName, host_name()},
        .tries = 1,
-       .tell = [found = std::move(found)](const std::string& printed) { found(first_line(printed)); }});
+       .tell = [found = std::move(found)](const std::string& printed) {
+         const std::string name = first_line(printed);
+         found(name.empty() ? std::nullopt : std::optional(name == "-" ? std::string() : name));
+       }});
 }
 
 void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class Scontrol {
   // The jobs on the node that span nodes, have units, and have neither ended nor been suspended; none where
   // Slurm does not tell them.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // The name of the node whose host (NodeHostName) is this one; empty where none or several have it.
-  void find_own_name(std::function<void(const std::string&)> found);
+  // The name of the node whose host (NodeHostName) is this one; empty where none or several have it; none
+  // where Slurm does not tell.
+  void find_own_name(std::function<void(const std::optional<std::string>&)> found);
   // The address of the node (NodeAddr) in numbers; empty where Slurm or the host's names do not tell it.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 

@@ -28,6 +28,10 @@ void ApartLine::list(std::vector<StartedJob> jobs, Nanoseconds asked) {
   });
 }
 
+bool ApartLine::lists(std::uint32_t job) const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const StartedJob& its) { return its.number == job; });
+}
+
 std::optional<Nanoseconds> ApartLine::may_begin(std::uint32_t job, Nanoseconds needed,
                                                 const std::function<bool(std::uint32_t)>& passed) const {
   if (listed_at_ < needed) return std::nullopt;

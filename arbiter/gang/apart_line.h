@@ -39,8 +39,11 @@ class ApartLine {
   // Slurm has not answered.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked);
 
+  // The time of the question that the last answer is for.
+  Nanoseconds listed_at() const { return listed_at_; }
+  bool lists(std::uint32_t job) const;
   // When Slurm has started the job, if it may begin: a list from `needed` on has it, and each job before it
-  // there is no matter (`passed`), since it has begun here or has its turns by agreement.
+  // there is no matter (`passed`), since it may begin here too, or has its turns by agreement.
   std::optional<Nanoseconds> may_begin(std::uint32_t job, Nanoseconds needed,
                                        const std::function<bool(std::uint32_t)>& passed) const;
 

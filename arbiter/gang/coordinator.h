@@ -38,6 +38,8 @@ class GangCoordinator {
   void hear(unsigned member, const GangReport& report);
   // It is out of contact until it is heard again.
   void lose(unsigned member);
+  // Its node is no longer one of the job's.
+  void forget(unsigned member) { members_.erase(member); }
   // A node of the job is out of contact for so long that each has its turns by itself, or that has ended.
   void set_apart(bool apart, Nanoseconds now);
 

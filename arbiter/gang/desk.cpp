@@ -15,6 +15,11 @@ bool GangDesk::Gang::all_heard() const {
          std::all_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.heard; });
 }
 
+bool GangDesk::Gang::any_silent() const {
+  return std::any_of(members.begin(), members.end(),
+                     [](const auto& entry) { return !entry.second.in_contact; });
+}
+
 bool GangDesk::Gang::all_present() const {
   return std::all_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.present; });
 }
@@ -60,6 +65,17 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   Gang& gang = found->second;
   gang.nodes = static_cast<std::uint32_t>(nodes.size());
   gang.is_listed = true;
+  // A job may have fewer nodes than before, and an arbiter another name.
+  for (auto it = gang.members.begin(); it != gang.members.end();) {
+    const bool is_named = std::any_of(nodes.begin(), nodes.end(),
+                                      [&](const Listed& listed) { return listed.node == it->first; });
+    if (!is_named && !it->second.in_contact) {
+      gang.coordinator.forget(it->second.number);
+      it = gang.members.erase(it);
+    } else {
+      ++it;
+    }
+  }
   for (const Listed& listed : nodes) {
     const auto [it, is_new] = gang.members.try_emplace(listed.node);
     Member& member = it->second;
@@ -75,7 +91,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
 
 // A node without processes says so when it is asked, and writes nothing else.
 void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
-  if (!gang.all_heard() && now >= gang.list_at) {
+  if ((!gang.all_heard() || gang.any_silent()) && now >= gang.list_at) {
     gang.list_at = now + (gang.is_listed ? times_.listing : times_.silence);
     unlisted_.push_back(run);
   }
@@ -199,7 +215,7 @@ std::optional<Nanoseconds> GangDesk::wake() const {
   for (const auto& [run, gang] : gangs_) {
     if (const auto at = gang.coordinator.wake()) consider(*at);
     if (!gang.gathered) consider(gang.since + times_.gathering);
-    if (!gang.all_heard()) consider(gang.list_at);
+    if (!gang.all_heard() || gang.any_silent()) consider(gang.list_at);
     if (gang.lacks_members() && !gang.apart) consider(gang.since + patience_with_unheard(gang));
     if (!gang.any_present()) consider(gang.present_at + times_.silence);
     for (const auto& [node, member] : gang.members) {

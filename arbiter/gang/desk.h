@@ -97,6 +97,7 @@ class GangDesk {
 
     bool lacks_members() const { return members.size() < nodes; }
     bool all_heard() const;
+    bool any_silent() const;
     bool all_present() const;
     bool any_present() const;
   };

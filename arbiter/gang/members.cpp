@@ -13,6 +13,22 @@ GangOrder out_of_contact(GangOrder order) {
 
 }  // namespace
 
+// What it has submitted may wait for the job's other nodes. One that has drained alone must go on; where all
+// have, only the order to wait was lost.
+bool GangMembers::may_have_begun(const Row& row) {
+  switch (row.report.phase) {
+    case Phase::out:
+      return false;
+    case Phase::entering:
+      return !row.order;
+    case Phase::running:
+      return true;
+    case Phase::leaving:
+      return !row.report.drained || !row.order || row.order->drains;
+  }
+  return true;
+}
+
 const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
   const auto it = rows_.find(tenant);
   return it == rows_.end() ? nullptr : &it->second;
@@ -91,7 +107,6 @@ void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now
   auto& [tenant, row] = *it;
   if (!row.newest.take(letter)) return;
   row.heard = now;
-  row.was_heard = true;
   const auto* order = std::get_if<GangOrder>(&letter.what);
   if (order == nullptr) return;
   const bool is_news = row.contact != Contact::held || row.order != *order;
@@ -106,10 +121,16 @@ void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
     if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
+// A place in a turn that had not begun here is free for the job whose place in the line comes first.
 void GangMembers::give_up(TenantId tenant, Row& row, Nanoseconds now) {
   if (row.contact == Contact::given_up) return;
   set_contact(tenant, row, Contact::given_up);
-  if (row.order) orders_.push_back({.tenant = tenant, .order = out_of_contact(*row.order)});
+  row.began = may_have_begun(row);
+  if (row.order) {
+    GangOrder order = out_of_contact(*row.order);
+    if (!row.began) order.command = GangCommand::wait;
+    orders_.push_back({.tenant = tenant, .order = order});
+  }
   row.apart_since = std::max(now, row.sought_since + times_.started);
   line_.need(row.apart_since);
 }
@@ -127,12 +148,14 @@ void GangMembers::advance_line(Nanoseconds now) {
   line_.advance(any_waits(), now);
 }
 
-// A turn that has begun goes on. Where Slurm does not answer, jobs begin in the order of their numbers.
+// A turn that has begun goes on. Where Slurm does not answer for long, or does not list the job, jobs begin
+// in the order of their numbers.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
   if (started) return started;
-  const bool may = row.report.phase != Phase::out || now - row.apart_since >= times_.unlisted;
+  const Nanoseconds told = line_.lists(row.job.number) ? line_.listed_at() : row.apart_since;
+  const bool may = row.began || now - std::max(row.apart_since, told) >= times_.unlisted;
   return may ? std::optional(Nanoseconds{}) : std::nullopt;
 }
 
@@ -180,8 +203,8 @@ void GangMembers::advance(Nanoseconds now) {
   if (ended > 0) line_.need(now);  // its job may have ended
   for (auto& [tenant, row] : rows_) {
     if (now >= row.due) send(row, now);
-    if (!row.was_heard && !row.is_doubted && row.contact == Contact::sought &&
-        now - row.sought_since >= times_.heartbeat) {
+    if (!row.order && !row.is_doubted && row.contact == Contact::sought &&
+        now - row.sought_since >= times_.doubt) {
       row.is_doubted = true;
       doubtful_.emplace_back(row.job.number, row.job.run);
     }

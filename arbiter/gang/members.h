@@ -39,6 +39,8 @@ struct GangTimes {
   // For which a gang that is new waits for processes on nodes that have none: as long as those of a job
   // usually come one after another. No longer, since a step may use only some of the job's nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
+  // After which Slurm is asked for the first node of a job that has had no order: users name it.
+  Nanoseconds doubt = std::chrono::seconds(3);
   // Between two questions to Slurm for a job's nodes, after it has told them.
   Nanoseconds listing = std::chrono::minutes(1);
   Nanoseconds rarely = std::chrono::seconds(10);  // between two questions to a node that is given up
@@ -100,7 +102,7 @@ class GangMembers {
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Tenants of gangs whose contact is another one than before.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Jobs whose coordinators do not answer at all: users name them, and Slurm should be asked.
+  // Jobs whose coordinators give no orders: users name them, and Slurm should be asked.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   // Slurm should be asked for the jobs on this node: the time of the question.
   std::optional<Nanoseconds> take_line_question() { return line_.take_question(); }
@@ -117,8 +119,8 @@ class GangMembers {
     Nanoseconds sent = kLongAgo;  // the last one
     Nanoseconds sought_since{};
     Nanoseconds apart_since{};  // given up
+    bool began = false;         // given up in a turn, which may have submitted work
     Nanoseconds started{};      // alone: when Slurm started the job; zero: it is not known
-    bool was_heard = false;     // the coordinator
     bool is_doubted = false;
     bool is_corrected = false;  // the job's nodes are those that Slurm has told
     NewestLetter newest;
@@ -131,6 +133,7 @@ class GangMembers {
   std::optional<Nanoseconds> place_in_line(const Row& row, Nanoseconds now) const;
   bool has_passed(std::uint32_t job) const;
   bool any_waits() const;
+  static bool may_have_begun(const Row& row);
   void set_contact(TenantId tenant, Row& row, Contact contact);
   void send(Row& row, Nanoseconds now);
   Nanoseconds patience(const Row& row) const;

@@ -76,13 +76,14 @@ is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; 
 
 @test "with PeerPort=0 they go one after the other, in the order in which Slurm has started them" {
   for host in 1 2; do
-    echo PeerPort=0 >>"$dir/host$host/sharedgpu.conf"
+    cp "$dir/host$host/sharedgpu.conf" "$dir/host$host/before"
+    sed 's/^PeerPort=.*/PeerPort=0/' "$dir/host$host/before" >"$dir/host$host/sharedgpu.conf"
     kill -9 "$(arbiter_of "$host")"
   done
   first=$(ranks 1 60 8)
   second=$(ranks 1 60)
   for job in "$first" "$second"; do expect_right "$job" 1; done
-  for host in 1 2; do sed -i '/^PeerPort=0$/d' "$dir/host$host/sharedgpu.conf"; done
+  for host in 1 2; do cat "$dir/host$host/before" >"$dir/host$host/sharedgpu.conf"; done
   for job in "$first" "$second"; do
     for host in 1 2; do [[ $(turns "$host" "$job") == 1 ]] || { echo "job $job: $(turns "$host" "$job") turns on node $host"; false; }; done
   done

@@ -49,8 +49,10 @@ struct Node {
   Host host;
   std::string path = std::getenv("PATH");
 
+  // `is_named`: slurmd was told the name of this node.
   explicit Node(const std::string& slurm = "echo NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=x",
-                bool mail = true) {
+                bool mail = true, bool is_named = true) {
+    if (!is_named) unsetenv("SLURMD_NODENAME");
     for (const char* command : {"/scontrol", "/squeue"}) {
       const std::string file = host.folder.path + command;
       std::ofstream(file) << "#!/bin/sh\n" + (kLine + slurm) + "\n";
@@ -266,6 +268,15 @@ TEST_CASE("Without mail a job has its turns on each node by itself, as soon as S
   node.host.run_until([&] { return node.host.status()["tenants"][0]["lease"] == true; });
   CHECK(node.gang()["contact"] == "given-up");
   CHECK(node.host.new_log_lines().empty());
+}
+
+TEST_CASE("No letter goes out before the arbiter knows its node's name, which Slurm tells by the host's") {
+  Node node(R"sh(echo NodeName=n1 Arch=x NodeAddr=10.0.0.1 NodeHostName=x V=1
+case "$*" in *node) echo NodeName=n7 Arch=x NodeAddr=10.0.0.7 NodeHostName=$(uname -n | cut -d. -f1) V=1 ;; esac)sh",
+            true, false);
+  node.register_job(1);
+  Member member(node.host);
+  CHECK(node.await_letter().node == "n7");
 }
 
 TEST_CASE("An arbiter whose letters are of another version is named in the log") {

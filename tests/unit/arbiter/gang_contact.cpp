@@ -375,7 +375,7 @@ TEST_CASE("Where the first node that a user names does not answer, the one that 
   };
   say("forged");
   CHECK(members.take_doubtful().empty());
-  now += kTimes.heartbeat;
+  now += kTimes.doubt;
   members.advance(now);
   REQUIRE(members.take_doubtful() == std::vector<GangMembers::Run>{{5, 2}});
   members.take_letters();
@@ -567,6 +567,64 @@ TEST_CASE("Where Slurm does not answer, a job that is apart begins after some mi
   CHECK_FALSE(line.alone(4));
   line.pass(2s);
   CHECK(line.begun == std::vector<std::pair<std::uint64_t, Nanoseconds>>{{4, 0s}});
+}
+
+TEST_CASE("A job that is apart waits for one before it for as long as Slurm lists that one") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
+  line.say(4);
+  line.pass(kTimes.never + 3 * kTimes.unlisted);
+  CHECK_FALSE(line.alone(4));
+  SECTION("until that one has ended") { line.slurm = {{.number = 4, .started = 20s}}; }
+  SECTION("or Slurm does not list the job itself for minutes") {
+    line.slurm = {{.number = 3, .started = 10s}};
+    line.pass(kTimes.unlisted);
+  }
+  line.pass(kTimes.line + 1s);
+  CHECK(line.alone(4));
+}
+
+TEST_CASE("A turn of which nothing has begun on a node does not begin there out of the line") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
+  GangOrder order{.possible = true, .apart = true};
+  bool began = false;
+  SECTION("entering") { line.say(4, Phase::entering); }
+  SECTION("leaving, where all have drained") { line.say(4, Phase::leaving); }
+  SECTION("leaving, where another node has not") {
+    line.say(4, Phase::leaving);
+    order.drains = began = true;
+  }
+  line.order(4, order);
+  line.pass(1min);
+  CHECK(line.alone(4) == began);
+}
+
+TEST_CASE("A node that a job no longer has is forgotten when Slurm names the others") {
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s);
+  Nanoseconds now = 10s;
+  std::uint64_t number = 0;
+  std::map<std::string, GangMembers> members;
+  for (const char* name : {"a", "b"}) members.emplace(name, GangMembers(name, 7, kTimes));
+  const auto pass = [&](Nanoseconds time, const std::set<std::string>& reach) {
+    std::optional<GangOrder> order;
+    for (const Nanoseconds end = now + time; now < end; now += 500ms) {
+      for (const std::string& name : reach) {
+        GangMembers& node = members.at(name);
+        node.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"},
+                    {.number = ++number, .present = true}, now);
+        for (const GangMembers::Sent& sent : node.take_letters()) desk.hear(name, sent.letter, now);
+      }
+      desk.advance(now);
+      for (const GangDesk::Run& run : desk.take_unlisted()) desk.list(run, {{"a", "a"}}, now);
+      for (const GangDesk::Sent& sent : desk.take_letters())
+        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+    }
+    return order;
+  };
+  REQUIRE(pass(5s, {"a", "b"})->possible);
+  pass(kTimes.silence + 1s, {"a"});
+  CHECK(pass(kTimes.listing + 2s, {"a"})->possible);
 }
 
 TEST_CASE("A list that Slurm made before a job had surely started counts nothing for it") {

@@ -404,7 +404,6 @@ TEST_CASE("OnGpuLoss: Slurm is told to drain the node and to requeue the job") {
   }
   const std::string path = std::getenv("PATH");
   setenv("PATH", (folder.path + ":" + path).c_str(), 1);
-  setenv("SLURMD_NODENAME", "node7", 1);
   const auto calls = [&] {
     std::stringstream text;
     text << std::ifstream(folder.path + "/calls").rdbuf();
@@ -414,7 +413,7 @@ TEST_CASE("OnGpuLoss: Slurm is told to drain the node and to requeue the job") {
   std::string expected;
   SECTION("both") {
     settings.on_gpu_loss = {.drain = true, .requeue = true};
-    expected = std::string("update nodename=node7 state=DRAIN reason=sharedgpu: ") + kGpuName +
+    expected = std::string("update nodename=n0 state=DRAIN reason=sharedgpu: ") + kGpuName +
                " is lost: lost to its driver\n-h -a -t all -j 12 -o %A %F_%K\n-o show job 12\nrequeue 12\n";
   }
   SECTION("nothing") {}
@@ -424,7 +423,6 @@ TEST_CASE("OnGpuLoss: Slurm is told to drain the node and to requeue the job") {
   node.host.run_until([&] { return calls().size() >= expected.size(); });
   CHECK(calls() == expected);
   setenv("PATH", path.c_str(), 1);
-  unsetenv("SLURMD_NODENAME");
 }
 
 }  // namespace

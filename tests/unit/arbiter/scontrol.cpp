@@ -96,6 +96,7 @@ echo '42    1   2026-11-26T21:13:12   gres:sharedgpu:2   N/A   N/A  N/A'
 echo '43    3   2026-11-26T21:13:13   N/A   N/A   N/A  N/A'
 echo '44    3   2026-11-26T21:13:14   N/A   N/A   N/A  gres/gpu:1,gres/sharedgpu:a100:1'
 echo '45    2   2026-11-26T21:13:15   gres:notsharedgpu:1   N/A   N/A  N/A'
+echo '46    2   2026-11-26T21:13:16   N/A   N/A   N/A  N/A  cpu=4,mem=1G,gres/sharedgpu=16'
 echo 'slurm_load_jobs error: x')sh");
   Scontrol scontrol(site.loop, kHostSystem);
   std::vector<std::pair<std::uint32_t, Nanoseconds>> found;
@@ -103,7 +104,7 @@ echo 'slurm_load_jobs error: x')sh");
     for (const StartedJob& job : jobs) found.emplace_back(job.number, job.started);
   });
   site.loop.run();
-  CHECK(found == decltype(found){{41, 1795727591s}, {44, 1795727594s}});
+  CHECK(found == decltype(found){{41, 1795727591s}, {44, 1795727594s}, {46, 1795727596s}});
   CHECK(site.text_of("calls").starts_with("-h -w node7 -t running,completing,configuring -O JobID"));
 }
 
@@ -130,9 +131,19 @@ TEST_CASE("The name of this node is the one with this host's name, where only on
   site.write(nodes);
   Scontrol scontrol(site.loop, kHostSystem);
   std::string found = "none";
-  scontrol.find_own_name([&](const std::string& name) { found = name; });
+  scontrol.find_own_name([&](const std::optional<std::string>& name) { found = name.value(); });
   site.loop.run();
   CHECK(found == expected);
+}
+
+TEST_CASE("While Slurm does not answer, the name of this node is not known") {
+  Site site;
+  site.write("exit 1");
+  Scontrol scontrol(site.loop, kHostSystem);
+  std::optional<std::string> found = "none";
+  scontrol.find_own_name([&](const std::optional<std::string>& name) { found = name; });
+  site.loop.run();
+  CHECK_FALSE(found);
 }
 
 TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
