@@ -56,8 +56,8 @@ void start() {
   if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
-// No other plugin writes this TRES. So an entry that is not as Slurm prepared it is not the expected one,
-// and is left alone.
+// No other plugin writes this TRES. So an entry that another plugin seems to have written is not that of the
+// TRES, and is left alone.
 bool is_untouched(const acct_gather_data_t& entry) {
   return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&
          entry.size_write == INFINITE64;

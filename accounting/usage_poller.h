@@ -2,10 +2,10 @@
 // A thread of slurmstepd that keeps the step's lease seconds and swap traffic in Slurm's accounting up to
 // date.
 //
-// Slurm polls every JobAcctGatherFrequency seconds (30 by default). In 22.05 the poll after a task's end
-// does not ask this plugin about the task, so its last value stays. This thread therefore asks the arbiter
-// several times a second, and makes Slurm poll whenever a number has changed. It does not change Slurm's
-// own polls. At the step's end the number is off by less than a second.
+// Slurm polls every JobAcctGatherFrequency seconds (30 by default). In 22.05 the poll after a task's end does
+// not ask this plugin about the task, so its last value stays. This thread therefore asks the arbiter several
+// times a second, and makes Slurm poll whenever a number has changed. These additional polls do not change
+// Slurm's own polls. At the step's end the lease seconds are off by less than a second.
 #pragma once
 
 #include <cstdint>

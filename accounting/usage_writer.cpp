@@ -44,7 +44,7 @@ bool UsageWriter::is_due(const StepCounts& total) const {
 }
 
 void UsageWriter::begin_poll(const StepCounts& total) {
-  // Counts never shrink. If the arbiter's answer does, Slurm's values stay.
+  // Counts never shrink. If the arbiter's answer lacks a value, Slurm's value stays.
   const StepCounts rest = each(
       total, settled_, [](std::uint64_t all, std::uint64_t part) { return all > part ? all - part : 0; });
   wanted_ = each(rest, reported_.value_or(StepCounts{}),

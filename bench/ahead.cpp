@@ -49,7 +49,7 @@ void Oversubscribed(benchmark::State& state) {
   submit(state);
 }
 
-// The cost per interval: an event is recorded, and queried once or twice.
+// The cost per interval of the backlog limit: an event is recorded, and queried once or twice.
 void Mark(benchmark::State& state) {
   const auto place = backlog::locate(stream);
   for (auto _ : state) {

@@ -36,7 +36,7 @@ namespace {
 
 constexpr Bytes kTotal = gibibytes(80);
 constexpr Bytes kFootprint = gibibytes(50);
-constexpr Bytes kSmallFootprint = mebibytes(64);  // a thousand fit on eight GPUs
+constexpr Bytes kSmallFootprint = mebibytes(64);  // small enough that a thousand fit on eight GPUs
 constexpr unsigned kGpus = 8;
 
 struct Options {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates jobs that span nodes of a cluster, with turns in four ways: uncoordinated, by order of arrival,
-// by an order that changes with each epoch of a common clock, and by agreement of the arbiters. Prints a
-// table for docs/multi-node.md.
+// Simulates jobs that span nodes of a cluster, and compares four ways to give them turns: no coordination,
+// order of arrival, an order that changes with each epoch of a common clock, and agreement of the arbiters
+// (gangs). Prints a table for docs/multi-node.md.
 //
-// A cluster has two to six jobs on two to four of its nodes, and jobs on one node beside them
-// (random_cluster()). Jobs that do not end in twenty minutes of modelled time count as deadlocked; alone
-// they take seconds. The bound of a wait is that of tests/property/arbiter/gangs.cpp. Times are compared
-// with the same jobs under an ideal scheduler that knows all nodes and has free handoffs: in each turn it
-// runs the job that has waited longest, and all that fit beside it.
+// A cluster has two to six jobs on two to four of its nodes, and jobs on one node (random_cluster()). A
+// scenario counts as deadlocked if its jobs do not end within twenty minutes of modelled time; alone they
+// take seconds. The longest wait is compared with simulation::longest_wait(). The total time is compared with
+// that of an ideal scheduler, which knows all nodes and whose handoffs take no time: in each turn it runs the
+// job that has waited longest, and all jobs that fit beside it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -95,8 +95,8 @@ struct Faults {
   unsigned outages = 0;  // number of outages of arbiters and links
   unsigned longer = 1;   // factor of their length
   unsigned lost = 0;     // lost letters per thousand
-  std::string cut;       // "link": the first two nodes never reach each other; "all": no two do
-  unsigned spread = 0;   // seconds within which the processes of a job come; zero: as the scenario has it
+  std::string cut;       // "link": the first two nodes never reach each other; "all": no two nodes do
+  unsigned spread = 0;   // seconds within which the processes of a job come; zero: the scenario's value
   bool any() const { return outages > 0 || lost > 0 || !cut.empty() || spread > 0; }
 };
 

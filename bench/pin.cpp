@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how fast host memory for swap is mapped and touched, pinned, and freed, by slab size and number
-// of touching threads, with the pages on the GPU's NUMA node. Also measures the cost to a program that
-// keeps the GPU busy meanwhile: milliseconds of GPU idle time per GiB. Last, the same for the host pool
+// Measures how fast host memory for swap is mapped and touched, pinned, and freed, by slab size and number of
+// touching threads, with the pages on the GPU's NUMA node. Also measures how this delays a program that keeps
+// the GPU busy at the same time: milliseconds of GPU idle time per GiB. Last, the same for the host pool
 // under time pressure, which does both at once.
 //
 //   bench_pin [GIBIBYTES]      default: 8
@@ -34,7 +34,7 @@ void check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// The program that keeps the GPU busy, with as much queued work as a tenant may have while others wait.
+// The program that keeps the GPU busy. It queues as much work as a tenant may have queued while others wait.
 class Beside {
  public:
   Beside(CUcontext context, CUdeviceptr block, Bytes size)

@@ -2,8 +2,8 @@
 // The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text,
 // and merging it over nodes. Pure; any thread.
 //
-// Nodes write independently and may overwrite each other, so each makes sure that its own share is
-// included. The text names the nodes whose shares it includes, and no share is added twice.
+// Nodes write independently and may overwrite each other's comments, so each node makes sure that its own
+// share is included. The text names the nodes whose shares it includes, and no share is added twice.
 // docs/accounting.md documents the format.
 #pragma once
 
@@ -35,7 +35,7 @@ struct JobSummary {
   std::uint64_t handoffs = 0;
   std::uint64_t restored = 0;   // bytes copied to GPUs
   std::uint64_t evicted = 0;    // bytes copied from them
-  std::uint64_t footprint = 0;  // maximum bytes on any one node
+  std::uint64_t footprint = 0;  // the largest value of any node, in bytes
   std::uint64_t resident = 0;   // the same
   std::set<std::string> backends;
   std::set<std::string> gpus;  // models
@@ -44,7 +44,7 @@ struct JobSummary {
 };
 
 std::string format_summary(const JobSummary& summary);
-// None if `json` is not in the format of format_summary().
+// Returns nullopt if `json` is not in the format of format_summary().
 std::optional<JobSummary> parse_summary(std::string_view json);
 
 // Merges the share of one node into `comment`. Other text in `comment` stays byte for byte.
@@ -62,12 +62,12 @@ Merged add_share(std::string_view comment, const JobSummary& share);
 // The summary in a comment, if there is one.
 std::optional<JobSummary> find_summary(std::string_view comment);
 
-// A time span in seconds since 1970; `end` is 0 if it has not ended.
+// A time span in seconds since 1970; `end` is 0 if the time span has not ended.
 struct Span {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-// The one of a job's runs, which do not overlap, that `seen` belongs to. The node's clock may differ from
+// Returns the run to which `seen` belongs. The runs of a job do not overlap. The node's clock may differ from
 // the database's.
 std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen);
 

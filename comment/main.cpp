@@ -94,8 +94,8 @@ bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary
   return true;
 }
 
-// Turns the mark of a job that has ended, at `end` at the latest, into an entry. Returns false if the
-// arbiter does not answer or still sees a process of the job.
+// Turns the mark of a job that has ended, no later than `end`, into an entry. Returns false if the arbiter
+// does not answer or still sees a process of the job.
 bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
           std::int64_t end) {
   Message answer;
@@ -174,8 +174,8 @@ int run(const Arguments& arguments) {
     take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // Every writer of an entry starts an instance, which exits if another holds the lock. So the holder
-  // checks the spool again after it has released the lock.
+  // Every writer of an entry starts an instance, which exits if another holds the lock. So an instance checks
+  // the spool again after it has released the lock.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) {

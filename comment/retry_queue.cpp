@@ -71,7 +71,8 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {
-    // Checks again soon. By then, a node that read the comment before this write has written its own.
+    // Checks again soon. After this time, a node that read the comment before this write has written its own
+    // share.
     progress = {.due = now + 2 + static_cast<std::int64_t>(dice_() % 4)};
     return;
   }

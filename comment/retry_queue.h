@@ -2,8 +2,8 @@
 // Writes each entry of a spool into its job's record exactly once, despite failures.
 //
 // slurmctld sends the database an AdminComment only together with the job's end, and sends it again without
-// an acknowledgement. So an entry waits until the record has ended, is merged into the comment there, and
-// is checked again later, because other nodes or slurmctld may have overwritten it. It leaves the spool
+// an acknowledgement. So an entry waits until the record has ended, is merged into the comment there, and is
+// checked again later, because other nodes or slurmctld may have overwritten it. An entry leaves the spool
 // once checks have found it in the record for a while.
 //
 // Uses no clock and no database of its own. Not thread-safe.
@@ -31,7 +31,7 @@ struct JobRecord {
 class JobRecords {
  public:
   virtual ~JobRecords() = default;
-  // All runs of a job. Empty with `error` set if the database does not answer.
+  // All runs of a job. Returns an empty list and sets `error` if the database does not answer.
   virtual std::vector<JobRecord> runs(std::uint32_t job, std::string& error) = 0;
   // Sets the comment of this run. Returns an empty string, or an error.
   virtual std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) = 0;
@@ -53,7 +53,8 @@ class RetryQueue {
   struct Progress {
     std::int64_t due = 0;
     std::int64_t pause = 1;  // seconds until the next try
-    std::int64_t found = 0;  // time since when checks have found it in the record; 0 if they have not
+    std::int64_t found =
+        0;  // since when all checks have found the entry in the record; 0 if the last check has not
   };
   void attend(const std::string& name, Progress& progress, std::int64_t now);
   void later(Progress& progress, std::int64_t now, std::int64_t longest);

@@ -133,7 +133,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
 }
 
 // slurmdbd changes all records that match a condition, and no condition can name a record's key. So the run
-// is selected by job, state and second of its end, after a check that this matches only one record.
+// is selected by its job, its state and the second of its end, after a check that this condition matches only
+// one record.
 std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const std::string& comment) {
   if (std::string error = connect(); !error.empty()) return error;
   Condition named(job);

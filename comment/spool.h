@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The folder of pending AdminComments. It survives crashes of the processes that use it.
+// The folder of pending AdminComments. The spool survives crashes of the processes that use it.
 //
 //   JOB                  empty; created by the SPANK plugin (spank/comment_marks.h) when the job comes to
 //                        this node, which the timestamp records. The usage is known when the job has ended.
@@ -19,7 +19,7 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the first step on the node to the moment its end there was noticed
+  Span seen;  // from the job's first step on the node to the moment at which its end there was noticed
   JobSummary share;
 };
 
@@ -42,7 +42,7 @@ class Spool {
   // Names of files, without unreadable entries, which stay for manual inspection.
   std::vector<std::string> entries() const;
   std::optional<SpoolEntry> read(const std::string& name) const;
-  // Returns an empty string, or an error. The entry is on disk when it returns.
+  // Returns an empty string, or an error. When the function returns, the entry is on disk.
   std::string write(const SpoolEntry& entry) const;
   void remove(const std::string& name) const;
 

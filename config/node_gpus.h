@@ -11,7 +11,8 @@
 
 namespace sharedgpu {
 
-// The most units of a GRES that one node may have: Slurm can number no more if the GRES has device files.
+// The most units of a GRES that one node may have: Slurm numbers no more units than this if the GRES has
+// device files.
 constexpr std::uint64_t kMostUnitsPerNode = 1024;
 
 struct NodeGpu {
@@ -38,7 +39,7 @@ struct NodeGpus {
 // child process reads them, for at most `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");
 
-// The two sources. `text` is one GPU's "information" file; returns false if it names no device file.
+// The two sources. `text` is one GPU's "information" file; returns false if the file names no device file.
 bool parse_gpu_information(std::string_view text, NodeGpu& gpu);
 std::vector<NodeGpu> list_device_files(const std::string& root);
 

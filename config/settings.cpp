@@ -25,7 +25,8 @@ using Setter = std::string (*)(Settings&, std::string_view value);
 struct Key {
   const char* name;
   Setter set;
-  // Bits of SectionOf: the sections it may stand in. Zero: it cannot change while the arbiter runs.
+  // The sections in which the key may stand, as bits of SectionOf. Zero: the key cannot change while the
+  // arbiter runs.
   std::uint8_t sections = 0;
 };
 
@@ -326,7 +327,7 @@ struct Reading {
   bool changes_only = false;  // the text changes the settings of a running arbiter
   int line = 0;
   std::string error;
-  std::string section;                         // as written, followed by a blank; empty before the first
+  std::string section;  // name of the section as written, followed by a blank; empty before the first section
   std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0 if not set
 
   void fail(const std::string& what) {

@@ -97,7 +97,7 @@ struct Settings {
   std::int32_t priority = 0;  // the job's own priority is added
   std::int32_t max_priority = 0;
   bool mps = false;
-  TypedSizes swap_per_unit;  // none: unlimited, and job_submit/ adds no host memory to jobs
+  TypedSizes swap_per_unit;  // nullopt: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;     // for entries of swap_per_unit that are auto, on a host without the GPUs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
@@ -105,8 +105,9 @@ struct Settings {
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
-  std::optional<TenantKind> tenants;  // none: as in --tenants of sharedgpud, else any
-  std::string peer_address;           // listening address for other arbiters; empty: all of the host's
+  std::optional<TenantKind> tenants;  // nullopt: as --tenants of sharedgpud says, or else any
+  std::string
+      peer_address;  // address at which other arbiters reach this one; empty: all addresses of the host
   // UDP; zero: the turns of a job on several nodes are not coordinated between nodes.
   std::uint16_t peer_port = 585;
   std::string munge_socket;              // munged's socket; empty: munge's own default

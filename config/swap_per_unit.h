@@ -23,9 +23,9 @@ struct TypedSizes {
   };
   std::vector<Entry> entries;  // empty: nothing is stated
 
-  // The entry of `type`, else the one of all other types, else null.
+  // Returns the entry of `type`, or else the entry of all other types, or else null.
   const Entry* find(std::string_view type) const;
-  // The size, if there is one and the same for all types.
+  // Returns the size if it is the same for all types, else nullopt.
   std::optional<Bytes> common() const;
 };
 
@@ -38,15 +38,15 @@ std::string format_typed_sizes(const TypedSizes& sizes);
 // The host memory of one unit.
 class UnitMemory {
  public:
-  // `gpu_memory`: the memory of one GPU of each type. It is only used for entries that are auto: a unit
-  // stands for that memory divided by `units_per_gpu`, rounded up.
+  // `gpu_memory`: the memory of one GPU of each type. It is used only for entries that are auto: a unit then
+  // stands for the memory of its GPU divided by `units_per_gpu`, rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
   // The host memory of a unit of `type`; nullopt if nothing is stated for it. A request without a type
-  // (empty) may get a unit of any type: the largest.
+  // (empty) may get a unit of any type, so it stands for the largest size.
   std::optional<Bytes> of(std::string_view type) const;
 
-  // Empty, or the reason why an entry that is auto has no size.
+  // Returns an empty text, or the reason for which an entry that is auto has no size.
   std::string problem() const;
 
  private:

@@ -6,11 +6,11 @@
 // nothing blocks except the search for GPUs in slurmd. Slurm itself counts the units. The functions are a
 // superset of those that the releases from 22.05 to 26.05 need; a missing one would be fatal to the daemon.
 //
-// Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except
-// those that hold the corresponding units. It knows the units of a job only for GRES with files: for these
-// it numbers the units and gives each job a bitmap. Units have no files of their own, so slurmd marks their
-// records as having files, and passes that on to slurmctld. Each unit is listed with all the GPUs that it
-// may be used on. A job with any unit may open all of them, a job without units none.
+// Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except those
+// that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers
+// these units, and gives each job a bitmap. Units have no files of their own, so slurmd marks their records
+// as having files, and passes that on to slurmctld. Each unit is listed with all the GPUs that it may be used
+// on. A job with any unit may open all of them, a job without units none.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -53,8 +53,8 @@ namespace {
 
 using namespace sharedgpu::gres;
 
-std::vector<Share> offers;          // by type; in slurmd, once node_config_load has run
-std::vector<Device> devices;        // in slurmd, which sends them to slurmstepd
+std::vector<Share> offers;          // shares by type; set in slurmd once node_config_load has run
+std::vector<Device> devices;        // the devices; in slurmd, which sends them to slurmstepd
 std::deque<gres_device_t> entries;  // in slurmstepd: the items of `device_list`
 list_t* device_list = nullptr;
 
@@ -91,8 +91,8 @@ int read_record(void* item, void* argument) {
   return 0;
 }
 
-// The files of other GRES. Slurm has a record for each GRES that it knows. If none is sharedgpu's, the
-// record layout differs from the declared one, and the other records are not read either.
+// The files of other GRES. Slurm has a record for each GRES that it knows. If no record is one of sharedgpu,
+// the record layout differs from the declared one, so no record is read.
 std::vector<std::string> files_taken(const Reading& reading) {
   std::vector<std::string> files;
   if (reading.records.empty()) return files;
@@ -171,7 +171,7 @@ void refuse(const Reading& reading, const std::string& why) {
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
 }
 
-// The devices that gres/gpu lists in the same slurmstepd. Null if it is not loaded or has none.
+// The devices that gres/gpu lists in the same slurmstepd. Null if gres/gpu is not loaded or has no devices.
 list_t* devices_of_gpu_plugin() {
   std::string file;
   dl_iterate_phdr(
@@ -272,8 +272,8 @@ int fini() {
   return SLURM_SUCCESS;
 }
 
-// Takes this node's records of gres.conf and slurm.conf, merged by Slurm. Called in slurmd, and in
-// slurmctld for cloud nodes, whose GPUs it must not look for.
+// Called with this node's records of gres.conf and slurm.conf, which Slurm has merged. Called in slurmd, and
+// in slurmctld for cloud nodes, whose GPUs it must not look for.
 int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
   Reading reading;
   if (records != nullptr) slurm_list_for_each(records, read_record, &reading);
@@ -366,7 +366,7 @@ int gres_p_get_step_info(gres_step_state_t*, std::uint32_t, int, void*) { return
 // Adds nothing to the environment of prolog and epilog. Called by Slurm 22.05.
 gres_epilog_info_t* gres_p_epilog_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_epilog_set_env(char***, gres_epilog_info_t*, int) {}
-// Called by Slurm 23.02 and later in place of the two above.
+// Slurm 23.02 and later calls these instead of the two functions above.
 void* gres_p_prep_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_prep_set_env(char***, void*, int) {}
 }

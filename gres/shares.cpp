@@ -67,7 +67,8 @@ std::size_t count_types(const std::vector<Record>& records) {
   return types.size();
 }
 
-// The files of this record's GPUs among those that no record lists. Sets a refusal if there is none.
+// Returns the files of this record's GPUs, for a record without File=: of the GPUs that no record lists.
+// Refuses the share's units if there is no such GPU.
 std::vector<std::string> matching_files(const Record& record, const std::vector<Record>& records,
                                         const std::vector<Gpu>& free, std::string& refusal) {
   std::vector<std::string> files;
@@ -84,7 +85,7 @@ std::vector<std::string> matching_files(const Record& record, const std::vector<
   return files;
 }
 
-// A differing count in gres.conf appears as a separate record beside the one that Slurm makes of the rest.
+// If gres.conf states another count, Slurm makes a second record of the remaining units.
 void compare_counts(const std::vector<Record>& records, std::vector<std::string>& warnings) {
   for (std::size_t i = 0; i + 1 < records.size(); ++i) {
     const Record& stated = records[i];

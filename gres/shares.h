@@ -28,7 +28,8 @@ struct Share {
   std::string type;
   std::uint64_t first_unit = 0;
   std::uint64_t units = 0;
-  std::vector<std::string> files;  // a unit of this share opens each of them; empty if no GPU was found
+  std::vector<std::string>
+      files;  // device files that each unit of this share opens; empty if no GPU was found
 };
 
 struct Shares {
@@ -56,7 +57,8 @@ struct Device {
   std::string file;
 };
 
-// The data that slurmd sends to slurmstepd. It is text, so that data from another plugin can be recognized.
+// The data that slurmd sends to slurmstepd. The data is text, so that data from another plugin can be
+// recognized.
 std::string write_devices(const std::vector<Device>& devices);
 // Returns false if `text` is not such a list.
 bool read_devices(std::string_view text, std::vector<Device>& devices);

@@ -9,7 +9,7 @@
 namespace sharedgpu::job_submit {
 namespace {
 
-// Empty if there is no file: the defaults serve then.
+// Returns an empty text if there is no file, so that the defaults apply.
 std::string file_beside(const char* slurm_conf) {
   std::string path = slurm_conf == nullptr ? "" : slurm_conf;
   path.erase(path.find_last_of('/') + 1);

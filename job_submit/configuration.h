@@ -14,10 +14,10 @@ namespace sharedgpu::job_submit {
 // Any thread.
 class Configuration {
  public:
-  // The memory of units; nullopt if none is added. Reads sharedgpu.conf again if Slurm has read its own
-  // configuration since (`slurm_read_at`). The file is beside slurm.conf (`slurm_conf`), else in its default
-  // place. Logs once for each reading why no memory is added, and what is wrong with the file; the earlier
-  // values stay then.
+  // Returns the memory of units; nullopt if none is added. Reads sharedgpu.conf again if Slurm has read its
+  // own configuration since the last call (`slurm_read_at`). The file is beside slurm.conf (`slurm_conf`), or
+  // else in its default place. After each reading, logs the reason if no memory is added, and the error if
+  // the file has one; in that case the earlier values remain.
   std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
 
  private:

@@ -46,7 +46,8 @@ Defaults defaults_of(const part_record& partition) {
   return defaults;
 }
 
-// As in Slurm's select plugin: a partition can replace what is consumable, but only if cores or sockets are.
+// As in Slurm's select plugin: a partition can replace the cluster's consumable resources, but only if cores
+// or sockets are among them.
 std::uint16_t consumable_in(const part_record& partition) {
   const std::uint16_t cluster = slurm_conf.select_type_param;
   return partition.cr_type != 0 && (cluster & (kSelectSocket | kSelectCore)) != 0 ? partition.cr_type

@@ -12,14 +12,14 @@ namespace sharedgpu::job_submit {
 
 Job job_of(const job_desc_msg_t& message);
 
-// `job` with what `change` has of its own; the memory stays that of `job`.
+// Returns `job` with the values that `change` states, except for the memory, which stays that of `job`.
 Job changed(Job job, const job_desc_msg_t& change);
 
 // The memory that `message` states; nullopt if it states none.
 std::optional<Request> memory_in(const job_desc_msg_t& message);
 
-// The partitions of a list of names, or the default partition if `names` is null, as far as they exist and
-// memory is a consumable resource there.
+// Returns the partitions of a list of names, or the default partition if `names` is null. Leaves out names of
+// no partition, and partitions where memory is not a consumable resource.
 std::vector<Partition> partitions_of(const char* names);
 
 }  // namespace sharedgpu::job_submit

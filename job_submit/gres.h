@@ -12,11 +12,12 @@
 
 namespace sharedgpu::job_submit {
 
-// Larger counts are read as this. No node has as many, and their products with sizes in MiB stay in range.
+// Larger counts are read as this number. No node has as many, and their products with sizes in MiB stay in
+// range.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
 struct TypedCount {
-  std::string_view type;  // into the parsed text; empty: any type
+  std::string_view type;  // the type, as a part of the parsed text; empty: any type
   std::uint64_t count = 0;
 };
 
@@ -30,7 +31,7 @@ std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);
 
-// Returns true if a node with `offer` has what `request` names.
+// Returns true if a node that offers `offer` has at least the counts of `request`.
 bool has_all(const std::vector<TypedCount>& offer, const std::vector<TypedCount>& request);
 
 }  // namespace sharedgpu::job_submit

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units get the host memory that their
-// units stand for, on top of the memory that they request themselves. memory.h says how much.
+// units stand for, in addition to the memory that they request themselves. memory.h says how much.
 //
 // slurmctld calls it for each job that is submitted or changed, with read locks on all its tables. So it
 // never waits, no exception leaves it, and whatever fails, the job goes on as if the plugin were not there.
 // Jobs without units, and clusters where memory is not a consumable resource, are left alone. Each component
-// of a heterogeneous job is a job of its own; the elements of an array are one.
+// of a heterogeneous job is a job of its own; the elements of an array are one job.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -61,7 +61,8 @@ bool is_named(const char* variable, std::string_view name) {
   return std::strncmp(variable, name.data(), name.size()) == 0 && variable[name.size()] == '=';
 }
 
-// Removes a variable from the environment of a batch job; with a value, gives it that where it is set.
+// Removes a variable from the environment of a batch job; if a value is given, replaces the variable's value
+// instead, if it is set.
 void change_variable(job_desc_msg_t& message, const std::string& name, const std::string& value) {
   if (message.environment == nullptr) return;
   for (std::uint32_t i = 0; i < message.env_size; ++i) {
@@ -135,8 +136,8 @@ int submit(job_desc_msg_t& message, char** user_message) {
 }
 
 // Slurm changes the elements of an array, or the components of a heterogeneous job, one after the other with
-// the same message. Each of them has to find in it what the user wrote. A message that this plugin has
-// changed has the flag JOB_MEM_SET, which Slurm ignores in changes.
+// the same message. Each of these calls has to find the user's request in the message. A message that this
+// plugin has changed has the flag JOB_MEM_SET, which Slurm ignores in changes.
 struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;
@@ -162,7 +163,7 @@ void write_change(const Request& request, const char* per_gpu, job_desc_msg_t& m
 
 struct FreeCopy {
   void operator()(job_desc_msg_t* copy) const {
-    // All strings of a copy's environment are in one block, the first string's.
+    // All strings of a copy's environment are in one block of memory, which begins with the first string.
     if (copy->environment != nullptr) slurm_xfree(reinterpret_cast<void**>(&copy->environment[0]));
     slurm_xfree(reinterpret_cast<void**>(&copy->environment));
     slurm_free_job_desc_msg(copy);
@@ -172,7 +173,7 @@ using JobCopy = std::unique_ptr<job_desc_msg_t, FreeCopy>;
 
 JobCopy copy_of(job_record* record) {
   JobCopy copy(copy_job_record_to_job_desc(record));
-  // Without the flag the memory is a default.
+  // Without the flag, the job's memory is a default and not a request of its own.
   if (copy && (copy->bitflags & JOB_MEM_SET) == 0) copy->pn_min_memory = NO_VAL64;
   return copy;
 }
@@ -216,7 +217,7 @@ extern "C" {
 
 int init() {
   return guarded([] {
-    unit_memory();  // logs at slurmctld's start if none is added
+    unit_memory();  // at slurmctld's start, this logs the reason if no memory is added
     return SLURM_SUCCESS;
   });
 }

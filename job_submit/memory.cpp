@@ -27,7 +27,7 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 std::uint64_t least_nodes(const Job& job) { return std::max<std::uint64_t>(job.least_nodes.value_or(1), 1); }
 bool is_on_one_node(const Job& job) { return job.most_nodes == 1u; }
 
-// Slurm may place all but one for each further node on the same node.
+// Slurm must place at least one on each node, and may place all others on the same node.
 std::uint64_t most_of(std::uint64_t total, const Job& job) {
   return std::max<std::uint64_t>(minus(total, least_nodes(job) - 1), 1);
 }
@@ -39,7 +39,7 @@ std::uint64_t most_tasks(const Job& job) {
 
 std::uint64_t least_tasks(const Job& job) { return is_on_one_node(job) ? most_tasks(job) : 1; }
 
-// What the nodes that have a job's units are like.
+// The nodes that have a job's units, summed up.
 struct Nodes {
   std::uint64_t least_cpus = 0;
   std::uint64_t most_cpus = 0;
@@ -78,7 +78,7 @@ std::string describe(const Request& own, std::uint64_t count, const char* noun) 
          plural(count, noun) + ")";
 }
 
-// The CPUs that a job with whole nodes has on each of them, at least.
+// The least number of CPUs that a job with whole nodes has on any of its nodes.
 std::uint64_t cpus_of_whole_node(const Job& job, const Nodes& nodes) {
   return nodes.any() ? nodes.least_cpus : most_cpus(job, nodes);
 }
@@ -87,7 +87,7 @@ std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
 }
 
-// The CPUs or GPUs of a node, at least, over which the memory of its units is spread.
+// The least number of CPUs or GPUs of a node over which the memory of its units is spread.
 std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
   return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
 }
@@ -99,7 +99,8 @@ std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view ty
   return total;
 }
 
-// The nodes of `kinds` that have the least of `units`. Lowers the most to what the largest of them has.
+// Returns the nodes of `kinds` that have at least the least count of `units`. Lowers the most count to the
+// count of the largest of these nodes.
 Nodes nodes_with(const std::vector<NodeKind>& kinds, Demand& units) {
   Nodes nodes;
   std::vector<TypedCount> largest = units.most;
@@ -128,7 +129,7 @@ std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_
   return largest;
 }
 
-// The memory for `units`; zero if nothing is stated for them.
+// The host memory that `units` bring; zero if nothing is stated for them.
 Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory, const Nodes& nodes) {
   Bytes total;
   for (const TypedCount& count : units)
@@ -146,7 +147,7 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// The sum in the form that the table in memory.h says. A request per GPU that the job states stays one,
+// The sum in the form of the table in memory.h. A request per GPU that the job itself states stays per GPU,
 // because srun refuses to start in a job whose environment names memory both per GPU (set by sbatch and
 // salloc) and per node (set by slurmd).
 Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
@@ -181,7 +182,7 @@ Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, con
 
 // A job's units in one partition.
 struct Brought {
-  Job job;  // with whole nodes where the partition gives no others
+  Job job;  // has whole nodes if the partition gives only whole nodes
   Demand units;
   Nodes nodes;
   Mebibytes memory = 0;

@@ -5,16 +5,17 @@
 // Slurm has one field for the memory of a job, which is either per node or per CPU, and another one per GPU.
 // Units bring memory per node, so the sum is a request per node wherever one can be computed:
 //
-//   the job's own request                        what the job gets, with E for its units on a node
+//   the job's own request                        the request with E, the memory of its units on a node
 //   M per node (--mem, DefMemPerNode)            M + E per node
-//   all of the node (--mem=0, or no default)     that: it is left alone
-//   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C the most CPUs it may get on a node
-//   the same, of a job that gets whole nodes     m + E / c per CPU, c the CPUs of the smallest node
-//   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G the most GPUs it may get on a node
-//   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h the least GPUs it may get on a node
+//   all of the node (--mem=0, or no default)     unchanged
+//   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C: the most CPUs it may get on a node
+//   the same, of a job that gets whole nodes     m + E / c per CPU, c: the CPUs of the smallest node
+//   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
+//   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
-// Counts and quotients are rounded up. A job whose tasks Slurm may spread over nodes as it likes gets on each
-// node what it needs on the fullest: the sum is never less than the job's own request on any node.
+// Counts and quotients are rounded up. If Slurm may spread a job's tasks over nodes as it likes, the job gets
+// on each node the memory that it needs on the node with the most tasks. So the sum is never less than the
+// job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -52,7 +53,7 @@ struct Job {
   bool whole_nodes = false;
 };
 
-// The defaults of a partition, or those of the cluster that hold there; absent if not configured.
+// The defaults that apply in a partition: its own, or else those of the cluster; absent if not configured.
 struct Defaults {
   std::optional<Request> memory;  // per node or per CPU
   std::optional<Mebibytes> memory_per_gpu;
@@ -61,12 +62,12 @@ struct Defaults {
 // The nodes of one line of slurm.conf.
 struct NodeKind {
   std::string_view gres;       // Gres=
-  std::uint64_t cpus = 0;      // that jobs may get
+  std::uint64_t cpus = 0;      // CPUs that jobs may get
   std::uint64_t cpu_step = 1;  // CPUs are allocated in multiples of this (a core, a socket)
-  Mebibytes memory = 0;        // that jobs may get
+  Mebibytes memory = 0;        // memory that jobs may get
 };
 
-// The least and the most of a GRES that a job may get on one node; both are empty if it requests none.
+// The least and the most of a GRES that a job may get on one node; both are empty if the job requests none.
 struct Demand {
   std::vector<TypedCount> least;
   std::vector<TypedCount> most;
@@ -76,7 +77,7 @@ Demand demand_of(const Job& job, std::string_view name);
 // The job's request with that of its units, in the form that the table above says.
 struct Sum {
   Request request;
-  Mebibytes per_node = 0;  // at least this much on each node
+  Mebibytes per_node = 0;  // least memory on each node
   std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
 };
 
@@ -89,14 +90,16 @@ struct Partition {
 
 // The answer to a job that is submitted or changed.
 struct Decision {
-  std::optional<Sum> sum;  // none: the job's memory is left alone
+  std::optional<Sum> sum;  // nullopt: the job's memory stays as requested
   std::string refusal;     // if not empty, no node has as much memory as `sum`
 };
-// A job that names several partitions gets the largest sum. It is refused if that fits in none of them.
+// A job that names several partitions gets the largest sum of all of them. It is refused if this sum fits in
+// no partition.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
-// The own request of a job whose memory is what decide() made of it; nullopt if it has the default. A memory
-// that is too small to have been increased is returned as it is.
+// The reverse of decide(): returns a job's own request if `job` has the memory that decide() computed, or
+// nullopt if its own request is the default. A memory that is too small to include units is returned
+// unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
 

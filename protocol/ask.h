@@ -14,7 +14,7 @@ namespace sharedgpu {
 // arbiter listens but does not answer, otherwise the error of connecting or of receive().
 //
 // If the arbiter goes away before it answers (it was killed, or had no descriptor left), the question is sent
-// again to the next one. So a question must be safe to ask twice.
+// again to the next one. So it must be safe to ask a question twice.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
 // The timeout for the answer of an arbiter that listens, given the timeout for an absent one: a listening

@@ -77,8 +77,8 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-// The kernel admits peers that wait in connect() first come, first served. A peer that retries instead finds
-// the queue full each time.
+// The kernel admits peers that wait in connect() first come, first served. A peer that retried instead of
+// waiting would find the queue full each time.
 int Channel::connect(const char* path, Nanoseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
@@ -86,7 +86,7 @@ int Channel::connect(const char* path, Nanoseconds patience) {
   UniqueFd socket;
   if (int error = make_socket(socket)) return error;
   for (;;) {
-    // A timeout of 0 would mean no timeout. The kernel rounds this one up to a tick.
+    // A timeout of 0 would mean no timeout. The kernel rounds this shortest timeout up to a tick.
     constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
     if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
       return error;
@@ -234,8 +234,9 @@ void refuse_descriptors(int listener) {
   setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
 }
 
-// Connections that one user makes and drops are in the queue ahead of another's: the arbiter takes about 10
-// microseconds for each. A peer that finds the queue full waits in connect().
+// The queue may contain many connections that one user has made and dropped, ahead of another user's
+// connection. The arbiter takes about 10 microseconds for each. A peer that finds the queue full waits in
+// connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

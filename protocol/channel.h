@@ -35,8 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Moves the descriptor to a high number if one is free. Programs allocate theirs from 0 up, close all that
-// they see, and take 0 to 2 for standard streams.
+// Moves the descriptor to a high number if one is free. Programs allocate descriptors from 0 up, close all
+// low numbers, and use 0 to 2 for standard streams.
 void move_out_of_the_way(UniqueFd& fd);
 
 class Channel {
@@ -47,18 +47,18 @@ class Channel {
   // Connects to `path`. Returns 0 or an errno value: EAGAIN if an arbiter listens but its queue stayed full
   // for `patience`, ENAMETOOLONG if the path does not fit sun_path.
   int connect(const char* path, Nanoseconds patience = {});
-  // Waits at most `patience` until receive() has a result. Returns 0, ETIMEDOUT, or another errno value.
+  // Waits until receive() has a result, at most for `patience`. Returns 0, ETIMEDOUT, or another errno value.
   int wait(Nanoseconds patience) const;
   // Sends one message, with `fd` if it is not -1. Never raises SIGPIPE. Returns 0 or an errno value.
   int send(const Message& message, int fd = -1);
-  // Waits for one message. `fd` receives the descriptor that came with it, or stays empty. Returns 0 or an
-  // errno value: ECONNRESET if the peer has closed, EPROTO if it sent anything but a Message, EPROTONOSUPPORT
-  // if its version is too old, EMFILE if this process has no room for the descriptor. Later calls of send()
-  // use the peer's version, even if it is too old.
+  // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
+  // or an errno value: ECONNRESET if the peer has closed, EPROTO if it sent anything but a Message,
+  // EPROTONOSUPPORT if its version is too old, EMFILE if this process has no room for the descriptor. Later
+  // calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
-  // For an untrusted peer, which has no reason to pass a descriptor, but may do so to harm: closing one takes
-  // as long as its owner likes (a TCP socket with SO_LINGER, a file of a FUSE server). So this end accepts
-  // none.
+  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor, but may pass one to do
+  // harm: closing it takes as long as its owner likes (a TCP socket with SO_LINGER, a file of a FUSE server).
+  // So this end accepts none.
   //
   // Must be called before receive_plain(). Returns 0 or an errno value.
   int distrust();

@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class DeadlineLines {
  public:
-  // Counts the lines that this text completes; it follows on the text of earlier calls.
+  // Counts the lines that this text completes. The text continues that of earlier calls.
   void feed(const char* text, std::size_t size, Deadlines& counts) {
     const char* end = text + size;
     while (text != end) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses the kernel's files about host memory: the limits and usage of memory cgroups, and the machine's
-// memory. The library decides by them how much host memory to take, and the arbiter checks by them how much
-// it could take. Pure; any thread; no exceptions.
+// memory. By these files, the library decides how much host memory to take, and the arbiter checks how much
+// the library could take. Pure; any thread; no exceptions.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ enum class Version : std::uint8_t { v1, v2 };
 // The names of a group's files. memory.high counts as a limit: above it the kernel slows the job to a crawl,
 // and pinned memory cannot be reclaimed.
 struct Files {
-  const char* limits[2];  // null for the second of v1
+  const char* limits[2];  // null for the second file of version 1, which has only one
   const char* usage;
 };
 inline constexpr Files files_of(Version version) {
@@ -66,8 +66,8 @@ inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b
 }
 
 // The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
-// Page cache is charged too, but the kernel reclaims it on demand: a job that reads large files is always at
-// its limit.
+// Page cache is charged to the group, too, so a job that reads large files is always at its limit. But the
+// kernel reclaims page cache on demand.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
   const bool v2 = version == Version::v2;
   const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +

@@ -24,16 +24,16 @@ struct LeasePage {
   // value it saw (a shared futex: the waiting mapping is read-only). Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   // Nonzero while the footprints of this GPU's tenants do not fit there together: the session then limits the
-  // backlog of its streams. Next to the gate because each submission reads both.
+  // backlog of its streams. This field is next to the gate because each submission reads both.
   std::atomic<std::uint32_t> oversubscribed{0};
   // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero in the page of an arbiter
   // of a version without it.
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
-  // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if time is shared,
-  // other tenants wait, and the session is its tenant's only one, so that it can yield the turn by itself.
-  // Always zero in the page of an arbiter of a version without it.
+  // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if the GPU's time is
+  // shared by shares, other tenants wait, and the tenant has only this session, so that it can yield the turn
+  // by itself. Always zero in the page of an arbiter of a version without it.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }

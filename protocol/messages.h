@@ -150,7 +150,8 @@ struct Refused {
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  // As the driver reports it; used only if the arbiter could not ask the driver itself.
+  // These values are as the driver reports them. They are used only if the arbiter could not ask the driver
+  // itself.
   Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
   // A random number by which other sessions of the tenant import memory from this one. Zero: it exports
@@ -211,7 +212,7 @@ struct Usage {
 };
 
 // The arbiter answers a request to pin memory in place within this time; a turn that is ending may be unable
-// to end before the answer. A session that waits much longer assumes that the arbiter is gone.
+// to end before the answer. A session that waits much longer than this assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // Answers a Usage that asked. Refused: this footprint can never be resident here, or no room can be made for
@@ -224,20 +225,20 @@ struct Verdict {
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
-  // Nonzero: refused because the host memory that the session shares with others of its tenant can never hold
-  // more than this of their evicted memory. Zero: refused for lack of device memory.
+  // Nonzero: the growth is refused because the host memory that the sessions of the tenant share can never
+  // hold more evicted memory than this. Zero: refused for lack of device memory.
   Bytes host_most = {};
 };
 
-// A thread waits at the closed gate. With `host_short`: evicted memory leaves the job too little of its host
-// memory, and must be restored before the kernel kills the job for it.
+// A thread waits at the closed gate. With `host_short`: the job's evicted memory takes host memory that the
+// job needs, and must be restored before the kernel kills the job.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
   std::uint8_t host_short = 0;
 };
 
 // Sent while the page says contended: for `idle` the session has submitted nothing, and the GPU has had no
-// work of the session. Part of that time may be from before the page said so.
+// work of the session. A part of this idle time may be from before the page said contended.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -332,9 +333,9 @@ struct Evict {
 };
 
 // The most host memory that evictions of this session are expected to need at once, so that the session can
-// take it beforehand; zero: none, and unused host memory may be returned. Sent again when it changes by more
-// than a little. It precedes the first Evict, and carries the number of the tenant's sessions: all of them
-// take from the memory of one job, some perhaps at the same time.
+// take it in advance. Zero: no eviction is expected, and unused host memory may be returned. Sent again when
+// it changes by more than a little. Prepare precedes the first Evict. It carries the number of the tenant's
+// sessions, since all of them take from the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -350,7 +351,7 @@ struct MemoryView {
   static constexpr MessageType kType = MessageType::memory_view;
   std::uint64_t request = 0;
   Bytes total;
-  Bytes free;  // what this tenant may still allocate
+  Bytes free;  // bytes that this tenant may still allocate
 };
 
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The arbiter only connects
@@ -385,7 +386,7 @@ struct Borrow {
 // Asks the exporter, which answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // before version 9: repeated in Lend
+  std::uint64_t ticket = 0;  // to arbiters before version 9, the exporter repeats this in Lend
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -478,7 +479,7 @@ struct DeviceSet {
   constexpr bool has(unsigned minor) const { return minor < 64 && (bits >> minor & 1) != 0; }
 };
 
-// The GPUs that a tenant is placed on: its processes see these, in this order. None: the arbiter does not
+// The GPUs that a tenant is placed on: its processes see these, in this order. Empty: the arbiter does not
 // choose them.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
@@ -494,7 +495,7 @@ struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
   std::uint8_t chosen = 0;  // the user chose the GPUs, so the tenant is not placed
-  DeviceSet devices = {};   // the devices it can open; empty if unknown
+  DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
   // From root or SlurmUser only: a batch system has counted the units. The tenant belongs to `uid`.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
@@ -519,18 +520,18 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// From slurmstepd, as root or SlurmUser only: the job's units and options. The first one places the job. The
-// placement lasts as long as a session of the job, or a process that sent this message.
+// From slurmstepd, as root or SlurmUser only: the job's units and options. The first such message places the
+// job. The placement lasts as long as a session of the job, or a process that sent this message.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
   std::uint32_t uid = 0;
   JobOptions options;
-  // The devices that its units stand for and that it can open; empty if unknown.
+  // The devices that the step's units stand for and that the step can open; empty if unknown.
   DeviceSet devices = {};
   DeviceSet whole = {};  // other GPUs that the step holds whole, not shared
   JobClass job_class = {};
-  std::uint8_t gang = 0;  // the arbiter has just accepted a RegisterGang for it
+  std::uint8_t gang = 0;  // the arbiter has just accepted a RegisterGang for the job
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
@@ -561,7 +562,7 @@ struct RegisterGangReply {
 };
 
 // From slurmstepd, as root or SlurmUser only: Slurm is about to stop the job's processes, or to continue
-// them. While stopped, the job leaves the GPU as far as it still can.
+// them. Before it is stopped, the job leaves the GPU as far as it still can.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;
@@ -610,7 +611,7 @@ struct JobReply {
   std::uint8_t known = 0;  // 0: the job was never on this node
   // A process of the job lives, or it is not known yet whether a GPU loss ended its last one.
   std::uint8_t lives = 0;
-  std::uint8_t backends = 0;  // one bit for each Backend that its sessions had
+  std::uint8_t backends = 0;  // the backends of its sessions, one bit for each Backend
   // Steps that hold the job's lease at the same time count once.
   Nanoseconds lease{};
   Nanoseconds waited{};
@@ -619,7 +620,7 @@ struct JobReply {
   Traffic moved = {};
   Bytes footprint = {};  // the peak
   Bytes resident = {};   // the peak
-  // The models of the GPUs that it held, each once, separated by ';'; NUL-terminated.
+  // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
   char models[128] = {};
   std::uint32_t losses = 0;  // the number of GPUs lost during this run
 };
@@ -687,7 +688,7 @@ struct Message {
     return message;
   }
 
-  // The body. Its type must be this message's.
+  // The body. The type of the body must be that of this message.
   template <class Body>
   Body as() const {
     Body result;

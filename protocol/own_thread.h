@@ -6,7 +6,7 @@
 
 namespace sharedgpu {
 
-// Joining or detaching is the caller's. Returns 0 or an errno value.
+// The caller joins or detaches the thread. Returns 0 or an errno value.
 int start_own_thread(pthread_t* thread, void* (*run)(void*), void* argument);
 
 }  // namespace sharedgpu

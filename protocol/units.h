@@ -35,7 +35,7 @@ constexpr Bytes kibibytes(std::uint64_t n) { return {n << 10}; }
 constexpr Bytes mebibytes(std::uint64_t n) { return {n << 20}; }
 constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 
-// Times are nanoseconds of CLOCK_BOOTTIME. They stay valid across restarts of the arbiter, but not of the
+// Times are nanoseconds of CLOCK_BOOTTIME. Ids stay valid across restarts of the arbiter, but not of the
 // host.
 using Nanoseconds = std::chrono::nanoseconds;
 

@@ -8,8 +8,8 @@
 
 namespace sharedgpu {
 
-// A field of a message's body. In a message of an earlier version its place may hold anything, because
-// padding is sent as it is.
+// A field of a message's body. In a message of an earlier version, the field's place may hold any bytes,
+// because padding is sent as it is.
 struct AddedField {
   std::uint16_t version;
   MessageType type;
@@ -33,7 +33,8 @@ inline constexpr AddedField kAddedFields[] = {
 
 #undef SHAREDGPU_ADDED
 
-// MemoryUse and JobOptions lie before other fields of messages: a new field in them would move those.
+// MemoryUse and JobOptions lie before other fields of messages, so a new field in them would move these other
+// fields.
 static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
 static_assert(sizeof(JobOptions) == 40 && offsetof(RunRequest, chosen) == 40 &&
               offsetof(RegisterJob, devices) == 56);

@@ -21,7 +21,7 @@ void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// The order of jobs in an epoch, the same on all nodes.
+// Ranks jobs in an order that changes with each epoch, and is the same on all nodes.
 class Epochs final : public Policy {
  public:
   explicit Epochs(std::uint64_t epoch) : Policy("epochs", {.preemption = Preemption::free}), epoch_(epoch) {}
@@ -57,15 +57,15 @@ class Cluster {
  private:
   struct Process;
   struct Node {
-    std::unique_ptr<Core> core;  // none: its arbiter is away
+    std::unique_ptr<Core> core;  // null while the node's arbiter is down
     std::vector<std::unique_ptr<Policy>> policies;
-    unsigned life = 0;  // of the arbiter: what was under way to another is lost
+    unsigned life = 0;  // number of the arbiter's start; messages to an earlier life are lost
     std::uint64_t alarms = 0;
-    LeaseBook written;  // what its ledger would hold
+    LeaseBook written;  // the leases that its ledger would have
     Nanoseconds last_written{};
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
-    std::set<std::size_t> new_jobs;  // that came since the arbiter started
+    std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
     std::uint64_t wakes = 0;
     GpuUuid gpu;
     bool gpu_lost = false;
@@ -73,8 +73,8 @@ class Cluster {
   };
   struct Job {
     std::vector<Process*> processes;
-    unsigned started = 0;  // kernels
-    bool busy = false;     // the first of those that are not done is under way
+    unsigned started = 0;  // number of kernels that have run
+    bool busy = false;     // the next kernel is running
   };
 
   static TenantId tenant_of(std::size_t job) { return TenantId{job + 1}; }
@@ -101,7 +101,7 @@ class Cluster {
   bool linked(unsigned one, unsigned other) const {
     return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
   }
-  // Sends what the arbiter has to say, and passes on what it has heard.
+  // Sends the letters of the arbiter's gangs, and passes their orders on to the core.
   void tend(unsigned node);
   void tell_nodes(unsigned node, const GangDesk::Run& run);
   void tell_jobs(unsigned node, Nanoseconds asked);
@@ -133,9 +133,9 @@ class Cluster {
   std::vector<Node> nodes_;
   std::vector<Job> jobs_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::set<std::pair<unsigned, unsigned>> cut_;    // links that are away
-  std::set<std::size_t> suspended_;                // jobs, as Slurm knows it
-  std::map<std::uint32_t, GangCommand> commands_;  // the last ones, by job
+  std::set<std::pair<unsigned, unsigned>> cut_;    // links that are down
+  std::set<std::size_t> suspended_;                // jobs that Slurm has suspended
+  std::map<std::uint32_t, GangCommand> commands_;  // the last command of each job's coordinator
   std::uint64_t last_session_ = 0;
   std::size_t left_ = 0;  // jobs that have not ended
   ClusterResult result_;
@@ -146,16 +146,16 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t job = 0;
   unsigned node = 0;
   std::size_t member = 0;
-  bool here = false;  // it has begun, and has not ended
+  bool here = false;  // begun and not ended
   bool attached = false;
-  bool working = false;  // its memory was granted, so that others of its job can work with it
+  bool working = false;  // its memory was granted, so the other processes of its job can work with it
   bool waiting = false;  // at the gate
-  bool lonely = false;   // it waits for others of its job, to connect to them
-  bool full = false;     // it has submitted as much as it may ahead
+  bool lonely = false;   // waits until all processes of its job are working
+  bool full = false;     // has as many unfinished kernels as it may submit ahead
   bool thinking = false;
-  std::uint64_t asking = 0;  // the request that it waits for
+  std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;
-  Bytes granted;  // before it asked
+  Bytes granted;  // its memory before that request
   unsigned submitted = 0;
   unsigned done = 0;
   Nanoseconds waiting_since{};
@@ -198,7 +198,7 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
   }
   left_ = scenario.jobs.size();
   for (const Suspension& suspension : scenario.suspensions) {
-    // What is announced and does not come is forgotten.
+    // The core forgets a suspension that is announced but not repeated.
     for (Nanoseconds after{}; after < suspension.lasts; after += 10s)
       timeline_.at(now() + suspension.at + after, [this, suspension] { suspend(suspension, true); });
     timeline_.at(now() + suspension.at + suspension.lasts,
@@ -261,7 +261,7 @@ ClusterResult Cluster::run() {
 
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
-  const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // no other arbiter has that one
+  const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // unique among all arbiters
   its.members.emplace(std::to_string(node), life, GangTimes{});
   its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off);
   Tuning tuning;
@@ -284,7 +284,7 @@ void Cluster::stop(unsigned node) {
 
 void Cluster::restart(unsigned node) {
   Node& its = nodes_[node];
-  if (its.core) return;  // by the end of another outage
+  if (its.core) return;  // the end of another outage has restarted it already
   Recovered recovered;
   recovered.leases = its.written;
   recovered.last_record = its.last_written;
@@ -414,7 +414,7 @@ void Cluster::tend(unsigned node) {
   });
 }
 
-// The coordinator is told the nodes of a job, as Slurm would tell it.
+// Tells the coordinator the nodes of a job, as Slurm would.
 void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   std::vector<GangDesk::Listed> nodes;
   for (const unsigned its : scenario_.jobs[run.first - 1].nodes)
@@ -423,7 +423,7 @@ void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   tend(node);
 }
 
-// The jobs on a node, as Slurm would tell them.
+// Tells the arbiter the jobs on its node, as Slurm would.
 void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
   std::vector<StartedJob> jobs;
   for (std::size_t job = 0; job < scenario_.jobs.size(); ++job) {
@@ -558,7 +558,7 @@ void Cluster::work(Process& process) {
   });
 }
 
-// The host's part of an iteration, after which it submits.
+// The part of an iteration on the CPU, after which the process submits.
 void Cluster::think(Process& process) {
   const ClusterJob& job = scenario_.jobs[process.job];
   if (process.submitted == job.iterations) return;
@@ -589,7 +589,7 @@ void Cluster::think(Process& process) {
   });
 }
 
-// The gate has opened.
+// Called when the gate has opened.
 void Cluster::go_on(Process& process) {
   if (!process.here || !process.page.open || !process.waiting) return;
   process.waiting = false;
@@ -633,7 +633,7 @@ void Cluster::compute(std::size_t job) {
   });
 }
 
-// A process is told that it has run out of memory, and its job ends.
+// Ends a job, one of whose requests for memory was refused.
 void Cluster::give_up(std::size_t job) {
   if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].refused = true;
@@ -642,7 +642,7 @@ void Cluster::give_up(std::size_t job) {
     if (process->here) timeline_.at(now() + some(20ms), [this, process] { leave(*process); });
 }
 
-// Its processes on other nodes wait for the one that is gone.
+// Ends a job that has lost a process. The others wait for that process until Slurm ends them.
 void Cluster::fail(std::size_t job) {
   if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].failed = true;

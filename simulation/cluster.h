@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster in a modelled time: nodes with a core each, jobs on one or several of them, and the coordinators
-// of their gangs.
+// Simulates a cluster in modelled time: nodes with an arbiter's core each, jobs on one or several nodes, and
+// the coordinators of their gangs.
 //
-// The processes of a job work in lockstep, as with NCCL: a kernel ends only after each of them has submitted
-// as many. Nodes have one GPU each. Sessions behave (session.h); arbiters may be away for a while, and so may
-// links.
+// The processes of a job work in lockstep, as with NCCL: a process's n-th kernel ends only after every
+// process of the job has submitted its n-th kernel. Each node has one GPU. Sessions follow the protocol
+// (session.h). Arbiters and links between nodes may fail for a while.
 #pragma once
 
 #include <map>
@@ -22,36 +22,36 @@
 
 namespace sharedgpu::simulation {
 
-// What makes the turns of a job that spans nodes.
+// How jobs that span nodes get their turns.
 enum class Coordination : std::uint8_t {
-  none,    // each node by itself
-  epochs,  // each node by itself, by the same order of jobs, which changes with each epoch of the clock
-  gangs,   // arbiter/gang/
+  none,    // each node decides by itself
+  epochs,  // each node decides by itself; all use the same order of jobs, which changes with each clock epoch
+  gangs,   // coordinators (arbiter/gang/) give turns on all nodes at once
 };
 
 struct ClusterJob {
   std::vector<unsigned> nodes;  // a process on each
   Bytes footprint;              // of each process
   unsigned iterations = 100;
-  Nanoseconds thinks{};    // before each submission
-  Nanoseconds computes{};  // each kernel, after all have submitted it
-  unsigned ahead = 1;      // kernels that a process submits before it waits for the first of them
+  Nanoseconds thinks{};    // mean time on the CPU before each submission
+  Nanoseconds computes{};  // mean time of a kernel once all processes have submitted it
+  unsigned ahead = 1;      // number of kernels that a process submits before it waits for the first one
   Nanoseconds starts{};
-  Nanoseconds spread = std::chrono::milliseconds(200);  // its processes come within that time
-  unsigned grows_at = 0;  // in this iteration each process allocates more; zero: never
+  Nanoseconds spread = std::chrono::milliseconds(200);  // all its processes come within this time
+  unsigned grows_at = 0;  // the iteration in which each process allocates `growth` more; zero: never
   Bytes growth;
 };
 
-// An arbiter is away from then on for so long, or a link is.
+// An arbiter, or the link between two nodes, is down for a while.
 struct Outage {
   Nanoseconds at{};
   Nanoseconds lasts{};
   unsigned node = 0;
-  std::optional<unsigned> peer;  // the link to this node; none: the arbiter
+  std::optional<unsigned> peer;  // the link from `node` to this node is down; none: the arbiter of `node` is
 };
 
-// Slurm announces on one node of a job, or on all, that its processes are suspended, and lets them go on
-// later. They drain meanwhile.
+// Slurm announces on one node of a job, or on all, that it suspends the job's processes, and resumes them
+// later. Suspended processes still drain.
 struct Suspension {
   Nanoseconds at{};
   Nanoseconds lasts{};
@@ -59,8 +59,8 @@ struct Suspension {
   std::optional<unsigned> member;  // none: all
 };
 
-// The GPU of a node is lost, and comes back after a second. The jobs that have a process on it fail: Slurm
-// ends their other processes ten seconds later.
+// The GPU of a node is lost, and comes back after a second. Jobs with a process on that GPU fail: Slurm ends
+// their other processes ten seconds later.
 struct LostGpu {
   Nanoseconds at{};
   unsigned node = 0;
@@ -77,45 +77,45 @@ struct ClusterScenario {
   Coordination coordination = Coordination::gangs;
   std::string policy = "round-robin";
   Nanoseconds turn = std::chrono::seconds(1);
-  Nanoseconds epoch = std::chrono::seconds(1);       // of Coordination::epochs
-  Nanoseconds skew{};                                // of the clocks, at most
-  Nanoseconds delay = std::chrono::milliseconds(1);  // of a letter between nodes, at most
-  unsigned lost = 0;                                 // letters, of a thousand
+  Nanoseconds epoch = std::chrono::seconds(1);       // length, for Coordination::epochs
+  Nanoseconds skew{};                                // maximum error of the nodes' clocks
+  Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a letter between nodes
+  unsigned lost = 0;                                 // lost letters per thousand
   Bytes copied_per_ms = mebibytes(1);
   Nanoseconds limit = std::chrono::hours(1);
 };
 
 struct ClusterResult {
   struct Job {
-    std::optional<Nanoseconds> took;  // none: it did not end within the limit
-    bool refused = false;             // it ended for want of memory
-    bool failed = false;              // it lost a GPU
+    std::optional<Nanoseconds> took;  // none: the job did not end within the limit, was refused or failed
+    bool refused = false;             // the job ended for want of memory
+    bool failed = false;              // the job lost a GPU
     unsigned iterations = 0;
-    Nanoseconds longest_wait{};             // of one of its processes at the gate
+    Nanoseconds longest_wait{};             // longest wait of a process at the gate
     std::map<unsigned, Nanoseconds> lease;  // by node
     bool has_ended() const { return took || refused || failed; }
   };
   std::vector<Job> jobs;
-  Nanoseconds took{};         // until all had ended
-  std::uint64_t letters = 0;  // between arbiters, those of a node to itself included
-  unsigned given_up = 0;      // gangs whose tenants on a node had turns by themselves for a while
-  unsigned turns = 0;         // of gangs
+  Nanoseconds took{};         // time until all jobs had ended
+  std::uint64_t letters = 0;  // letters between arbiters, including those of a node to itself
+  unsigned given_up = 0;      // how often the tenant of a gang began to have turns on its node by itself
+  unsigned turns = 0;         // turns of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.has_ended(); });
   }
 };
 
-// A scenario with jobs on several nodes that conflict, and jobs on one node beside them; `outages` of
-// arbiters and links in it.
+// Returns a random scenario: jobs on several nodes that do not fit together, jobs on one node, and `outages`
+// outages of arbiters and links.
 ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages = 0);
 
-// The longest time for which a process waits for its turn, where no arbiter and no link is away: a turn of
-// each other job, twice, since one may have begun as the job asks, and one be offered before the job is the
-// eldest; and once the patience with a process that cannot drain for want of memory. A turn takes a handoff
-// of all memory in and out, and what is on the GPU at its end.
+// Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down:
+// two turns of each other job, and one timeout for a process that cannot drain for want of memory. Two turns,
+// since one may have begun before the job asks, and another may be offered before the job is the eldest. The
+// time of a turn includes the handoffs of all memory in and out, and the work on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
-// Throws std::logic_error where something breaks that must always hold.
+// Throws std::logic_error if an invariant is violated.
 ClusterResult simulate(const ClusterScenario& scenario);
 
 }  // namespace sharedgpu::simulation

@@ -25,7 +25,7 @@ Piece released(Session& session, Process& process, Epoch epoch, std::uint64_t or
   return finished(session, answer);
 }
 
-// None if all memory within the limit is resident.
+// nullopt if all memory within the limit is resident.
 std::optional<Piece> restore(Session& session, Bytes limit, Bytes chunk) {
   session.resident_limit = limit;
   const Bytes copied = std::min({chunk, minus(limit, session.use.resident), session.missing()});

@@ -37,22 +37,23 @@ struct Page {
 struct Session {
   SessionId id;
   Page page;
-  Epoch epoch;              // of the last Welcome, Restore or Revoke
+  Epoch epoch;              // epoch of the last Welcome, Restore or Revoke
   std::uint64_t order = 0;  // number of the last Revoke or Step
   MemoryUse use;
   Bytes resident_limit;
-  bool in_turn = false;        // it may have work on the GPU: from Ready or an open gate to Released
+  bool in_turn = false;        // the session may have work on the GPU: from Ready or an open gate to Released
   std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the current one
   bool obeying = false;        // the current order has begun
   bool has_stepped = false;    // the current Step has let a thread submit, if one waited
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
 
-  // Takes note of a message. Returns true if it is an order, to be carried out after earlier ones.
+  // Takes note of a message. Returns true if the message is an order, which is to be carried out after
+  // earlier orders.
   bool receive(const Message& message);
-  // Begins the next order. Returns false if there is none, or one has begun.
+  // Begins the next order. Returns false if there is no order, or the first one has begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Growth was granted. During a turn, its memory is resident up to the limit.
+  // Growth was granted. During a turn, the session's memory is resident up to the limit.
   void take(const Verdict& granted);
 };
 
@@ -77,9 +78,9 @@ using Report = std::variant<Released, Ready, Usage>;
 // A piece of an order.
 struct Piece {
   bool finished = false;              // the order is finished; the next one is current
-  Bytes copied = {};                  // in either direction; it takes time
-  Nanoseconds pause{};                // until the next piece, if nothing was copied
-  std::optional<Report> report = {};  // to be sent after the piece
+  Bytes copied = {};                  // bytes copied in this piece, in either direction; copying takes time
+  Nanoseconds pause{};                // time until the next piece, if nothing was copied
+  std::optional<Report> report = {};  // message to be sent after the piece
   bool stuck = false;                 // nothing more can be evicted at present
 };
 

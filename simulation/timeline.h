@@ -67,7 +67,7 @@ class Timeline {
   };
 
   Nanoseconds now_ = kBegin;
-  std::vector<Plan> plans_;  // a heap, the next one first
+  std::vector<Plan> plans_;  // a heap; the next event is the first
   std::uint64_t order_ = 0;
   std::uint64_t alarms_ = 0;  // the number of the current alarm
   std::optional<Nanoseconds> alarm_;

@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The folder of this file for 0 levels, or its parent so many levels up; empty if none.
+// Returns the folder of this file if `levels` is 0, or else the folder that many levels above it; empty if
+// none.
 std::string folder(int levels) {
   Dl_info info = {};
   char path[PATH_MAX];
@@ -42,7 +43,7 @@ void* sibling_function(const char* file, const char* name, bool for_good) {
   void* plugin = dlopen((folder(0) + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
   if (plugin == nullptr) return nullptr;
   void* function = dlsym(plugin, name);
-  dlclose(plugin);  // Slurm, which loaded it, holds it
+  dlclose(plugin);  // not closed: Slurm has loaded the plugin and keeps it open
   return function;
 }
 

@@ -12,10 +12,10 @@ struct SharedGpuStep {
   std::uint32_t job = 0;
   std::uint32_t step = 0;  // as in slurm_step_id_t
   std::uint32_t units = 0;
-  std::uint32_t tasks = 0;       // of the step on this node; 0 if unknown
+  std::uint32_t tasks = 0;       // number of the step's tasks on this node; 0 if unknown
   const char* socket = nullptr;  // of the arbiter
 
-  // Held during queries to Slurm about the step's tasks. Guards `ended`. Once that is set, queries are
+  // Held during queries to Slurm about the step's tasks. Guards `ended`. Once `ended` is set, queries are
   // forbidden: Slurm would print an error into the job's own output.
   pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
   bool ended = false;

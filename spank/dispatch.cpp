@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that Slurm calls. Each is dispatched to the context of this process.
+// The hooks that Slurm calls. Each hook calls the function for the context of this process.
 #include <exception>
 
 #include "spank/plugin.h"

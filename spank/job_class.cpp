@@ -94,7 +94,8 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
 
 JobClass read_job_class(const Settings& settings, std::uint32_t job) {
   const std::string path = file_of(settings, job);
-  utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // records that the job is alive
+  utimensat(AT_FDCWD, path.c_str(), nullptr,
+            AT_SYMLINK_NOFOLLOW);  // updates the time of the file, which shows that the job is alive
   std::ifstream file(path);
   std::string partition;
   std::string qos;

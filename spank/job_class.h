@@ -15,7 +15,7 @@ namespace sharedgpu {
 // As root, in the prolog. Releases before 26.05 do not pass the QOS. If a section of sharedgpu.conf is
 // about a QOS, squeue is asked for it, with slurmd's `environment`.
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
-// As root, in slurmstepd. Empty if the prolog did not run or found no class.
+// As root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
 // In the epilog. Without an epilog, the file is removed after thirty days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);

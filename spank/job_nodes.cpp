@@ -78,8 +78,8 @@ std::optional<JobNodes> take_names(std::string_view& list) {
 // creates the job itself.
 constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
 
-// For Slurm the components are jobs, each with its own number and nodes. The node list of a step that spans
-// some components has the nodes of all.
+// For Slurm the components are jobs, each with its own number and nodes. If a step spans some components, its
+// node list has the nodes of all these components.
 std::string list_of_component(std::uint32_t job, const Variables& variables) {
   for (const std::string name : kComponentNames)
     for (int i = 0; i < kMostComponents; ++i) {

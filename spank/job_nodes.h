@@ -16,18 +16,19 @@ struct JobNodes {
   bool operator==(const JobNodes&) const = default;
 };
 
-// The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". None if it is no
-// such list, has more nodes than a cluster can have, or has a name too long for RegisterGang.
+// The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns nullopt if
+// the text is no such list, has more nodes than a cluster can have, or has a name that is too long for
+// RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 
 // The value of a variable of the step's environment; empty if unset.
 using Variables = std::function<std::string(const char* name)>;
 
 // The nodes of `job`, in the same order for all of its steps, including steps on a subset of the nodes.
-// None if the environment does not list them.
+// Returns nullopt if the environment does not list the nodes.
 //
-// For steps that srun starts the user can forge the list. The arbiter asks Slurm if the first node in it does
-// not answer, and if fewer nodes report than it has.
+// The user can forge the list for steps that srun starts. So the arbiter asks Slurm for the nodes if the
+// first node of the list does not answer, or if fewer nodes report than the list has.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables);
 
 }  // namespace sharedgpu

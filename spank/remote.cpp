@@ -36,7 +36,7 @@ void publish(spank_t spank, const SlurmStep& step, const Settings& settings) {
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   const SlurmStep step = read_step(spank);
   if (step.name.step == kExternStep)
-    return;  // runs no program, and the GRES plugin does not set its environment
+    return;  // the extern step runs no program, and the GRES plugin does not set its environment
   remove_leaked(spank, step.units > 0);
   if (step.units == 0) return;
   Configuration configuration = configure(count, arguments);

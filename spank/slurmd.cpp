@@ -38,7 +38,7 @@ void compare_all_units(const Configuration& configuration) {
 
 void slurmd_init(int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
-  // The arbiter would refuse this configuration too, and the socket is unknown.
+  // The arbiter is not started: it would refuse this configuration, too, and its socket is unknown.
   if (!configuration.good) {
     log_error("configuration error: not starting the arbiter; jobs use the GPU without sharing");
     return;

@@ -49,8 +49,8 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-// gres/gpu has just set or removed these variables, too. If it is not loaded, they name none of its GPUs.
-// Returns none if a GPU has no number of its own.
+// gres/gpu has just set or removed these variables, too. If gres/gpu is not loaded, the variables name no
+// GPUs of gres/gpu. Returns nullopt if a GPU has no number of its own.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -92,8 +92,8 @@ void remove_leaked_gpus(spank_t spank) {
   spank_unsetenv(spank, environment::kGpus);
 }
 
-// Removes the request that qsub (etc/slurm-torque) passed in sbatch's environment: it is for this job, not
-// for jobs that it submits.
+// Removes the request that qsub (etc/slurm-torque) passed in sbatch's environment: the request is for this
+// job, not for jobs that this job submits.
 void remove_request(spank_t spank) {
   const std::string request = get_variable(spank, environment::kQsubGres);
   if (request.empty()) return;
@@ -180,8 +180,8 @@ void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& 
   if (step.whole && step.whole->empty()) show(spank, "none");
 }
 
-// Ignores the user's CUDA_VISIBLE_DEVICES, which was meant for another host: the job's GPUs are chosen
-// here. GPUs that gres/gpu has set there belong to the job, and come first.
+// Ignores the user's CUDA_VISIBLE_DEVICES, which was meant for another host: the job's GPUs are chosen here.
+// GPUs that gres/gpu has set in the variable belong to the job, and come first.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply) {
   set_threads(spank, settings, reply.threads);
   if (reply.gpus.count == 0) return show_unplaced(spank, step);
@@ -201,8 +201,8 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 }
 
 void set_task_environment(spank_t spank, Nanoseconds deadline) {
-  // If gres/gpu has bound the task, its numbers index the GPUs that the task may open, or the host's, never
-  // the list in `shown`.
+  // If gres/gpu has bound the task, its numbers count the GPUs that the task may open, or those of the host,
+  // but never those in `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
   int task = 0;

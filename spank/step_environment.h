@@ -17,8 +17,9 @@ struct SlurmStep {
   StepName name;
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
-  DeviceSet devices;               // that correspond to the units
-  std::optional<DeviceSet> whole;  // the GPUs of gres/gpu that it holds too; none if not known by number
+  DeviceSet devices;  // that correspond to the units
+  std::optional<DeviceSet>
+      whole;  // the GPUs of gres/gpu that the step holds too; nullopt if their numbers are unknown
 };
 
 SlurmStep read_step(spank_t spank);

@@ -82,7 +82,8 @@ class Watch {
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       const bool repeats = suspended == told_;
-      // New processes of the step, or a new arbiter, may come after the notice and need it, too.
+      // The notice is repeated: new processes of the step, or a new arbiter, may come after it, and need it,
+      // too.
       const bool tells_again = unheard_ || suspended;
       if (repeats && (!tells_again || Clock::now() - tried_ < kRepeat)) continue;
       unheard_ = !tell(suspended);
@@ -111,7 +112,7 @@ class Watch {
   Clock::time_point running_ = Clock::now();  // last time the step was seen not to be suspended
   bool told_ = false;
   Clock::time_point tried_{};  // last time the arbiter was notified, or should have been
-  bool unheard_ = false;       // the arbiter may not have received that notice
+  bool unheard_ = false;       // the arbiter may not have received the last notice
   std::mutex mutex_;
   std::vector<pid_t> tasks_;
 };

@@ -3,8 +3,8 @@
 //
 // In a suspension (22.05 to 26.05) Slurm first pauses its own accounting, then sends the tasks SIGTSTP, and
 // two seconds later freezes all processes. In these two seconds the step can evict its memory, once it is
-// notified. SIGTSTP by itself would stop most programs that srun started, and prevent that. So if the
-// freezer is to follow, this thread resumes them until then. Programs that handle the signal are left
+// notified. But SIGTSTP stops most programs that srun has started, and so prevents the eviction. So if Slurm
+// will freeze the processes, this thread resumes them until then. Programs that handle the signal are left
 // alone.
 #pragma once
 

@@ -25,7 +25,7 @@ void add_drain(CLI::App& app, int& status);
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-// Returns the number of words to parse; the rest are the command's own.
+// Returns the number of words to parse; the remaining words belong to the user's command.
 int add_run(CLI::App& app, int argc, char** argv, int& status);
 void add_set(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);

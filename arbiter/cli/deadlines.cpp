@@ -24,13 +24,13 @@
 namespace sharedgpu::cli {
 namespace {
 
-// The size of one read. A pipe that is writable has room for that much.
+// The size of one read. A pipe that is writable has room for a write of this size.
 constexpr int kPiece = 4096;
 // Milliseconds. Polls, because processes that the child leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
-// Writes to stderr and blocks as the command itself would, but no longer than the command lives. Returns
-// false if the reader is gone, or waiting is pointless.
+// Writes to stderr. May block, as a write of the command itself would, but only while the command lives.
+// Returns false if the reader is gone, or waiting is pointless.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {
     pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};

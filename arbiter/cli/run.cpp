@@ -2,8 +2,8 @@
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
 // The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
-// it is a child instead. The connection stays open in the command and in what it starts: the tenant lives as
-// long as the last of them.
+// it is a child instead. The command and the processes that it starts inherit the connection: the tenant
+// lives until the last of them ends.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -206,14 +206,15 @@ int run(const Arguments& arguments) {
       return 2;
     }
   read_environment(settings);
-  for (const char* name : kDeadlineVariables) unsetenv(name);  // those of an outer run do not apply
+  for (const char* name : kDeadlineVariables) unsetenv(name);  // the variables of an outer run do not apply
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
                                         : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
-    // A script may use descriptor 3 for a file of its own, which would close the connection.
+    // The descriptor is not 3: a script may open a file of its own as descriptor 3, which would close the
+    // connection.
     channel.move_out_of_the_way();
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())

@@ -32,7 +32,7 @@ std::string choices() {
   return text.substr(0, text.size() - 2);
 }
 
-// Sets `lines` to equivalent lines of sharedgpu.conf. Returns an empty string, or what is wrong with
+// Sets `lines` to equivalent lines of sharedgpu.conf. Returns an empty string, or an error message about
 // `changes`.
 std::string lines_of(const std::vector<std::string>& changes, std::string& lines) {
   const std::vector<std::string_view> keys = section_keys();

@@ -20,8 +20,8 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// The summary that docs/accounting.md describes, if it covers that many nodes. Other programs may keep their
-// own text before it and in it.
+// The summary that docs/accounting.md describes, if it covers `nodes` nodes. Other programs may have text of
+// their own before this summary and in it.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);

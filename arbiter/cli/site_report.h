@@ -17,14 +17,14 @@ inline constexpr char kSacctColumns[] =
 
 class SiteReport {
  public:
-  // Counts jobs that ended in [since, until), given as sacct writes times; so each job is in one report as a
-  // whole.
+  // Counts jobs that ended in [since, until), so each job is in one report as a whole. Times have the format
+  // of sacct.
   SiteReport(std::string since, std::string until) : since_(std::move(since)), until_(std::move(until)) {}
 
-  // Takes a line of `sacct --parsable2`: a job's, then those of its steps. Returns false if it is not such a
-  // line. The totals of a job come from its AdminComment if all its nodes have reported there: concurrent
-  // steps hold a GPU together, and Slurm keeps nothing of steps that died with their node. Otherwise they are
-  // the sum over its steps.
+  // Takes a line of `sacct --parsable2`: a job's, then those of its steps. Returns false if the line has
+  // another form. The totals of a job come from its AdminComment if all its nodes have reported there:
+  // concurrent steps hold a GPU together, and Slurm keeps nothing of steps that died with their node.
+  // Otherwise they are the sum over its steps.
   bool add(std::string_view line);
 
   struct Who {
@@ -41,7 +41,7 @@ class SiteReport {
     double swap_mebibytes = 0;  // in both directions
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
-  // The number of jobs for which sacct has neither.
+  // The number of jobs without figures: neither their AdminComment nor their steps have any.
   std::uint64_t untold() const { return untold_ + (untold_yet_ ? 1 : 0); }
 
  private:
@@ -49,7 +49,7 @@ class SiteReport {
   std::string until_;
   std::map<Who, Sums> sums_;
   std::string job_;  // the job whose steps may follow
-  // The sums that its steps count in; null if they do not count.
+  // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;
   bool untold_yet_ = false;  // for that job

@@ -68,7 +68,7 @@ int StandIn::start(const std::function<int()>& execute) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, &before);  // until the child that they go to is known
+  sigprocmask(SIG_BLOCK, &all, &before);  // blocked until the child to which they are forwarded is known
   struct sigaction on_child = {};
   sigaction(SIGCHLD, nullptr, &on_child);
   signal(SIGCHLD, SIG_DFL);  // if ignored, no exit status is available
@@ -102,8 +102,8 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    // Stops this process as well, for job control by a shell. A sender of SIGSTOP to the child alone also
-    // continues the child alone.
+    // Stops this process as well, for job control by a shell. If somebody sends SIGSTOP to the child alone,
+    // they will also continue the child alone.
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }

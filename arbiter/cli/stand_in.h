@@ -18,7 +18,7 @@ class StandIn {
   bool child_has_ended();
   // True if the child has ended and a signal asks this process to end: the caller should stop waiting.
   bool is_to_hurry() const;
-  // Waits for the child. Returns its exit status, or dies of the signal that ended it.
+  // Waits for the child. Returns the child's exit status, or dies of the signal that ended the child.
   int end();
 
  private:

@@ -36,8 +36,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{
-    2'000};                                   // jobs wait ten seconds for an arbiter, and then run without it
-constexpr std::chrono::seconds kHealthy{60};  // a death after this time counts as the first again
+    2'000};  // jobs wait ten seconds for an arbiter, and then run without it
+constexpr std::chrono::seconds kHealthy{
+    60};  // if the arbiter has lived for this long, it is restarted at once again
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
 
@@ -102,7 +103,7 @@ struct Watch {
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
       if (is_asked_to_end()) kill(child, SIGTERM);
-      // If this process was itself stalled, the arbiter may have been, too.
+      // If this process itself did not run for a while, the arbiter may not have run either.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
       if (has_given_signs()) limit = Clock::now() + kSilence;
       if (!limit || Clock::now() < *limit) continue;

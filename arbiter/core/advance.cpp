@@ -6,21 +6,21 @@
 //      from becoming ready (must_leave()); others wait and it does not restore (is_unresponsive()); it has
 //      used up its limit under the policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the running set has outgrown the GPU.
-//   3. Planner::may_leave(), if another tenant can enter then: it is idle, it yields its turn, its turn is
-//      over, it is preempted, or the other one is recalled for its host memory.
+//   3. Planner::may_leave(), if another tenant can enter then: the member is idle, yields its turn or is
+//      preempted, its turn is over, or the other tenant is recalled.
 //   4. core.cpp: a session came back from another arbiter without the lease (on(SessionCame),
 //      attach_returned()).
 //   5. TurnMachine::detach(): its last session has ended.
 //
 // To add a reason: if it does not depend on waiting tenants, a condition in must_leave() or drop_members();
 // if it makes room for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. A
-// tenant that must stay out must not be let in either: Planner::is_in_line() and anybody_could_enter(),
-// Scheduler::waits(), the stakes of accounts.cpp. If the core learns of it by an event (events.h),
-// tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event, too. Anything that
-// happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (the way out), planner.cpp (who makes
-// room, the end of a turn) and turns.cpp (what follows for the next turn) of tests/unit/arbiter.
-// Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). docs/architecture.md, "A turn",
-// describes it.
+// tenant that must stay out must not be let in by these either: Planner::is_in_line() and
+// anybody_could_enter(), Scheduler::waits(), the stakes of accounts.cpp. If the core learns of it by an event
+// (events.h), tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event, too.
+// Anything that happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (the way out),
+// planner.cpp (who makes room, the end of a turn) and turns.cpp (what follows for the next turn) of
+// tests/unit/arbiter. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// docs/architecture.md, "A turn", describes it.
 #include <algorithm>
 
 #include "arbiter/core/core.h"

@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// A timer is usually late by less.
+// A delay below this is usual for a timer.
 constexpr std::chrono::milliseconds kStandstill{100};
 
 }  // namespace
@@ -97,7 +97,7 @@ void Core::on(const GpuFound& event) {
 }
 
 // A lost GPU has lost its contents and carries out no order: its sessions leave the memory accounting as
-// those of dead processes do. Their processes get the driver's error, as without sharedgpu.
+// those of dead processes do. The processes of these sessions get the driver's error, as without sharedgpu.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr || gpu->learned) return;
@@ -184,7 +184,7 @@ void Core::on(const SessionCame& event) {
   session->resumes = event.hello.resuming != 0;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
-  // The earlier part of its wait is unknown.
+  // How long the tenant waited under the earlier arbiter is unknown.
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);
@@ -280,7 +280,8 @@ void Core::attach_returned(Session& session) {
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
     if (turns_.in_set(tenant)) return;  // it is revoked together with the other nodes of its job
-    if (turns_.phase_of(tenant) == Phase::leaving) return;  // it was revoked with the others
+    if (turns_.phase_of(tenant) == Phase::leaving)
+      return;  // its lease was revoked with those of the other nodes
   }
   turns_.revoke_returned(session);
 }
@@ -312,13 +313,14 @@ void Core::on(const From<Usage>& event) {
 
 void Core::on(const From<Want>& event) {
   Session* session = find_reporting(event.session);
-  if (session == nullptr || turns_.gate_open(*session)) return;  // it crossed the opening of the gate
+  if (session == nullptr || turns_.gate_open(*session))
+    return;  // the message was sent before the session knew that its gate had opened
   scheduler_.on_want(*session, !turns_.wants(*session->tenant), event.body.host_short != 0);
   turns_.set_wants(*session, true);
   memory_.note_progress(*session);
 }
 
-// Sessions send it often. It has no effect before the whole tenant is idle.
+// Sessions send it often. The report of one session has no effect before all sessions of the tenant are idle.
 void Core::on(const From<Idle>& event) {
   Session* session = model_.find(event.session);
   if (session == nullptr) return;
@@ -328,7 +330,7 @@ void Core::on(const From<Idle>& event) {
   if (scheduler_.estimates().idle_enough(*session->tenant)) model_.touch(*session->tenant);
 }
 
-// An offer to the tenants that wait now, not to later ones.
+// The session offers its turn only to tenants that wait now, not to later ones.
 void Core::on(const From<GiveBack>& event) {
   const Session* session = find_reporting(event.session);
   if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
@@ -349,7 +351,7 @@ void Core::on(const From<Released>& event) {
   if (session == nullptr || !attached(session)) return;
   memory_.note_progress(*session);
   if (!turns_.accepts(*session, event.body)) return;
-  presence_.resume(*session);  // it has nothing left for which it would need its lease again
+  presence_.resume(*session);  // the session has no work left for which it would need another lease
   memory_.report_residency(*session, event.body.use, turns_.residency(*session));
   const bool wants = turns_.wants(*session) || event.body.wants != 0;
   scheduler_.on_drained(*session, event.body.submission, wants);

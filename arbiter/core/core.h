@@ -46,11 +46,12 @@ class Core {
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
-  // The view of one session; none if unknown. For callers that read it at each message.
+  // The view of one session; none if unknown. This overload serves callers that need the state at each
+  // message.
   std::optional<Snapshot::Session> session(SessionId id) const;
   // The state that figures are computed from. The second overload returns only what the last event may have
-  // changed, given the actions that handle() returned for it. For a mere report of a session that is little;
-  // for passed time or a survey it is what was advanced; for other events it is everything.
+  // changed, given the actions that handle() returned for it. For a report of a session these are few values;
+  // after a timer or a survey, the values of the advanced domains; after other events, all values.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }

@@ -29,7 +29,7 @@ struct GpuChanged {
   GpuCondition condition = GpuCondition::healthy;
 };
 
-// An administrator drains the GPU, so that it takes no more tenants, or undoes that.
+// An administrator drains the GPU, so that it takes no more tenants, or undrains it.
 struct GpuDrained {
   GpuUuid gpu;
   bool drained = false;
@@ -49,8 +49,9 @@ struct SessionCame {
   Hello hello;
 };
 
-// The session's process is dead or counts as dead. Or it has come back on another connection: then `heir` is
-// its session there, which has no GPU yet and takes over the GPU and the memory of this one. Zero: none.
+// The session's process is dead or counts as dead. Or its process has reconnected: then `heir` is the
+// process's session on the new connection. It has no GPU yet, and takes over the GPU and the memory of this
+// session. Zero: none.
 struct SessionGone {
   SessionId session;
   SessionId heir = {};
@@ -89,13 +90,14 @@ struct Looked {
 };
 
 // The tenant's processes are about to be stopped and have a moment to release the GPU. If not `suspended`,
-// that is over.
+// the suspension has ended.
 struct Suspend {
   TenantId tenant;
   bool suspended = false;
 };
 
-// A survey of the GPU has arrived. None: surveys cannot see the GPU, so only the reports of sessions count.
+// A survey of the GPU has arrived. nullopt: surveys cannot see the GPU, so only the reports of sessions
+// count.
 struct Surveyed {
   GpuUuid gpu;
   std::optional<GpuSurvey> found;

@@ -11,7 +11,7 @@ namespace {
 // The load of a GPU by tenants other than the one to be placed.
 struct Candidate {
   const Snapshot::Gpu* gpu = nullptr;
-  bool used = false;  // by sessions of the tenant to be placed
+  bool used = false;  // GPUs used by sessions of the tenant to be placed
   std::uint64_t units = 0;
   Bytes memory;
   unsigned tenants = 0;
@@ -63,7 +63,7 @@ std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const D
     if (takes(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
-  // Its processes enumerate them in the host's order.
+  // The tenant's processes enumerate their GPUs in the host's order.
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 

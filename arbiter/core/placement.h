@@ -14,13 +14,13 @@ namespace sharedgpu {
 
 // The request of a tenant that is to be placed.
 struct Demand {
-  unsigned units = 1;      // in all; they are spread over its GPUs
-  unsigned gpus = 1;       // distinct ones; if there are fewer, it gets all
+  unsigned units = 1;      // number of units in all, which are spread over its GPUs
+  unsigned gpus = 1;       // number of GPUs; if there are fewer, it gets all of them
   DeviceSet devices = {};  // the devices that its processes can open; empty: unknown
 };
 
-// Returns true if the tenant's processes can open the GPU. Only GPUs that the arbiter itself found count: if
-// sessions alone report GPUs, there may be more of them.
+// Returns true if the tenant's processes can open the GPU. Call only if the arbiter itself has found the
+// GPUs: GPUs reported only by sessions may not be all.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // Returns true if a tenant that is placed on the GPU can use it.

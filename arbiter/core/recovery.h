@@ -38,7 +38,7 @@ class Recovery {
   bool active_;
   Nanoseconds until_;
   unsigned expected_;            // sessions that the period waits for, whether or not they have come
-  std::set<SessionId> awaited_;  // the ones that have come and have not reported yet
+  std::set<SessionId> awaited_;  // sessions that have come, and have not reported their memory yet
 };
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the core's state that the figures of tenants are computed from (ledger/figure_book.h), at one
-// moment. It covers all sessions and tenants, or only the ones that an event concerned. Plain values.
+// moment. A sighting covers all sessions and tenants, or only those that an event concerned. Plain values.
 #pragma once
 
 #include <vector>
@@ -22,15 +22,15 @@ struct Sighting {
   struct Tenant {
     TenantId id;
     bool may_wait =
-        false;            // a session that wants the GPU waits for it: the tenant has no lease, and could run
-    bool leaves = false;  // its gates are closed, and it still holds a lease
+        false;  // sessions that want the GPU wait for it: the tenant has no lease, and could have one
+    bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
     Nanoseconds turn_ends{};  // the end of the turn that it yielded last
     bool operator==(const Tenant&) const = default;
   };
 
-  bool whole = false;             // it covers all sessions: others are gone
+  bool whole = false;             // all sessions are listed, so sessions that are missing are gone
   std::vector<Session> sessions;  // sorted by id
-  std::vector<Tenant> tenants;    // the tenants of all these sessions, and others
+  std::vector<Tenant> tenants;    // includes the tenants of all these sessions
 };
 
 }  // namespace sharedgpu

@@ -23,7 +23,7 @@ namespace sharedgpu {
 
 // The GPUs that the tenant's processes may use; see placement.h.
 struct Placement {
-  unsigned units = 1;  // the units that it counts with on each of them
+  unsigned units = 1;  // the number of units for which the tenant counts on each of these GPUs
   std::vector<GpuUuid> gpus;
 };
 
@@ -33,8 +33,8 @@ struct Snapshot {
     TenantId tenant;
     StepName step;
     std::optional<GpuUuid> gpu;  // none until Attach
-    MemoryUse use;               // as reported, including growth that it waits for
-    Bytes resident_limit;        // upper bound on its evictable resident memory
+    MemoryUse use;               // as reported, including growth that the session waits for
+    Bytes resident_limit;        // upper bound on the session's evictable resident memory
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as of the last poll
@@ -43,21 +43,21 @@ struct Snapshot {
     bool restoring = false;      // it has been sent a Restore in this turn
     bool ready = false;          // all of its memory is resident
     bool drained = false;        // leaving: nothing passes its gate, and its work on the GPU is done
-    bool returned = false;       // it came back from an earlier arbiter and has not drained since
-    bool host_short = false;     // it reported in this pause that its job needs host memory
+    bool returned = false;       // the session came back from an earlier arbiter and has not drained since
+    bool host_short = false;     // while it waits now, it has reported that its job needs host memory
     bool defers_growth = false;  // its growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step
     Bytes prepared_host;         // host memory named by the last Prepare
-    std::uint32_t sharers = 0;   // processes that prepare it together, from that Prepare; zero: unknown
+    std::uint32_t sharers = 0;   // number of processes that prepare this host memory together; zero: unknown
     // The contents of its lease page:
     bool contended = false;
     bool oversubscribed = false;
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
-    Evidence evidence;            // of its process's memory on the GPU, from surveys
-    Allowed allowed;              // the maximum since the last survey
-    bool claims_nothing = false;  // it has neither a context nor memory on the GPU
+    Evidence evidence;            // surveys of the memory of its process on the GPU
+    Allowed allowed;              // the most memory that it was allowed since the last survey
+    bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
 
   struct Tenant {
@@ -67,18 +67,19 @@ struct Snapshot {
     std::vector<SessionId> sessions;
     const Policy* policy = nullptr;  // the policy that rules it
     Claims stated;                   // stated by its job
-    Claims claims;                   // what the deadlines of others leave of `stated`
+    Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // it runs alone on its GPUs
-    double share = 0;                // its entitled fraction of its domain's time; zero if none
-    double due = 0;  // the same on the GPU where it is smallest; the last value while it is entitled to none
-    double due_now = 0;      // the same as `due`; zero while it neither competes nor pauses
+    double share = 0;                // the fraction of the domain's time that it is entitled to; zero if none
+    double due =
+        0;  // the smallest such fraction on any of its GPUs; while it is entitled to none, the last value
+    double due_now = 0;      // as `due`, but zero while it neither competes nor pauses
     Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share
     bool wants = false;      // a session waits at its gate
     bool frozen = false;     // a process is stopped
     bool absent = false;     // a process is stopped, or a suspension has been announced
     bool suspended = false;  // Slurm has announced a suspension and has not ended it
-    bool revoked = false;    // its lease was revoked without its consent, since its processes do not answer
-    bool recalled = false;   // it was preferred to others because of its host memory
+    bool revoked = false;    // the lease was revoked without an answer of its processes
+    bool recalled = false;   // the tenant was recalled for its host memory
     std::optional<Overdue> overdue;  // set while it keeps others waiting although its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
@@ -102,16 +103,17 @@ struct Snapshot {
   struct Gpu {
     GpuUuid uuid;
     unsigned number = 0;            // in the host's order
-    std::optional<unsigned> minor;  // of its device file, if the driver reports it
+    std::optional<unsigned> minor;  // minor number of its device file, if the driver reports it
     Bytes total;
     Bytes capacity;
     bool learned = false;  // known only from sessions
     GpuCondition condition = GpuCondition::healthy;
-    bool drained = false;   // by an administrator
-    Bytes usable;           // the capacity, or what the contexts leave of the total if that is less
+    bool drained = false;  // by an administrator
+    Bytes usable;  // the capacity, or the memory that the contexts leave of the total, whichever is less
     bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;  // if surveyed: memory of processes without a session there, and memory that others hide
-    Bytes promised;   // memory that sessions have on the GPU or may take at any moment
+    Bytes unmanaged;        // if surveyed: memory of processes without a session there, and hidden memory of
+                            // processes with sessions
+    Bytes promised;         // memory that sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet

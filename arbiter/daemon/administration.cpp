@@ -52,7 +52,8 @@ void Administration::start_mps() {
 }
 
 // Sections name GPUs by the numbers that the core assigns, and partitions, whose jobs come and go; so the
-// rules depend on the core's state. The policy deadline limits time only while MPS does not serve.
+// rules depend on the core's state. The policy `deadline` limits the tenants' time only while no MPS daemon
+// serves.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
@@ -103,7 +104,7 @@ void Administration::change_settings(Client& client, const SetLines& lines) {
       return client.connection().refuse("no GPU " + unknown + " here");
   settings_ = std::move(changed);
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
-  partitions_may_have_changed();  // without a section about one, partitions are not tracked
+  partitions_may_have_changed();  // partitions are tracked only if a section of the settings names one
   set_rules();
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
   client.send(SetReply{.done = 1});

@@ -26,7 +26,7 @@ class Administration {
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
                  const Tenants& tenants, Complaints& complaints);
 
-  // Looks up the administrators. Before this call only root is one.
+  // Looks up the administrators. Before this call only root is an administrator.
   void find_administrators();
   // Runs MPS if the site wants it. Call it after the core has started.
   void start_mps();
@@ -48,7 +48,7 @@ class Administration {
   // if the list is empty. Zero: it runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
-  // The first name that the arbiter does not know; empty if it knows all.
+  // Returns the first name that the arbiter does not know; empty if it knows all.
   std::string unknown_gpu(const GpuNames& names) const;
 
   // The sender must be an administrator. The current turns continue, and end by the new rules.

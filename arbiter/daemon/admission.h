@@ -48,7 +48,7 @@ class Admission {
     std::size_t newcomers = 0;
     std::array<std::size_t, 2> waiting = {};  // messages, by rank
   };
-  // The places taken by all but root.
+  // The number of places taken by all users but root.
   struct Counts {
     std::size_t strangers = 0;
     std::size_t all = 0;
@@ -68,7 +68,8 @@ class Admission::Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  // Counts one more message queued for the peer. Returns false, and counts nothing, if there are too many.
+  // Counts one more message queued for the peer. Returns false, and does not count it, if there are too many
+  // messages.
   bool add_waiting();
   void remove_waiting(std::size_t count);
 

@@ -21,7 +21,7 @@ namespace sharedgpu {
 class Cancellations {
  public:
   struct Pauses {
-    Nanoseconds before_term = std::chrono::seconds(1);   // for the process to write the reason
+    Nanoseconds before_term = std::chrono::seconds(1);   // time for the process to write the reason
     Nanoseconds before_kill = std::chrono::seconds(30);  // after SIGTERM
   };
 

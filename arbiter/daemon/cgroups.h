@@ -15,24 +15,24 @@ namespace sharedgpu {
 // A step's folder as named in a line of a /proc/PID/cgroup. The text alone does not prove that Slurm made the
 // folder.
 struct StepFolder {
-  std::string controllers;           // of a v1 hierarchy, such as "memory"; empty: v2
-  std::string path;                  // in the hierarchy, down to step_S
-  std::optional<std::uint32_t> job;  // none: the folder names the job by SLUID
+  std::string controllers;           // the controller of a v1 hierarchy, such as "memory"; empty: v2
+  std::string path;                  // path in the hierarchy, down to the folder step_S
+  std::optional<std::uint32_t> job;  // nullopt: the folder names the job by SLUID
   std::uint32_t step = 0;
   bool operator==(const StepFolder&) const = default;
 };
 
-// The outermost step folder in the path of that line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
+// Returns the outermost step folder in the path of the line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
 // .../[NODE_]slurmstepd.scope/job_J/step_S, where Slurm 26.05 has a SLUID instead of job_J unless
 // CgroupJobIdPaths=yes.
 std::optional<StepFolder> step_folder(std::string_view line);
 
-// The task that the line names, by its number on the node.
+// Returns the node-local number of the task that the line names.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
-// The group that a process's host memory is charged to, from the text of its /proc/PID/cgroup. `path` is the
-// group's path in the hierarchy with the memory controller, "" for the root. None if there is no such
-// hierarchy.
+// Returns the cgroup to which a process's host memory is charged, from the text of its /proc/PID/cgroup.
+// `path` is the group's path in the hierarchy with the memory controller, "" for the root. Returns nullopt if
+// there is no such hierarchy.
 struct MemoryGroup {
   host_memory::Version version{};
   std::string path;

@@ -24,7 +24,7 @@ class Client : public std::enable_shared_from_this<Client> {
   const Peer& peer() const { return connection_->peer(); }
   Role role() const { return role_; }
   SessionId session() const { return session_; }  // for a session
-  TenantId tenant() const { return tenant_; }     // for a session or a run
+  TenantId tenant() const { return tenant_; }     // the tenant of a session or of a run
   // "pid 345"; for a tenant's process, "job 12, pid 345".
   const std::string& label() const { return label_; }
 

@@ -2,9 +2,9 @@
 // Closes the connections of peers.
 //
 // A peer may leave messages with descriptors in its connection, even nested in further sockets. The kernel
-// closes them with the connection. For a TCP socket with SO_LINGER that takes as long as the peer likes,
-// unless the closing process is exiting. So such a connection is left to a child process that exits. A child
-// that hangs delays no other user's connections.
+// closes these descriptors together with the connection. Closing a TCP socket with SO_LINGER takes as long as
+// the peer likes, unless the closing process is exiting. So such a connection is left to a child process that
+// exits. A child that hangs delays no other user's connections.
 //
 // Event-loop thread only.
 #pragma once
@@ -40,7 +40,7 @@ class Closer {
     explicit User(asio::io_context& loop) : death(loop) {}
     Batch waiting;
     bool start_is_due = false;
-    std::vector<std::shared_ptr<void>> closing;  // the places of the child's connections
+    std::vector<std::shared_ptr<void>> closing;  // the places of the connections that the child closes
     pid_t child = 0;                             // 0: none
     asio::posix::stream_descriptor death;        // the child's pidfd
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits the log lines about each user: for each cause ten at once, and then one in ten seconds. Lines over
-// the limit are left out and counted. The next line reports their number. If no line follows, the last one
-// left out is logged with the number once the limit allows. Lines about root are not limited.
+// the limit are left out and counted. The next line reports their number. If no line follows, the last
+// omitted line is logged with their number once the limit allows. Lines about root are not limited.
 //
 // Pure. Not thread-safe.
 #pragma once

@@ -44,7 +44,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool send_now(const Message& message, int fd);
   // True if the peer has not read all messages that were sent to it.
   bool has_unread() const;
-  // True if the peer has closed its end (its messages may still be unhandled), or this end is closed.
+  // Returns true if this end is closed, or the peer has closed its end. Messages of the peer may still be
+  // unhandled.
   bool is_closed() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);

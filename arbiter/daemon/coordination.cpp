@@ -13,12 +13,12 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
-constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
+constexpr std::chrono::minutes kAskAgain{1};  // if Slurm has not told the address
 constexpr std::chrono::seconds kAskNameAgain{10};
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
-// Without letters no node is heard, and there is nothing to wait for.
+// Without mail no other node can be heard, so nothing is waited for.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
@@ -52,7 +52,8 @@ void Coordination::start() {
     find_name();
 }
 
-// Slurm's name of a node may be another one than its host's, and letters carry it.
+// Asks Slurm for its name of this node, which may differ from the host's name and is part of all letters.
+// Begins to send letters when the name is known.
 void Coordination::find_name() {
   scontrol_.find_own_name([this](const std::optional<std::string>& name) {
     if (!name) {
@@ -115,7 +116,7 @@ void Coordination::heard(const std::string& from, std::string_view text) {
   tend();
 }
 
-// The core may be at work on an event just now.
+// Calls tend() from the event loop, since the core may be handling an event just now.
 void Coordination::tend_soon() {
   if (std::exchange(soon_, true)) return;
   asio::post(its_.loop, [this] {
@@ -209,7 +210,7 @@ void Coordination::log_change(TenantId id) const {
   }
 }
 
-// The list of nodes may be long.
+// Names only the first of the silent nodes, since there may be many.
 void Coordination::log_apart(const GangDesk::Apart& apart) const {
   constexpr std::size_t kMostNamed = 8;
   std::string silent;
@@ -226,7 +227,7 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
           ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
-// Slurm is asked again now and then. The last address that it has told stays.
+// Returns the last address that Slurm has told. Slurm is asked again now and then.
 const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();

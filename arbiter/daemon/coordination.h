@@ -34,13 +34,12 @@ class Coordination {
     CoreRunner& core;
     Complaints& complaints;
   };
-  // Without `mail`, all jobs are apart, as where nodes do not reach each other.
+  // If `mail` is null, all jobs are apart, as if no node reached another one.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
-  // Slurm has registered a job here: from now on letters are sent and heard.
+  // Call when Slurm has registered a job here: from now on letters are sent and received.
   void start();
-  // Of a session of the tenant, for SessionCame: the number of its job, where other nodes have their turns
-  // with it; else zero.
+  // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
   // The core has a report for the coordinator.
   void report(const TellGang& told);
@@ -48,7 +47,7 @@ class Coordination {
 
  private:
   struct NodeAddress {
-    std::string text;  // empty: it is not known
+    std::string text;  // empty: unknown
     bool is_sought = false;
     Nanoseconds ask_at{};
   };
@@ -66,15 +65,15 @@ class Coordination {
 
   const Parts its_;
   const std::unique_ptr<Mail> mail_;
-  Scontrol scontrol_;  // of its own: other orders wait for long to be tried again
-  std::string node_;   // this one, as Slurm calls it
+  Scontrol scontrol_;  // not shared with drains and requeues, which may be tried for minutes
+  std::string node_;   // Slurm's name of this node
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;
   asio::steady_timer timer_of_name_;
   bool started_ = false;
-  bool is_named_ = false;  // Slurm's name of this node is known, and letters go out
-  bool soon_ = false;      // tend() comes
+  bool is_named_ = false;  // Slurm's name of this node is known, and letters are sent
+  bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
 };
 

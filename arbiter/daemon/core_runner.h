@@ -27,8 +27,8 @@ class CoreRunner {
   // Call it before all others. `policy` must outlive this object.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
-  // Sets the function for the core's reports to the coordinators of gangs. It must not call this object
-  // before it has returned.
+  // Sets the function for the core's reports to the coordinators of gangs. The function must not call this
+  // object.
   void on_gang_report(std::function<void(const TellGang&)> tell) { tell_gang_ = std::move(tell); }
 
   // On return, everything that follows from the event is recorded and performed.

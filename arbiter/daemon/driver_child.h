@@ -15,7 +15,7 @@
 namespace sharedgpu {
 
 // Starts a child that calls `work` with its own descriptor of `end` and then exits. Of the daemon's
-// descriptors the child keeps only that one and the standard streams. Returns its pid, or a negative number
+// descriptors, the child keeps only `end` and the standard streams. Returns its pid, or a negative number
 // with errno. Call it while the process has one thread.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues the items of several users and serves each user for the same time, however many items it has and
-// however long one takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), except that a user that
-// exceeds its time owes the excess while others wait. A user that rests is not served.
+// Queues the items of several users and serves each user for the same time, however many items the user has,
+// and however long an item takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), except that a
+// user that exceeds its time owes the excess while others wait. A user's items are not served while the user
+// rests.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -45,7 +46,7 @@ class FairQueue {
     turn_has_begun_ = false;
     return next;
   }
-  // Charges the time for which the user was served. Returns true if its turn continues.
+  // Charges the time for which the user was served. Returns true if the user's turn continues.
   bool charge(uid_t user, Nanoseconds time) {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
@@ -72,7 +73,7 @@ class FairQueue {
     Nanoseconds balance{};
     bool rests = false;
   };
-  // Returns false if the first user in the ring has used up its turn, or owes it.
+  // Returns false if the first user in the ring has used up its turn, or owes more time than the turn has.
   bool begin_turn() {
     User& user = users_[ring_.front()];
     if (!turn_has_begun_) user.balance = std::min(user.balance + quantum_, quantum_);
@@ -83,7 +84,7 @@ class FairQueue {
   const Nanoseconds quantum_;
   std::map<uid_t, User> users_;
   std::deque<uid_t> ring_;       // the users with items
-  bool turn_has_begun_ = false;  // for the first in the ring
+  bool turn_has_begun_ = false;  // time left in the turn of the first user in the ring
 };
 
 }  // namespace sharedgpu

@@ -16,8 +16,9 @@ namespace sharedgpu {
 Status make_folder(const std::string& path, mode_t mode);
 
 // Fails if another user could replace the arbiter's files: if `path`, a folder above it or a link on the way
-// belongs to neither root nor this process's user, or is writable by all users. Above `path` the sticky bit
-// makes a world-writable folder acceptable. A group with write permission is the administrator's choice.
+// belongs to neither root nor this process's user, or is writable by all users. A world-writable folder above
+// `path` is accepted if it has the sticky bit. Write permission of a group is accepted: it is the
+// administrator's choice.
 Status check_folder(const std::string& path);
 
 // Locks the folder for this process until `lock` is closed or the process ends; children do not inherit the

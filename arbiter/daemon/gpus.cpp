@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::seconds kClosePause{10};
 
-// The child writes one for each GPU. It is shorter than PIPE_BUF, so each arrives whole.
+// The child writes one line for each GPU. A line is shorter than PIPE_BUF, so each line arrives whole.
 struct Line {
   GpuUuid uuid;
   std::uint64_t total = 0;

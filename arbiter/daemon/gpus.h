@@ -48,7 +48,7 @@ class GpuSearch {
   void go_on(const std::vector<GpuInfo>& found);
   // Searches at once, unless a search is running.
   void hurry();
-  // Searches six times a minute, or once, from the next search on.
+  // From the next search on, searches six times a minute if `closely`, else once a minute.
   void watch_closely(bool closely) { closely_ = closely; }
 
  private:

@@ -15,14 +15,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;  // surveys in a row without a GPU until it counts as lost
+constexpr unsigned kMisses = 3;  // number of surveys in a row that do not list a GPU until it counts as lost
 // A lost GPU is back after it has responded for this long; twice as long after each loss that follows the
 // previous one within an hour. Tenants of a GPU that comes and goes would lose their work each time.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;
 constexpr Nanoseconds kLookCounts = 3s;  // a survey comes every second
-constexpr std::size_t kMostNamed = 16;   // tenants in one line of the log
+constexpr std::size_t kMostNamed = 16;   // most tenants named in one line of the log
 // A process may die of the driver's error before NVML reports the loss, which may take the driver seconds.
 constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
@@ -58,7 +58,7 @@ void Health::sync(const GpuUuid& gpu) {
   its_.core.handle(GpuDrained{.gpu = gpu, .drained = known->second.drain.has_value()});
 }
 
-// True if a survey is so recent that a search knows no better.
+// Returns true if the last survey is so recent that a new search would find nothing newer.
 bool Health::knows_better() const { return looked_ && its_.system.now() - *looked_ < kLookCounts; }
 
 void Health::found(const std::vector<GpuInfo>& gpus) {
@@ -165,7 +165,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // before the leases that end because of it
+  record(gpu);  // the record must come before those of the leases that end with the GPU
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {
@@ -198,7 +198,7 @@ void Health::tell_slurm(const GpuUuid& gpu, const std::vector<Guest>& guests) {
     if (guest.job != 0) its_.scontrol.requeue(guest.job);
 }
 
-// Slurm keeps only the last reason, so each one names all GPUs that are not healthy.
+// Slurm keeps only the last reason of a drain, so each reason names all GPUs that are not healthy.
 std::string Health::complaint() const {
   std::vector<std::string> each;
   for (const auto& [gpu, its] : states_)

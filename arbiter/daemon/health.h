@@ -69,7 +69,7 @@ class Health {
   // True while a session has left so recently that the cause may be a GPU loss not reported yet, so that
   // surveys continue.
   bool may_miss_a_loss() const;
-  // The same for this tenant: no survey has come since its last session left.
+  // Returns true if no survey has come since the last session of the tenant left.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // The sender must be an administrator.
   void drain(Client& client, const DrainGpus& request);
@@ -79,10 +79,11 @@ class Health {
  private:
   // NVML's reports of a GPU.
   struct Sightings {
-    unsigned misses = 0;                      // surveys in a row without it
-    std::optional<Nanoseconds> well_since;    // while lost: when NVML began to report it as well
+    unsigned misses = 0;  // number of surveys in a row that do not list it
+    std::optional<Nanoseconds>
+        well_since;  // while the GPU is lost: when NVML began to report it as well again
     std::optional<std::uint64_t> ecc_errors;  // at the last survey
-    unsigned losses = 0;                      // each soon after the previous one
+    unsigned losses = 0;                      // number of losses, each soon after the previous one
     Nanoseconds lost{};                       // the time of the last loss
   };
   static Nanoseconds well_for(const Sightings& seen);

@@ -19,9 +19,10 @@ constexpr Nanoseconds kPause = 500ms;  // between two checks
 constexpr Nanoseconds kLong = 90s;
 // A longer gap between checks counts only this much, because nothing was observed in it.
 constexpr Nanoseconds kMostGap = 20s;
-// Checks this far apart belong to two shortages.
+// Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;
-// Slabs and handles in transit, and the reserve of each process for each other (HostPool).
+// A margin for slabs and handles in transit, and for the reserve that each process leaves to each other
+// process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
 

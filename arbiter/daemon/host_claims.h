@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what sessions claim about their host memory: that it does not suffice to evict (Usage::stuck), or
-// that their job needs it back (Want::host_short). Such a session keeps its memory on the GPU, or is restored
-// before others. So the claim is believed only if the process may really be short of host memory.
+// that their job needs it back (Want::host_short). A session whose claim is believed keeps its memory on the
+// GPU, or is restored before others. So a claim is believed only if the process may really be short of host
+// memory.
 //
-// A check computes how much host memory the process may still take. The claim is refuted if that exceeds the
-// memory that its tenant is to evict, plus an eighth, plus the library's reserve for other processes. A job
-// may be short for a moment, and the library then evicts nothing for a minute; so a claim that it cannot
-// evict is refuted only by checks over a longer time. A check runs when a claim arrives and reads some files
-// of /proc and /sys, at most twice a second for each process.
+// A check computes how much host memory the process may still take. The claim is refuted if this amount
+// exceeds the memory that the tenant has to evict, plus an eighth of that, plus the library's reserve for
+// other processes. A job may be short for a moment, and the library then evicts nothing for a minute; so a
+// claim that it cannot evict is refuted only by checks over a longer time. A check runs when a claim arrives
+// and reads some files of /proc and /sys, at most twice a second for each process.
 //
 // A failed read refutes nothing. Event-loop thread only.
 #pragma once
@@ -39,7 +40,7 @@ class HostClaims {
 
   // Handles the claim that the session cannot evict. Returns false, and logs it, if refuted.
   bool believes_stuck(const Client& client);
-  // The same for the claim that its job needs host memory.
+  // Handles the claim that the session's job needs host memory back. Returns false, and logs it, if refuted.
   bool believes_short(const Client& client);
   // The host memory still free to a process whose last claim that it cannot evict was refuted moments ago;
   // none otherwise.
@@ -50,8 +51,8 @@ class HostClaims {
  private:
   struct Row {
     std::optional<Nanoseconds> looked;
-    std::optional<Bytes> room;  // at the last check, if more than enough
-    Nanoseconds roomy{};        // for how long all checks have found that
+    std::optional<Bytes> room;  // free host memory at the last check, if that was more than enough
+    Nanoseconds roomy{};        // for how long all checks have found enough
     bool told = false;          // the refutation was logged
   };
 

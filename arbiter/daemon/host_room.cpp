@@ -24,7 +24,7 @@ std::optional<Bytes> limit_of(const HostTexts::Group& group) {
   return least;
 }
 
-// The folder of the group; empty if not visible.
+// Returns the folder of the group; empty if not visible.
 std::string find_folder(const System& system, const MemoryGroup& group, std::string& mount) {
   const std::string base = "/sys/fs/cgroup";
   const std::vector<std::string> mounts =
@@ -50,7 +50,7 @@ bool read_group(const System& system, Version version, const std::string& folder
                               system.read_file(folder + "/memory.stat", group.stat).ok());
 }
 
-// Reads its groups from the root down. Returns false if they cannot be read.
+// Reads the groups of the process from the root down. Returns false if they cannot be read.
 bool read_groups(const System& system, const MemoryGroup& its, HostTexts& texts) {
   std::string mount;
   const std::string folder = find_folder(system, its, mount);

@@ -22,7 +22,7 @@ struct HostTexts {
     std::string usage, stat;  // if the group has a limit
   };
   host_memory::Version version{};
-  std::vector<Group> groups;  // its memory cgroup and those above it
+  std::vector<Group> groups;  // the process's memory cgroup and those above it
   std::string meminfo;
   std::string overcommit;  // /proc/sys/vm/overcommit_memory
 };

@@ -119,7 +119,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
-// The placement ends first, and with it perhaps the tenant.
+// First ends the placement, which may end the tenant, too.
 void Jobs::may_have_ended(TenantId id) {
   if (TenantInfo* tenant = tenants_.find(id)) tenant->touched = system_.now();
   placements_.may_have_ended(id);
@@ -140,7 +140,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   tenant.account = vouched ? request.uid : client.peer().account;
   tenant.anchored = true;
   tenant.options = request.options;
-  tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // which counts as one
+  tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // zero counts as one unit
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   journal_.flush();
   client.become_run(tenant);
@@ -159,7 +159,8 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// A job stays for a while: it may come again.
+// Forgets a tenant of `sharedgpu run` that has ended. A job is kept for a while, since it may start another
+// step.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
@@ -178,14 +179,14 @@ void Jobs::forget(TenantId id) {
 
 bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
 
-// Forgets jobs of which nothing lives: those of which nothing was heard for long, and where too many are
-// known also the oldest others. A part of them goes at once: so it is seldom that all are looked at, and
-// nobody waits for long.
+// Forgets jobs of which nothing lives: those not heard of for long, and if too many jobs are known, also the
+// oldest of the rest. Many are forgotten in one call, so that all jobs are seldom looked at, but no more than
+// kForgottenAtOnce, so that no client waits for long.
 void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
   if (!too_many && now - looked_for_old_ < kLookForOld) return;
-  if (core_.core().in_grace()) return;  // sessions of them may come back
+  if (core_.core().in_grace()) return;  // sessions of these jobs may come back
   looked_for_old_ = now;
   std::multimap<Nanoseconds, TenantId> oldest_first;
   for (const auto& [id, tenant] : tenants_.all())
@@ -235,7 +236,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
   TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
-  // Every step of an honest job says the same.
+  // Every step of an honest job registers the same nodes, so the first registration holds.
   const bool is_known = tenant.spans_nodes() && lives(tenant);
   if (!tenant.spans_nodes()) tenant.nodes_are_new = true;
   if (!is_known) set_nodes(tenant, gang.nodes, gang.coordinator);
@@ -252,9 +253,9 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
                              .coordinator = several ? word_of(coordinator) : "-"});
 }
 
-// A requeued job keeps its number and those of its steps. It begins anew with a step that was here before,
-// when nothing of the job lives. The batch step comes once in a run, and first. Without a batch step, the
-// epilog reports the end of a run, and the prolog the number of restarts.
+// A requeued job keeps its number and the numbers of its steps. If nothing of the job lives, a new run begins
+// with a step that was here before. A batch step always begins a run. In jobs without one, a run begins after
+// the epilog has reported the end of the last run, or when the prolog reports another number of restarts.
 void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
@@ -271,7 +272,7 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// True if anything is known of the step, or of the whole job if a run begins with the step.
+// Returns true if anything is known of the step, or of the whole job if a run begins with the step.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

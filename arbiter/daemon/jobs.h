@@ -43,8 +43,8 @@ class Jobs {
   void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
   bool lacks_ledger() const { return system_.now() < strange_until_; }
 
-  // The reason for which Tenants=jobs excludes a session of the process with that token; empty if it is
-  // served.
+  // Returns the reason for which Tenants=jobs excludes a session of the process with this token; empty if the
+  // session is served.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
   // Adds a session of the process with that token. Returns its tenant, which counts the session until
   // leave().

@@ -22,9 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core whose leases have been recorded. Only a Journal creates them, and nothing else can be
-// performed. So the next arbiter knows each lease that was granted before a crash, except those that a full
-// disk kept out of the file.
+// Actions of the core, whose leases the journal has recorded. Only a Journal creates them, and nothing else
+// can be performed. So the next arbiter knows each lease that was granted before a crash, except those that a
+// full disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -49,7 +49,7 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the records to the kernel. On failure they are kept in memory and written as soon as possible.
+  // Passes the records to the kernel. If that fails, they are kept in memory and written as soon as possible.
   void flush();
   // Records the leases that begin and end, and flushes.
   RecordedActions write_down(Actions actions);
@@ -62,9 +62,9 @@ class Journal {
   // Records and flushes everything, when the arbiter ends.
   void end(const Core& core);
 
-  // Returns true, and counts it, if this user may add to the ledger now. Root always may.
+  // Returns true, and counts one addition, if this user may add to the ledger now. Root always may.
   bool may_write(uid_t uid);
-  // The number of users that have written lately, and of some that have not.
+  // The number of users whose rate is tracked: those that have written lately, and some others.
   std::size_t writers() const { return writers_.size(); }
 
  private:

@@ -34,7 +34,8 @@ int fail(const std::string& what) {
 
 // Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
 // arbiter holds them. The lock comes first, because two arbiters that start at once could both take the
-// socket for that of a dead arbiter. Nothing of another arbiter is touched before the lock is held.
+// socket for that of a dead arbiter. Before it holds the lock, this process touches no file of another
+// arbiter.
 Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
   const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
   lock.reset(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -47,9 +48,9 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
 
 constexpr rlim_t kEnoughDescriptors = 1 << 17;
 
-// The kernel enlarges a process's descriptor table when it is full. In a process with threads, the call that
-// triggers this waits for all processors: 10 to 25 ms each time on 16 cores. So the table gets its size
-// before threads start.
+// The kernel enlarges a process's descriptor table when it is full. In a process with threads, each
+// enlargement waits for all processors: 10 to 25 ms on 16 cores. So the table gets its size before threads
+// start.
 void enlarge_descriptor_table(rlim_t size) {
   const int last = static_cast<int>(std::min(size, kEnoughDescriptors)) - 1;
   if (const UniqueFd any(open("/", O_PATH | O_CLOEXEC)); any)
@@ -58,8 +59,8 @@ void enlarge_descriptor_table(rlim_t size) {
 
 // Raises the descriptor limit, and returns the number of connections that it suffices for.
 std::size_t raise_descriptor_limit() {
-  constexpr rlim_t kOfDaemon = 64;  // for the ledger, the log and the like
-  constexpr rlim_t kOfSession = 4;  // the socket, the lease page, and two pidfds
+  constexpr rlim_t kOfDaemon = 64;  // descriptors for the ledger, the log and the like
+  constexpr rlim_t kOfSession = 4;  // descriptors of a session: its socket, its lease page, and two pidfds
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t most = std::max(limit.rlim_max, kEnoughDescriptors);
@@ -102,8 +103,8 @@ int run(const Settings& settings) {
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Comes before any peer can connect, and before there are descriptors that a child stuck in the driver
-  // would keep.
+  // Searches for GPUs before any peer can connect, and before there are descriptors that a child that hangs
+  // in the driver would keep.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));

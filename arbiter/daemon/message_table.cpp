@@ -33,7 +33,7 @@ struct Refuse {
 template <class Body>
 struct Deny {
   Message (*answer)() = nullptr;
-  std::string (*what)(const Body&) = nullptr;  // completes "... may not" in the log
+  std::string (*what)(const Body&) = nullptr;  // completes the text "... may not" in the log
 };
 template <class Body>
 using Reaction = std::variant<Close, Refuse, Deny<Body>>;
@@ -45,9 +45,9 @@ struct Conditions {
   const char* misplaced = "";            // the reason for closing the connection of any other sender
   bool (*valid)(const Body&) = nullptr;  // null: every body is valid
   Reaction<Body> invalid = {};
-  bool counts = false;  // adds to the ledger, so its user's rate limit applies, see Journal
+  bool counts = false;  // the message adds to the ledger, so the sender's rate limit applies, see Journal
   bool (*privileged)(const Body&) = nullptr;  // true if only an administrator may send it; null: anybody may
-  Reaction<Body> unprivileged = {};           // for a privileged message from anybody else
+  Reaction<Body> unprivileged = {};           // the reaction if anybody else sends a privileged message
 };
 
 template <class Body, class Handler>
@@ -116,14 +116,16 @@ constexpr std::tuple kRows{
     report<Deadlines>(is_valid),
     row<Borrow>(&Sessions::borrow, {.sender = Sender::session, .misplaced = "Borrow before Hello"}),
 
-    row<RunRequest>(&Jobs::run,
-                    {.sender = Sender::new_connection,
-                     .misplaced = "a RunRequest on the connection of a session",
-                     .valid = is_valid,
-                     .invalid = Close{"options with invalid numbers"},
-                     .counts = true,
-                     .privileged = vouches,
-                     .unprivileged = Refuse{"only an administrator may give a run units or another user"}}),
+    row<RunRequest>(
+        &Jobs::run,
+        {.sender = Sender::new_connection,
+         .misplaced = "a RunRequest on the connection of a session",
+         .valid = is_valid,
+         .invalid = Close{"options with invalid numbers"},
+         .counts = true,
+         .privileged = vouches,
+         .unprivileged = Refuse{"only an administrator may set the units of a run or start it for "
+                                "another user"}}),
     row<RegisterJob>(
         &Jobs::register_job,
         {.valid = is_valid, .invalid = kNotRegistered, .privileged = always, .unprivileged = kNotRegistered}),

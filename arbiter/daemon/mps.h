@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs NVIDIA's MPS control daemon if the site wants it (Mps=yes), and restarts it when it has ended. The
-// control daemon outlives the arbiter, because jobs lose the GPU with it. One that an earlier arbiter started
-// is found by its pid file and watched. It serves all users at once (-M); otherwise the jobs of one user
-// would wait for the last process of another. Event-loop thread only.
+// control daemon outlives the arbiter, because jobs lose the GPU with it. A control daemon that an earlier
+// arbiter started is found by its pid file, and watched. The control daemon serves all users at once (-M);
+// otherwise the jobs of one user would wait until the last process of another user has ended. Event-loop
+// thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

@@ -123,7 +123,7 @@ void MungeMail::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  if (talk_.is_open()) read_lines();  // for the reason that it gave
+  if (talk_.is_open()) read_lines();  // logged together with the reason that the child gave
   talk_.close();
   begin_later();
 }

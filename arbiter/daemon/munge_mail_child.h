@@ -24,7 +24,7 @@ struct MailLine {
   enum class Kind : std::uint32_t {
     letter,   // to the child: for `host`; from the child: from `host`
     ready,    // from the child: the socket is open, or munged answers again
-    trouble,  // from the child: why letters cannot be sent
+    trouble,  // from the child: the reason for which letters cannot be sent
   };
   Kind kind = Kind::letter;
   char host[260] = {};  // NUL-terminated, as the text is

@@ -19,8 +19,8 @@ bool is_dead(const UniqueFd& pidfd) {
 
 }  // namespace
 
-// A namespace owned by root belongs to a container service that root runs for others. The namespace of an
-// ended process cannot be read, so its uid might be one of a subordinate range.
+// A namespace owned by root belongs to a container service that root runs for others. The user namespace of
+// an ended process cannot be read, so its uid might belong to a range of subordinate uids.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;
@@ -36,8 +36,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.uid = credentials.uid;
   if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
 
-  // Opens the descriptor first: if the process is still alive after the reads below, they were about that
-  // process.
+  // Opens the pidfd first: if the process is still alive after the reads below, these reads were about this
+  // process and not about a later one with its pid.
   peer.pidfd = system.open_peer(socket, peer.pid);
   if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
   const std::string process = "/proc/" + std::to_string(peer.pid);
@@ -53,7 +53,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // Older kernels lack SO_PEERPIDFD: since the connection the pid may have passed to another user's process.
+  // Older kernels lack SO_PEERPIDFD. There the peer may have ended since it connected, and its pid may have
+  // passed to a process of another user.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process no longer runs as the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

@@ -25,7 +25,7 @@ struct Peer {
   PidNames names;
   UniqueFd pidfd;                     // readable when the process is dead
   std::optional<StepName> step;       // none: in no Slurm job
-  std::optional<std::uint32_t> task;  // in the step on this node; none: Slurm has no folder for it
+  std::optional<std::uint32_t> task;  // node-local task number in the step; none: Slurm has no folder for it
 
   ProcessName process() const { return {.pid = static_cast<std::uint32_t>(pid), .started = started}; }
 };

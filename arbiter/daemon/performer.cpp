@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostNamed = 8;  // processes of a tenant in one line of the log
+constexpr std::size_t kMostNamed = 8;  // most processes of a tenant named in one line of the log
 
 }  // namespace
 
@@ -61,8 +61,8 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
-// Polls in the turn of the user, whose processes may have hundreds of threads each. At most one poll is
-// queued for a session: polls of a user that rests are delayed.
+// Polls in the turn of the process's user, since reading a process with hundreds of threads takes long. At
+// most one poll is queued for a session: polls of a user that rests are delayed.
 void Performer::perform(const Look& look) {
   auto* session = sessions_.find(look.session);
   if (session == nullptr || std::exchange(session->look_is_due, true)) return;

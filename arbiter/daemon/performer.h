@@ -25,7 +25,7 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // For ArmTimer and Look; not called before perform() has returned.
+    // Called for ArmTimer and Look, but not before perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
     std::function<void(const TellGang&)> tell_gang;  // must not call the core before it has returned
@@ -58,7 +58,7 @@ class Performer {
   Complaints& complaints_;
   const Callbacks callbacks_;
   asio::steady_timer timer_;
-  std::optional<Nanoseconds> armed_;  // the time that the timer is armed for
+  std::optional<Nanoseconds> armed_;  // the time for which the timer is armed
   Cancellations cancellations_;
 };
 

@@ -68,7 +68,7 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   }
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
-  may_have_ended(tenant);  // the process is no holder if a descriptor was lacking
+  may_have_ended(tenant);  // for lack of a descriptor, the process is no holder
   log::debug(tenants_.label(tenant) + ": may see " + format_gpus(list));
   return list;
 }

@@ -30,7 +30,7 @@ class Placements {
   // Returns the tenant's GPUs that the asking process may see, and chooses them if the tenant has none. From
   // here on the process holds the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // For a tenant that is not placed because its user chose the GPUs: the process holds the tenant anyway.
+  // Makes the process a holder of a tenant that is not placed because its user chose the GPUs.
   void hold_unplaced(const Peer& asker, TenantId tenant);
   // Restores a holder recorded in the ledger.
   void restore(TenantId tenant, const ProcessName& holder);
@@ -53,8 +53,8 @@ class Placements {
   Holders holders_;
 };
 
-// Inserts the GPUs that a step holds whole before the shared ones. Returns their number; 0 if the list is
-// unchanged.
+// Inserts the GPUs that a step holds whole before the shared ones. Returns the number of inserted GPUs; 0 if
+// the list is unchanged.
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus);
 
 }  // namespace sharedgpu

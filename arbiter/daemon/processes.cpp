@@ -62,8 +62,8 @@ Status job_by_title(const System& system, const std::string& folder, std::option
   return {};
 }
 
-// Sets the step if root owns the job's folder and those above it. Under cgroup v1 the step's own folder
-// belongs to the job's user.
+// Sets the step if root owns the job's folder and all folders above that. Under cgroup v1 the step's own
+// folder belongs to the job's user.
 Status believe(const System& system, const StepFolder& named, std::optional<StepName>& step) {
   const std::string job_folder = named.path.substr(0, named.path.rfind('/'));
   for (const std::string& mount : mounts_of(named.controllers)) {
@@ -105,7 +105,7 @@ std::uint64_t stat_field(std::string_view stat, std::size_t field) {
   return number;
 }
 
-// The letter after the name, which may contain anything; 0 if missing.
+// The state letter, which follows the command name; 0 if missing. The name may contain anything.
 char state_in(const std::string& stat) {
   const std::size_t end = stat.rfind(") ");
   return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
@@ -115,8 +115,8 @@ bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
 // The first thread decides for most processes; the others are read only if it is stopped or has ended. A
-// debugger may stop some threads and let others run. A bounded number is read, so that the arbiter stays
-// responsive.
+// debugger may stop some threads and let others run. Reads a bounded number of threads, so that the arbiter
+// stays responsive.
 bool all_threads_stopped(const System& system, const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
   constexpr std::size_t kMostThreads = 64;
@@ -133,9 +133,9 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// A frozen folder's file also shows the state of the folders above it. The owner of the topmost frozen file
-// has frozen the process. Users have folders of their own below a step's, and may nest thousands; so the
-// search goes from the top down, and ends at the first folder that is not root's.
+// A frozen folder's file also shows the state of the folders above it. The owner of the topmost frozen folder
+// counts as the user who has frozen the process. Users have folders of their own below a step's, and may nest
+// thousands; so the search goes from the top down, and ends at the first folder that is not root's.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {

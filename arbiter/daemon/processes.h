@@ -17,17 +17,18 @@
 
 namespace sharedgpu {
 
-// The step of a process, from the text of its /proc/PID/cgroup. It counts only if root owns each folder down
-// to the job's: other users may own folders in the tree and name them freely. If the text names the job by
-// SLUID, the job's number comes from the title of the step's slurmstepd. Fails only for lack of descriptors
-// or memory, see is_shortage().
+// The step of a process, from the text of its /proc/PID/cgroup. The step counts only if root owns each folder
+// down to the job's folder: other users may own folders in the tree, and name them freely. If the text names
+// the job by SLUID, the job's number comes from the title of the step's slurmstepd. Fails only for lack of
+// descriptors or memory, see is_shortage().
 Status step_of_process(const System& system, std::string_view cgroup, std::optional<StepName>& step);
 
 // True if one of the user numbers in the text of a /proc/PID/status is `uid`.
 bool runs_as(const std::string& status, uid_t uid);
 
 // The pids of a process, one in each PID namespace that it is in, and the numbers of those namespaces, from
-// the daemon's to the innermost. They stay the same for its lifetime. Empty if /proc does not report them.
+// the daemon's to the innermost. These numbers stay the same as long as the process lives. Returns an empty
+// list if /proc does not report them.
 struct PidNames {
   std::vector<pid_t> pids;
   std::vector<ino_t> namespaces;  // only if more than one
@@ -44,11 +45,11 @@ std::uint64_t start_time_of(const System& system, pid_t pid);
 // An identifier of the program that a process executes: the start address of its stack. It changes with every
 // exec, even of the same program. 0 if there is no process, or /proc does not report it.
 std::uint64_t program_of(const System& system, pid_t pid);
-// The same two, from the text of a /proc/PID/stat.
+// The start time and the program's identifier, from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
 // Returns false if the process is known to have ended, or to run another program than that with the number
-// `program`. A lack of descriptors leaves it unknown.
+// `program`. If descriptors are lacking, this is unknown and the result is true.
 bool may_run(const System& system, pid_t pid, std::uint64_t program);
 // As start_time_of(); none if a shortage leaves it unknown, see is_shortage().
 std::optional<std::uint64_t> known_start_time_of(const System& system, pid_t pid);

@@ -115,7 +115,7 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
   }
 }
 
-// A peer must read the last answer before it gets the next.
+// A peer must read the last answer before it gets another one.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
   if (may_have_fresh_status(client.peer()) || status_files_.newest() == nullptr)

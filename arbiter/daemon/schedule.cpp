@@ -10,10 +10,10 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
-// The most that timers, connections and ended processes wait.
+// The longest time that timers, new connections and ended processes wait.
 constexpr std::chrono::microseconds kPass{500};
 // The minimum charge for a piece of work, because the wakeup for a message is not measured and takes longer
-// than the answer. It also keeps a user from holding the loop forever if the clock stands still.
+// than the answer. The minimum also ends a user's turn if the clock stands still.
 constexpr std::chrono::microseconds kLeastCost{10};
 // The maximum charge for a piece of work: a stalled host is not the user's fault.
 constexpr std::chrono::milliseconds kMostCounted{10};

@@ -25,7 +25,7 @@ class Schedule {
   static constexpr double kMostAtOnce = 2;
   static constexpr double kMostASecond = 0.2;
 
-  // Does one piece of work, such as handling a message. Returns true if there may be more.
+  // Does one piece of work, such as handling a message. Returns true if there may be more work to do.
   using Work = std::function<bool()>;
 
   Schedule(asio::io_context& loop, const System& system);

@@ -20,14 +20,14 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
-// With the pauses between them they take ten minutes, and one: a job that somebody has requeued meanwhile,
-// and that runs again, must not be requeued once more.
+// With the pauses between them, draining is tried for ten minutes and requeueing for one: by then somebody
+// else may have requeued the job, and a job that runs again must not be requeued once more.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 
-// $0 is the job's number. One that has ended right, a moment before, stays so. Slurm takes the number of an
-// array's element for that of the array, or of none: an element is named by its place. squeue prints no text
-// of users here.
+// $0 is the job's number. A job that has just ended successfully is not requeued. Slurm takes the number of
+// an array's element for that of the whole array, or does not know it, so an element is named ARRAY_INDEX.
+// The output of squeue contains no text of users here.
 constexpr char kRequeue[] =
     "jobs=$(squeue -h -a -t all -j \"$0\" -o '%A %F_%K') || exit; "
     "scontrol -o show job \"$0\" | grep \"^JobId=$0 \" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' "
@@ -41,7 +41,8 @@ constexpr char kFindAddress[] =
     "[ -n \"$address\" ] || exit; "
     "getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; }";
 
-// $0 is the job's number. Slurm may show other jobs of its array, too. squeue prints no text of users here.
+// $0 is the job's number. Slurm may show other jobs of its array, too. The output of squeue contains no text
+// of users here.
 constexpr char kFindNodes[] =
     "list=$(squeue -h -a -t all -j \"$0\" -o '%A %N' | sed -n \"s/^$0 //p\"); "
     "[ -n \"$list\" ] || exit; "
@@ -50,8 +51,8 @@ constexpr char kFindNodes[] =
     "while read -r name address; do "
     "echo \"$name $(getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; })\"; done";
 
-// $0 is the node. Times have no zone and are read as UTC. squeue prints no text of users here but requests,
-// which have no spaces and no place that counts.
+// $0 is the node. Slurm's times have no zone; they are printed and read as UTC. The only text of users in the
+// output are requests for resources, which contain no spaces and come last in a line.
 constexpr char kFindJobs[] =
     "TZ=UTC squeue -h -w \"$0\" -t running,completing,configuring "
     "-O 'JobID:20,NumNodes:12,StartTime:24,tres-per-node:200,tres-per-job:200,tres-per-socket:200,"
@@ -116,7 +117,7 @@ std::vector<StartedJob> jobs_in(const std::string& printed) {
 Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times)
     : system_(system), times_(times), death_(loop), timeout_(loop), pause_(loop) {}
 
-// What Slurm is being told it may be told to the end.
+// A command that is running is not stopped.
 Scontrol::~Scontrol() = default;
 
 bool Scontrol::knows_node_name() {
@@ -211,7 +212,7 @@ void Scontrol::run_next() {
   }
 }
 
-// In a process group of its own, since it may start others.
+// Starts the command in a session of its own, so that the processes that it starts can be killed with it.
 bool Scontrol::launch(Order& order) {
   printed_ = order.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;
@@ -243,7 +244,7 @@ bool Scontrol::launch(Order& order) {
   order.tell ? log::debug("runs " + order.name) : log::info("runs " + order.name);
   UniqueFd pidfd = system_.open_process(child_);
   if (!pidfd || hand_over(pidfd, death_)) {
-    log::error(order.name + ": cannot be watched, and is ended");
+    log::error(order.name + ": cannot watch its process, so it is killed");
     kill(-child_, SIGKILL);
     waitpid(child_, nullptr, 0);
     child_ = -1;

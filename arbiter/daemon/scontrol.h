@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells Slurm what to do about this node and its jobs, by scontrol.
+// Runs Slurm's commands: scontrol drains this node and requeues jobs; scontrol and squeue tell nodes,
+// addresses and jobs.
 //
-// One order runs at a time, as a child with a timeout, and nothing waits for it. One that fails is tried
-// again for a while: the controller may be starting again, or another one taking over. One thread, that of
-// the event loop.
+// One command runs at a time, in a child process with a timeout; no function waits for it. A drain or requeue
+// that fails is tried again for a while, since the controller may be restarting, or a backup controller may
+// be taking over. Everything runs on the thread of the event loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,8 +24,8 @@
 namespace sharedgpu {
 
 struct ScontrolTimes {
-  std::chrono::milliseconds patience{60'000};  // with one that runs
-  std::chrono::milliseconds pause{10'000};     // before one that has failed is tried again
+  std::chrono::milliseconds patience{60'000};  // after which a running command is killed
+  std::chrono::milliseconds pause{10'000};     // before a command that failed is tried again
 };
 
 class Scontrol {
@@ -38,31 +39,33 @@ class Scontrol {
   void requeue(std::uint32_t job);
   struct Node {
     std::string name;
-    std::string address;  // in numbers; empty where the host's names do not tell it
+    std::string address;  // numeric; empty if the name of the node cannot be resolved
   };
-  // The nodes of the job; none where Slurm does not tell them.
+  // Each of these asks Slurm and calls `found` with the answer, once.
+  // The nodes of the job; none if Slurm does not answer or does not know the job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
-  // The jobs on the node that span nodes, have units, and have neither ended nor been suspended; none where
-  // Slurm does not tell them.
+  // The jobs on the node that span nodes, have units, and have neither ended nor been suspended; none if
+  // Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // The name of the node whose host (NodeHostName) is this one; empty where none or several have it; none
-  // where Slurm does not tell.
+  // The name of the node whose host (NodeHostName) is this one; empty unless there is exactly one; nullopt if
+  // Slurm does not answer.
   void find_own_name(std::function<void(const std::optional<std::string>&)> found);
-  // The address of the node (NodeAddr) in numbers; empty where Slurm or the host's names do not tell it.
+  // The numeric address of the node (NodeAddr); empty if Slurm does not know it or it cannot be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
-  // Of this host, as Slurm calls it: as slurmd was told, else the host's own.
+  // Returns Slurm's name of this node (SLURMD_NODENAME); if that is not set, the host's name.
   static std::string node_name();
-  // slurmd was told it.
+  // Returns true if SLURMD_NODENAME is set.
   static bool knows_node_name();
 
  private:
   struct Order {
     std::string name;  // for the log
     std::vector<std::string> words;
-    unsigned tries;     // that are left
-    Nanoseconds due{};  // no earlier than then
-    // Is called with what it has printed, or with nothing where it has failed. Null: that does not matter.
+    unsigned tries;     // number of tries left
+    Nanoseconds due{};  // the command starts no earlier
+    // Called with the output of the command, or with an empty text if the command failed. Null: nobody needs
+    // the output.
     std::function<void(const std::string&)> tell = {};
   };
 
@@ -78,7 +81,7 @@ class Scontrol {
   asio::steady_timer timeout_;
   asio::steady_timer pause_;
   pid_t child_ = -1;
-  UniqueFd printed_;           // by the child, where that matters
+  UniqueFd printed_;           // the child's output, if anybody needs it
   std::deque<Order> waiting_;  // the first runs while there is a child
 };
 

@@ -14,8 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// A queue of connections that are closed or refused is drained after a few of these. The arbiter's other work
-// waits at most this long for it.
+// A queue of connections that are all closed or refused is empty after a few such periods. The arbiter's
+// other work waits at most this long while connections are accepted.
 constexpr std::chrono::milliseconds kAcceptFor{1};
 constexpr int kAcceptAtOnce = 1024;  // in case the clock stands still
 constexpr const char* kTooMany = "too many connections";

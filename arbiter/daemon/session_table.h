@@ -24,7 +24,7 @@ class SessionTable {
     GpuUuid gpu = {};                      // the session's GPU; zero: not attached yet
     Traffic moved = {};                    // as reported last
     bool look_is_due = false;              // a poll for a stopped process is queued
-    // It claims to reconnect, but no record confirms it and it has not reported yet.
+    // The session claims to reconnect, but no record confirms the claim, and it has not reported yet.
     bool is_unproven = false;
     // Set if the connection is closed and the session may reconnect.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};

@@ -84,7 +84,7 @@ void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
   await_death(entry.death, [this, id] { end_soon(id); });
 }
 
-// Runs in its user's turn, since hundreds of its processes may end at once.
+// Runs in the turn of the user, since hundreds of processes of a user may end at once.
 void Sessions::end_soon(SessionId id) {
   const auto* entry = its_.table.find(id);
   if (entry == nullptr) return;
@@ -130,9 +130,9 @@ void Sessions::attach(Client& client, const Attach& attach) {
 }
 
 // A process that claims to reconnect, without a record that confirms it, is served as a new one if its gate
-// may open at once. That is impossible if its memory is partly on the host: only a Restore brings that memory
-// back, and the core owes it none. Such a session is refused, so it restores all its memory and continues
-// unmanaged. Returns false if it was refused.
+// may open at once. A session whose memory is partly on the host cannot be served so: only a Restore brings
+// that memory back, and the core would not send one. Such a session is refused, so it restores all its memory
+// and continues unmanaged. Returns false if the session was refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
@@ -164,7 +164,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
 
 // ---- during its life ----
 
-// Totals never shrink, so only the excess over the last report counts.
+// Reported totals never shrink, so only the increase since the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
@@ -184,12 +184,12 @@ void Sessions::borrow(Client& client, const Borrow& borrow) {
   if (answer.outcome != LoanOutcome::asked) client.send(answer);
 }
 
-// Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither has
-// received one.
+// Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither
+// session has received an end.
 //
 // The arbiter must not be the last to close a socket with a descriptor in its queue, see Channel::distrust().
-// So nothing can be sent to the exporter's end, and the arbiter closes the importer's end before the exporter
-// receives its own.
+// So no message may be sent through the exporter's end, and the arbiter closes its copy of the importer's end
+// before the exporter receives its end.
 bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) const {
   Connection& to = borrower.connection();
   Connection& from = lender.connection();
@@ -242,7 +242,7 @@ void Sessions::check_reconnect(SessionId id) {
 }
 
 // True if the process may still have the memory that its session reported or was about to report. No other
-// session accounts for that memory, whatever other connections the process has.
+// session accounts for this memory, even if the process has other connections.
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const auto known = its_.core.core().session(entry.client->session());

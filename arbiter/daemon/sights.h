@@ -13,7 +13,7 @@ namespace sharedgpu {
 
 class Sights {
  public:
-  // Adds the excess found by that survey. Returns the part of it that counts.
+  // Adds the excess found by that survey. Returns the part of the excess that counts.
   Bytes add(std::uint64_t survey, Bytes beyond) {
     std::erase_if(all_, [&](const Sight& sight) { return sight.survey + kMemory < survey; });
     Bytes before;

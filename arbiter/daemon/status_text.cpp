@@ -202,7 +202,7 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// The action that an overdue tenant has yet to take.
+// The action that others still wait for an overdue tenant to take.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";
@@ -213,8 +213,8 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   return answers ? "work" : "answer";
 }
 
-// The free host memory of a process that claims to keep memory on a GPU for lack of it. Null if no process
-// claims that, or the claim may be true.
+// The free host memory of a process that claims to keep memory on a GPU for lack of it. Null if no process of
+// the tenant claims this, or if the claim may be true.
 Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
   Json least;
   for (const SessionId id : tenant.sessions)

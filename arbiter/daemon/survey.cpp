@@ -76,7 +76,7 @@ void Survey::ask() {
   asked_ = true;
   answer_.clear();
   health_.clear();
-  // A child that is gone is noticed by its death.
+  // A failure to send needs no handling here: if the child has ended, end_child() is called.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {

@@ -3,8 +3,8 @@
 // NVML.
 //
 // The child answers only when asked. A child that is silent for too long, or sends nonsense, is killed. After
-// its death another one is started, with growing pauses while they fail. While nobody needs a survey there is
-// no child, so an idle host's GPUs are left alone. Event-loop thread only.
+// its death another child is started, after pauses that grow while children fail. While nobody needs a survey
+// there is no child, so an idle host's GPUs are left alone. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -38,8 +38,8 @@ struct SurveyedGpu {
 // The health of a GPU, as NVML lists it.
 struct GpuHealth {
   GpuUuid uuid;
-  std::uint32_t status = 0;                 // what NVML returns for it: 0, kNvmlLost, ...
-  std::optional<std::uint64_t> ecc_errors;  // uncorrected, since its driver was loaded
+  std::uint32_t status = 0;                 // NVML's return code for the GPU: 0, kNvmlLost, ...
+  std::optional<std::uint64_t> ecc_errors;  // uncorrected ECC errors since its driver was loaded
 };
 
 // An error that a GPU has reported, or a change of its status.
@@ -61,14 +61,15 @@ struct SurveyTimes {
   std::chrono::milliseconds period{1000};
   // The first answer comes when NVML has started, which may take the driver seconds.
   std::chrono::milliseconds patience{15'000};
-  std::chrono::milliseconds first_pause{1000};  // before another child is started; doubles
+  std::chrono::milliseconds first_pause{
+      1000};  // pause before another child is started; doubles after each failure
   std::chrono::milliseconds longest_pause{60'000};
 };
 
 class Survey {
  public:
-  // `needed` is called before each survey. `heard` is called with each answer, and with an empty one if none
-  // will come for a while.
+  // `needed` is called before each survey. `heard` is called with each answer, and with an empty answer if no
+  // answer will come for a while.
   Survey(asio::io_context& loop, const System& system, std::function<bool()> needed,
          std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times = {},
          GpuWatch watch = {});
@@ -96,7 +97,7 @@ class Survey {
   const std::function<void(const std::vector<SurveyedGpu>&)> heard_;
   const SurveyTimes times_;
   const GpuWatch watch_;
-  asio::steady_timer timer_;              // until the next survey, or the next child
+  asio::steady_timer timer_;              // time until the next survey, or until the next child is started
   asio::steady_timer timeout_;            // for an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::posix::stream_descriptor talk_;   // carries questions to the child and lines back

@@ -164,7 +164,7 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
-// A process may be in both lists, compute and graphics; each then counts all of its memory.
+// A process may be in both lists, compute and graphics. Each list then has all of its memory.
 void merge(std::vector<SurveyLine>& lines, const Process& process) {
   const auto known = std::find_if(lines.begin(), lines.end(), [&](const SurveyLine& line) {
     return line.kind == SurveyLine::Kind::process && line.pid == process.pid;

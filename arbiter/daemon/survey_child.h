@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kNvmlResetRequired = 16;
 
 inline constexpr unsigned kMostSurveyedGpus = 64;
 inline constexpr unsigned kMostSurveyedProcesses =
-    1024;  // for one GPU and kind; a GPU with more is not reported
+    1024;  // most processes of a GPU in one list; a GPU with more processes is not reported
 
 // Answers each byte read from `end` with a survey. Returns when the other side is closed, and at once if NVML
 // is missing or does not start.

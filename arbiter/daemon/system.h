@@ -38,7 +38,7 @@ class System {
   // Reads the whole file, or as much of it as can be read: reading a file of a process that is ending may
   // fail midway.
   virtual Status read_file(const std::string& path, std::string& text) const;
-  // At most `most` names in the folder; nullopt if it cannot be read to its end.
+  // Returns the names in the folder, at most `most`; nullopt if the folder cannot be read to its end.
   virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                               std::size_t most) const;
   // The user that owns the file or folder; of a symbolic link, the link's own.
@@ -53,8 +53,8 @@ class System {
   // The inodes of the PID namespaces of the process, `count` of them from the outermost in; empty on failure.
   virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
-  // The owner of the outermost user namespace of the process that is not this process's own; nullopt if it is
-  // in that of this process, or if unknown.
+  // Returns the owner of the process's outermost user namespace below this process's own; nullopt if the
+  // process is in this process's user namespace, or if unknown.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
   // As pidfd_send_signal(). Returns 0 or an errno value: ESRCH if the process has ended.

@@ -22,7 +22,7 @@ const Policy* policy_of(const std::string& name) {
   return all.at(name).get();
 }
 
-// The user of a run may only lower its priority, because the run has no trusted source.
+// The user of a run may only lower the run's priority, because no trusted source has stated it.
 std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
   return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
 }
@@ -30,7 +30,8 @@ std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
 }  // namespace
 
 // The batch step states the job's options, and resets them when the job is requeued. Another step may raise
-// the units and add what is not stated yet; its own smaller requests must not shrink the job.
+// the units, and state options that are not stated yet. Smaller requests of a step must not shrink those of
+// the job.
 JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   if (job.step.step == kBatchStep || known.units == 0) return job.options;
   JobOptions options = known;

@@ -16,10 +16,11 @@
 
 namespace sharedgpu {
 
-// The options of a job after another step has stated its own.
+// Returns the options of a job after another step has stated its options.
 JobOptions merged(const JobOptions& known, const RegisterJob& job);
 
-// The entitlement of a tenant. Its priority is the sum of its QOS's, its partition's and its own.
+// The entitlement of a tenant. The priority of a job is the sum of the priorities of its QOS, its partition
+// and its own option.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
 // The requests of a tenant that exceed what the site allows, for the log.
@@ -27,7 +28,7 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
 
 Rules rules_of(const Settings& settings);
 
-// The partition of each GPU that only jobs of one partition use or are placed on.
+// The partition of each GPU whose jobs, running or placed, all belong to one partition.
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 

@@ -16,7 +16,7 @@ class TokenBucket {
  public:
   TokenBucket(double most, double a_second) : most_(most), tokens_(most), a_second_(a_second) {}
 
-  // Takes a token at `now`. Returns false, and takes nothing, if there is none.
+  // Takes a token at `now`. Returns false, and takes nothing, if there is no token.
   bool take(Nanoseconds now) {
     tokens_ = at(now);
     looked_ = now;

@@ -16,7 +16,7 @@
 namespace sharedgpu {
 namespace {
 
-// Processes with less memory, or a smaller part of the GPU, are ignored.
+// Processes whose memory is less than this amount, or than this part of the GPU, are ignored.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
 // A process that hides up to this part of the GPU is not listed.
@@ -28,15 +28,15 @@ constexpr Bytes kContexts = mebibytes(512);
 constexpr std::uint64_t kContextPart = 64;
 // Time for the sessions of a process to connect, as after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
-constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show the process
+constexpr std::uint64_t kForgetAfter = 10;  // number of surveys that do not show the process
 constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
 // The time from a process's first memory on a GPU to its session's first report. The library reports a
 // context when the driver has created it, which takes long if many start at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr std::chrono::minutes kToTellStopped{10};  // if stopped by its user or a debugger
-constexpr uid_t kFirstUser = 1000;                  // below are root and service users
+constexpr std::chrono::minutes kToTellStopped{10};  // set if the process is stopped by its user or a debugger
+constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
 
-// The number after that name in the text of a /proc/PID/status; none if the name is missing.
+// Returns the number after `name` in the text of a /proc/PID/status; nullopt if the name is missing.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
   const std::size_t at = status.find("\n" + name + ":");
   if (at == std::string::npos) return std::nullopt;
@@ -66,12 +66,12 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     if (!state.find(process.gpu)->sessions.empty()) in_the_way.insert(process.pid);
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
-    // A process that the previous survey did not show this way may have had a session then.
+    // If the previous survey did not show a process this way, the process may have had a session then.
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
     if (in_the_way.count(process.pid) == 0)
-      known.since = its_.system.now();  // it is in nobody's way, so nothing is done about it
+      known.since = its_.system.now();  // its memory keeps nobody waiting, so nothing is done about it
     else if (!gpu->sessions.empty())
       act(process, *gpu, state);
   }
@@ -94,8 +94,8 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
   return all;
 }
 
-// Sessions are judged only if the survey shows the process of at least one: then its pids are those that the
-// daemon sees. Under MPS all memory may be attributed to the server.
+// Sessions are judged only if the survey shows the process of at least one session: this proves that NVML
+// reports pids of the daemon's PID namespace. Under MPS all memory may be attributed to the server.
 GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
   const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;
@@ -112,7 +112,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
-    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // it may also have had sessions
+    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // the process may also have had sessions
     add(gpu, process.pid, *known, *process.memory, false);
   }
   for (const auto& [pid, its] : sessions) {
@@ -159,7 +159,7 @@ void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Byt
                         .has_session = has_session});
 }
 
-// Returns null if there is no such process, or none that the daemon can see.
+// Returns null if there is no such process, or the daemon cannot see it.
 Unmanaged::Known* Unmanaged::look_up(pid_t pid) {
   const std::uint64_t started = start_time_of(its_.system, pid);
   if (started == 0) return nullptr;
@@ -201,8 +201,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
   if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Spares processes of root and of services, and any that may run with the library. A process that an earlier
-// arbiter served reconnects when it runs, and a stopped process cannot report.
+// Spares processes of root and of services, and all processes that may run with the library. A process that
+// an earlier arbiter served reconnects when it runs, and a stopped process cannot report.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;

@@ -3,11 +3,11 @@
 // session. Keeps the list of processes that have memory on a GPU without a session there, or much more than
 // their sessions account for, and treats them as Unmanaged= says.
 //
-// The hidden memory of a process is its memory on a GPU beyond all that its sessions there may have, however
-// many there are and whenever they came. It counts as far as two of the last surveys show it. Each survey
-// compares with the most that the sessions may have had since the previous one, so that memory on its way in
-// or out never counts. A process that hides up to an eighth of the GPU is not listed: the driver takes memory
-// for kernels, graphs and printf buffers that no program can report.
+// The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
+// have. Hidden memory counts as far as two of the last surveys show it. Each survey compares with the most
+// that the sessions may have had since the previous one, so that memory on its way in or out never counts. A
+// process that hides up to an eighth of the GPU is not listed: the driver takes memory for kernels, graphs
+// and printf buffers that no program can report.
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
@@ -38,7 +38,7 @@ struct UnmanagedProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::optional<std::uint32_t> job;  // by its cgroup
-  Bytes memory;                      // on that GPU, beyond what its sessions may have
+  Bytes memory;                      // its memory on this GPU beyond the memory that its sessions may have
   bool has_session = false;          // on that GPU
 };
 
@@ -54,7 +54,7 @@ class Unmanaged {
   };
   explicit Unmanaged(const Parts& parts) : its_(parts) {}
 
-  // Takes an answer of the Survey; empty if there is none.
+  // Takes an answer of the Survey; the answer is empty if surveys give none.
   void take(const std::vector<SurveyedGpu>& gpus);
   // As of the last answer.
   const std::vector<UnmanagedProcess>& processes() const { return processes_; }
@@ -79,7 +79,7 @@ class Unmanaged {
     bool killed = false;
   };
 
-  // The sessions of a process on a GPU, and what they may have there.
+  // The sessions of a process on a GPU, and the memory that they may have there.
   struct Sessions {
     ProcessName process;
     std::map<SessionId, Allowed> allowed;
@@ -100,7 +100,7 @@ class Unmanaged {
 
   const Parts its_;
   std::map<pid_t, Known> known_;
-  std::map<OnGpu, Sights> sights_;  // memory beyond what the sessions of the process may have
+  std::map<OnGpu, Sights> sights_;  // memory beyond that which the sessions of the process may have
   std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };

@@ -7,8 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // in the life of a process
-constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // in one message
+constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // bytes moved in the life of a process
+constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // deadlines in one message
 
 bool is_valid(const MemoryUse& use) {
   for (Bytes bytes : {use.swappable, use.resident, use.pinned, use.context, use.host})

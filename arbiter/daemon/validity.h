@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the numbers in peers' messages. A peer that sends invalid ones does not speak the protocol.
+// Checks the numbers in peers' messages. A peer that sends invalid numbers does not speak the protocol.
 //
 // Pure functions; any thread.
 #pragma once

@@ -19,11 +19,11 @@ inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& 
   return error;
 }
 
-// Calls `died` once the process of the pidfd is dead; never, where `pidfd` is closed or destroyed before.
+// Calls `died` once the process of the pidfd is dead; never if `pidfd` is closed or destroyed before.
 //
-// The pidfd is read again before that. asio 1.22 can end a wait too early: where a handler closes one
-// descriptor and opens another, events of the first one that the loop has fetched already count for the
-// second (epoll_reactor uses its descriptor_state again).
+// Checks the pidfd again before the call. asio 1.22 can end a wait too early: if a handler closes one
+// descriptor and opens another one, events of the first one that the loop has already fetched count for the
+// second one (epoll_reactor uses its descriptor_state again).
 template <class Died>
 void await_death(asio::posix::stream_descriptor& pidfd, Died died) {
   pidfd.async_wait(asio::posix::descriptor_base::wait_read,

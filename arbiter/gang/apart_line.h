@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which jobs whose nodes do not reach each other have their turns on this node: the one in which
-// Slurm has started them.
+// The line of jobs whose nodes do not reach each other. They have their turns on this node in the order in
+// which Slurm has started them.
 //
-// Every node knows this order, so two jobs never have turns on different nodes and wait there for each other.
-// A job without processes on this node counts, too, since it may have a turn on another one.
+// This order is the same on all nodes, so two jobs never have turns on different nodes and wait there for
+// each other. A job without processes on this node counts, too, since it may have a turn on another node.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -25,31 +25,34 @@ struct StartedJob {
 
 class ApartLine {
  public:
-  // `pause`: the time between two questions.
+  // `pause`: the time between two questions to Slurm.
   explicit ApartLine(Nanoseconds pause) : pause_(pause) {}
 
-  // A job waits that needs a list from `needed` on. Lists are asked for as long as advance() finds one.
+  // A waiting job needs a list that was asked for at `needed` or later. Slurm is asked again after each pause
+  // while advance() is called with `waits`.
   void need(Nanoseconds needed) { ask_at_ = std::min(ask_at_, needed); }
   // `waits`: a job waits for its place in the line.
   void advance(bool waits, Nanoseconds now);
   std::optional<Nanoseconds> wake(bool waits) const;
-  // The time of the question, where Slurm should be asked now.
+  // Returns the time of the question if Slurm should be asked now.
   std::optional<Nanoseconds> take_question() { return std::exchange(question_, std::nullopt); }
-  // Slurm's answer to the question of `asked`: the jobs on this node that span nodes and have units. Nothing:
-  // Slurm has not answered.
+  // Slurm's answer to the question that was asked at `asked`: the jobs on this node that span nodes and have
+  // units. An empty list means that Slurm has not answered.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked);
 
-  // The time of the question that the last answer is for.
+  // The time of the question that Slurm has answered last.
   Nanoseconds listed_at() const { return listed_at_; }
+  // Returns true if Slurm's last list has the job.
   bool lists(std::uint32_t job) const;
-  // When Slurm has started the job, if it may begin: a list from `needed` on has it, and each job before it
-  // there is no matter (`passed`), since it may begin here too, or has its turns by agreement.
+  // Returns when Slurm started the job if the job may begin, else nullopt. The job may begin if a list that
+  // was asked for at `needed` or later has it, and `passed` is true for each earlier job there: that job may
+  // begin here, too, or has its turns by orders of its coordinator.
   std::optional<Nanoseconds> may_begin(std::uint32_t job, Nanoseconds needed,
                                        const std::function<bool(std::uint32_t)>& passed) const;
 
  private:
   const Nanoseconds pause_;
-  std::vector<StartedJob> jobs_;  // the first has started first
+  std::vector<StartedJob> jobs_;  // in the order in which they started
   Nanoseconds listed_at_ = Nanoseconds::min();
   Nanoseconds ask_at_ = Nanoseconds::max();
   std::optional<Nanoseconds> question_;

@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// Reports that contradict themselves could lead from each command to another one without end.
-constexpr unsigned kMostCommands = 4;  // at one time
+// Bounds the changes of the command in one advance(): contradictory reports could change it without end.
+constexpr unsigned kMostCommands = 4;
 
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
 bool enters(const GangReport& report) { return report.phase == Phase::entering; }
@@ -33,8 +33,9 @@ bool GangCoordinator::all_in_contact() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& its) { return its.second.in_contact; });
 }
 
-// A process may have come on a node that had none. It begins nothing there without an order, and what the
-// others have submitted does not wait for it yet: a turn without it ends.
+// Returns true if a process may have come on a silent node that had none. The turn then has to end, since
+// the node has no part in it. It still can: the new process gets no turn without an order, and nothing that
+// the others have submitted waits for it yet.
 bool GangCoordinator::may_have_come() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });
@@ -46,19 +47,21 @@ bool GangCoordinator::any(Condition condition) const {
                      [&](const auto& its) { return condition(its.second.report); });
 }
 
-// A member that is leaving without having drained needs what the others have not submitted.
+// Returns true if a member is leaving and has not drained: it may need a submission of the others.
 bool GangCoordinator::is_stuck() const {
   return any([](const GangReport& its) { return leaves(its) && !its.drained; });
 }
 
-// Those that leave are waited for, unless they cannot drain without the others.
+// Returns true if all members offer the turn. The turn waits for members that are leaving, unless they cannot
+// drain without the others.
 bool GangCoordinator::can_begin() const {
   if (!any([](const GangReport& its) { return its.present; })) return false;
   return !any(
       [this](const GangReport& its) { return leaves(its) ? its.drained || !is_stuck() : !its.offers; });
 }
 
-// Before all are told that all are ready, one that enters or is out has opened no gate.
+// A silent member that was entering or out counts as drained if no order `run` was given in this turn: it has
+// opened no gate.
 bool GangCoordinator::all_drained() const {
   return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
     const Member& its = member.second;
@@ -72,8 +75,8 @@ bool GangCoordinator::has_drained(const Member& its) const {
   return its.report.drained && its.report.steps == its.steps && !enters(its.report) && !runs(its.report);
 }
 
-// A process has come on a node where the gang had no place in its turn, and may hold what the others wait
-// for.
+// Returns true if a process has come on a node without a turn of the gang, and the others may wait for a
+// submission of that process.
 bool GangCoordinator::keeps_others_from_draining(Nanoseconds now) {
   if (!all_in_contact() || !is_stuck() || !any(is_outside)) return false;
   if (now < late_at_) wake_ = late_at_;
@@ -84,7 +87,7 @@ GangCommand GangCoordinator::next(Nanoseconds now) {
   const auto asks_for_end = [](const GangReport& its) { return its.ends; };
   switch (command_) {
     case GangCommand::wait:
-      // A member has had a turn by itself.
+      // A member that is running or draining has had a turn by itself.
       if (is_stuck() || any(runs)) return GangCommand::leave;
       return all_in_contact() && can_begin() ? GangCommand::enter : command_;
     case GangCommand::enter: {
@@ -119,9 +122,10 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
   step_pause_ = pace_.step_pause;
 }
 
-// As stepping.cpp does for the sessions of one node: those that have drained may hold what others wait for.
-// Where it takes long until one has drained again, others may only have long kernels, and the next step waits
-// as long. What is submitted while a member has no place could not end before it has one.
+// As stepping.cpp does for the sessions of one node: lets drained members submit once more, since others may
+// wait for their submissions. If a member takes long to drain after a step, the others may only have long
+// kernels, so the next step is delayed in proportion. While a member is in no running set, there are no
+// steps: work that is submitted then could not end before this member enters.
 void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact() || any(is_outside)) return;
   std::vector<Member*> blocked;
@@ -152,7 +156,7 @@ void GangCoordinator::set_apart(bool apart, Nanoseconds now) {
   if (gives_orders_ && was_apart && !apart) adopt(now);
 }
 
-// The gang goes on with what an earlier coordinator began, or its members by themselves.
+// The gang goes on with the turn that an earlier coordinator has begun, or its members by themselves.
 void GangCoordinator::adopt(Nanoseconds now) {
   ran_ = any([](const GangReport& its) { return its.phase != Phase::out; });
   if (any(leaves))

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator of a gang: gives the members of a job that spans nodes their turns at the same time.
 //
-// A turn begins when all members have offered it, and gates open when the memory of all is resident; so
-// whatever one process waits for on a GPU, the others can submit it. A turn ends when one member asks for
-// that, and memory moves after all have drained. Members that conflict with other gangs offer to the eldest
-// only (scheduler/planner.cpp), and since a turn has all its places before any gate opens, no two gangs wait
-// for each other. A member that is out of contact delays the gang, and those to which an offer to it is in
-// the way: nothing is decided without it that it would have to know. All that the coordinator knows follows
-// from the reports, so that another one can go on from them. No clock is compared with another node's, except
-// by age, where an error costs fairness at most.
+// A turn begins when all members have offered it, and gates open when the memory of all members is resident.
+// So if one process waits on a GPU for a submission of another process, that process can submit. A turn ends
+// when one member asks for its end, and memory moves only after all members have drained.
+//
+// If several gangs do not fit together, members offer a turn only to the eldest one (scheduler/planner.cpp),
+// and a gang is in all its running sets before any of its gates opens. So no two gangs wait for each other. A
+// member that is out of contact delays its gang, and the gangs that an offer to its gang keeps waiting: the
+// coordinator decides nothing of which a member could not be told.
+//
+// The coordinator knows only what the reports say, so a new coordinator can go on from the next reports. The
+// ages of gangs are the only times that come from clocks of different nodes; an error of a clock costs only
+// fairness.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -25,8 +29,9 @@ struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
-  // Between two tries to let a member come that others cannot drain without. It doubles with each: two such
-  // gangs put each other out, until one of them has had time for its memory.
+  // Between two attempts to let a member enter without which the others cannot drain. The pause doubles with
+  // each attempt, up to this value. Otherwise two such gangs could displace each other again and again before
+  // one of them has restored its memory.
   Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
@@ -34,21 +39,21 @@ class GangCoordinator {
  public:
   GangCoordinator(const GangPace& pace, Nanoseconds now) : pace_(pace), since_(now) {}
 
-  // A member is one from its first report on.
+  // A report has come. The first report of a node makes it a member.
   void hear(unsigned member, const GangReport& report);
-  // It is out of contact until it is heard again.
+  // The member is out of contact until hear() is called for it again.
   void lose(unsigned member);
-  // Its node is no longer one of the job's.
+  // The member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
-  // A node of the job is out of contact for so long that each has its turns by itself, or that has ended.
+  // `apart`: a node of the job is out of contact for so long that each node has turns by itself.
   void set_apart(bool apart, Nanoseconds now);
 
-  // All nodes of the job have been heard, or are given up: there are orders from now on.
+  // Call when all nodes of the job have been heard or given up: the coordinator gives orders from now on.
   void begin_orders(Nanoseconds now);
   bool gives_orders() const { return gives_orders_; }
   // Decides what follows from the reports, as of now. `now` never goes back.
   void advance(Nanoseconds now);
-  // As of the last advance(). None while it gives none.
+  // Returns the order as of the last advance(), or nullopt if the coordinator gives no orders yet.
   std::optional<GangOrder> order_for(unsigned member) const;
   // When to advance it again, if nothing is heard before.
   std::optional<Nanoseconds> wake() const { return wake_; }
@@ -56,9 +61,10 @@ class GangCoordinator {
  private:
   struct Member {
     bool in_contact = true;
-    GangReport report;                           // the last one
-    std::uint64_t steps = 0;                     // that it has been told; one that is out has none to make
-    std::optional<Nanoseconds> stepped_at = {};  // last, and it has not drained since
+    GangReport report;        // the last one
+    std::uint64_t steps = 0;  // number of steps that it has been told to make
+    std::optional<Nanoseconds> stepped_at =
+        {};  // when it was told to make its last step, if it has not drained since
   };
 
   bool all_in_contact() const;
@@ -81,8 +87,8 @@ class GangCoordinator {
   bool gives_orders_ = false;
   bool apart_ = false;
   GangCommand command_ = GangCommand::wait;
-  bool ran_ = false;     // in this turn gates may have opened
-  bool urgent_ = false;  // it enters since a member cannot drain without the others
+  bool ran_ = false;     // gates may have opened in this turn
+  bool urgent_ = false;  // the gang enters because a member cannot drain without the others
   Nanoseconds step_at_{};
   Nanoseconds step_pause_{};
   Nanoseconds late_at_{};

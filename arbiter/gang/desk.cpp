@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostAsked = 64;  // nodes of a gang at one time, and ten times as many in a second
+constexpr std::size_t kMostAsked = 64;  // nodes of a gang asked at one time; in a second ten times as many
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
   const Run run{letter.job, letter.run};
-  if (!report->present && gangs_.count(run) == 0) return;  // it has ended already
+  if (!report->present && gangs_.count(run) == 0) return;  // the gang has ended already
   Gang& gang = gangs_
                    .try_emplace(run, Gang{.coordinator = {pace_, now},
                                           .since = now,
@@ -65,7 +65,8 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   Gang& gang = found->second;
   gang.nodes = static_cast<std::uint32_t>(nodes.size());
   gang.is_listed = true;
-  // A job may have fewer nodes than before, and an arbiter another name.
+  // Forgets silent nodes that Slurm no longer names: a job may have fewer nodes than before, and a node may
+  // have got another name.
   for (auto it = gang.members.begin(); it != gang.members.end();) {
     const bool is_named = std::any_of(nodes.begin(), nodes.end(),
                                       [&](const Listed& listed) { return listed.node == it->first; });
@@ -89,7 +90,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   decide(run, gang, now);
 }
 
-// A node without processes says so when it is asked, and writes nothing else.
+// A node without processes of the job writes only when it is asked.
 void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
   if ((!gang.all_heard() || gang.any_silent()) && now >= gang.list_at) {
     gang.list_at = now + (gang.is_listed ? times_.listing : times_.silence);
@@ -119,8 +120,8 @@ GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(
           .what = what};
 }
 
-// A gang that is apart stays so until all of its nodes are in contact: if some came together before, its turn
-// could begin on the others by itself.
+// A gang that is apart stays apart until all of its nodes are in contact. If only some of them had common
+// turns, the other nodes could begin turns of the gang by themselves.
 void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
   const bool was_apart = gang.apart;
   Apart apart{.job = run.first, .silent = {}, .answer = 0, .nodes = gang.nodes};
@@ -159,7 +160,7 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   }
 }
 
-// Silence that changes something.
+// Returns the duration of silence after which the member loses contact, or is given up.
 Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
   if (!member.heard) return patience_with_unheard(gang);
   return member.in_contact ? times_.silence : times_.gone;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gangs that this node coordinates: hears the members of each, and writes orders to them.
+// The gangs that this node coordinates: receives the reports of their members, and writes orders to them.
 //
-// The members of a gang are the nodes of its job. Those that have processes report by themselves; a node that
-// is not heard for a while is asked, and Slurm is asked which nodes there are where fewer have reported. A
-// gang has orders as soon as all of its nodes have been heard. A node that has processes and is silent keeps
-// the gang from beginning turns. One that is silent for so long that it is given up, or that was never heard,
-// makes the gang apart: each node has turns by itself, in the same order of jobs, until all are heard. Each
-// report is answered, and each order that changes is sent at once; the member's next report repeats one that
-// is lost.
+// The members of a gang are the nodes of its job. Nodes with processes of the job report by themselves. A
+// node that has not been heard for a while is asked. If fewer nodes have reported than the job has, Slurm is
+// asked for the job's nodes. The desk answers each report with an order, and sends a changed order at once.
+// If an order is lost, the answer to the member's next report repeats it.
+//
+// A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
+// the gang begins no turn. If a node is silent for so long that it is given up, or was never heard, the gang
+// is apart: each node has turns by itself, in the same order of jobs, until all nodes are heard.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -27,31 +28,31 @@ namespace sharedgpu {
 class GangDesk {
  public:
   using Run = GangMembers::Run;
-  // For the arbiter at the address.
+  // A letter to the arbiter at `address`.
   struct Sent {
     std::string address;
     GangLetter letter;
   };
   struct Listed {
     std::string node;
-    std::string address;  // empty: Slurm does not tell it
+    std::string address;  // empty: Slurm does not know it
   };
   // A gang whose nodes have turns by themselves from now on.
   struct Apart {
     std::uint32_t job = 0;
-    std::vector<std::string> silent;  // nodes, as far as they are known
-    std::size_t answer = 0;
-    std::uint32_t nodes = 0;
+    std::vector<std::string> silent;  // the nodes that were given up, as far as their names are known
+    std::size_t answer = 0;           // number of nodes that answer
+    std::uint32_t nodes = 0;          // of the job
   };
 
-  // `node` and `life`: as of GangMembers. `wall`: what to add to the times of this node for times that other
-  // nodes compare.
+  // `node` and `life`: as for GangMembers. `wall`: the difference between wall time and the times of this
+  // node. It is added to times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall) {}
 
   void set_node(std::string node) { node_ = std::move(node); }
-  // A letter with a report has come.
+  // A letter has come from `address`. Only reports count.
   void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
   // Slurm has told the nodes of a job that take_unlisted() named.
   void list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now);
@@ -60,9 +61,9 @@ class GangDesk {
   // When to advance it again; none: there are no gangs.
   std::optional<Nanoseconds> wake() const;
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
-  // Slurm should be asked for the nodes of these.
+  // Returns the jobs for whose nodes Slurm should be asked.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
-  // Each is told when it begins.
+  // Returns the gangs that have come apart since the last call.
   std::vector<Apart> take_apart() { return std::exchange(apart_, {}); }
 
  private:
@@ -72,28 +73,28 @@ class GangDesk {
     std::uint64_t life = 0;
     bool heard = false;
     bool present = false;
-    bool in_contact = true;  // or was never heard
+    bool in_contact = true;  // true also if it was never heard
     bool given_up = false;
-    Nanoseconds heard_at{};  // last; if never, since when it is known
+    Nanoseconds heard_at{};  // when its last report came; if none came: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
     std::optional<GangOrder> sent;
-    bool owed = false;     // it has reported, and has no answer yet
-    bool delayed = false;  // there is a letter to it, too soon after the last one
+    bool owed = false;     // its last report has no answer yet
+    bool delayed = false;  // a letter to it waits, since the last one was sent less than a pause ago
     Nanoseconds sent_at = kLongAgo;
   };
   struct Gang {
     GangCoordinator coordinator;
     Nanoseconds since{};
-    std::uint32_t nodes = 0;                // so many does the job have
-    std::map<std::string, Member> members;  // by the names of their nodes
+    std::uint32_t nodes = 0;                // number of nodes of the job
+    std::map<std::string, Member> members;  // by node name
     unsigned last_number = 0;
     bool is_new = true;     // no member has had an order of an earlier coordinator
-    bool gathered = false;  // it no longer waits for processes on nodes that have none
+    bool gathered = false;  // the gang no longer waits for processes on nodes that have none
     bool apart = false;
-    bool is_listed = false;  // Slurm has told its nodes
+    bool is_listed = false;  // Slurm has named the job's nodes
     Nanoseconds list_at{};
-    Nanoseconds present_at{};  // when a report of processes came last
+    Nanoseconds present_at{};  // when the last report of a node with processes came
 
     bool lacks_members() const { return members.size() < nodes; }
     bool all_heard() const;
@@ -101,7 +102,7 @@ class GangDesk {
     bool all_present() const;
     bool any_present() const;
   };
-  // Returns whether any is another one than before.
+  // Returns true if a member has lost contact, or has been given up.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
   bool note_time(Gang& gang, Nanoseconds now) const;
   bool any_delayed_is_due(const Gang& gang, Nanoseconds now) const;

@@ -13,8 +13,9 @@ GangOrder out_of_contact(GangOrder order) {
 
 }  // namespace
 
-// What it has submitted may wait for the job's other nodes. One that has drained alone must go on; where all
-// have, only the order to wait was lost.
+// Returns true if the tenant may have submitted work in this turn that waits for the job's other nodes. A
+// tenant that has drained while other members have not must go on. If all members have drained, only the
+// order `wait` was lost.
 bool GangMembers::may_have_begun(const Row& row) {
   switch (row.report.phase) {
     case Phase::out:
@@ -51,7 +52,7 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
   row.reported = now;
   row.due = row.sent + times_.pause;
   if (now >= row.due) send(row, now);
-  // The core may have forgotten the tenant meanwhile.
+  // The core may have forgotten the tenant since, and with it that the tenant has turns by itself.
   if (row.alone) begin_alone(tenant, row, row.started);
 }
 
@@ -89,7 +90,7 @@ GangLetter GangMembers::write(const Job& job, const GangReport& report) {
           .what = report};
 }
 
-// Without processes there is nothing to report but that.
+// Answers that the job has no processes here.
 void GangMembers::answer(const GangLetter& question, bool all_known) {
   if (!all_known) return;
   const Job job{.number = question.job, .run = question.run, .coordinator = question.node, .is_new = true};
@@ -121,7 +122,8 @@ void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
     if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
-// A place in a turn that had not begun here is free for the job whose place in the line comes first.
+// If the tenant's turn had not begun here, its place in the running set becomes free for the first job in the
+// line.
 void GangMembers::give_up(TenantId tenant, Row& row, Nanoseconds now) {
   if (row.contact == Contact::given_up) return;
   set_contact(tenant, row, Contact::given_up);
@@ -148,8 +150,9 @@ void GangMembers::advance_line(Nanoseconds now) {
   line_.advance(any_waits(), now);
 }
 
-// A turn that has begun goes on. Where Slurm does not answer for long, or does not list the job, jobs begin
-// in the order of their numbers.
+// Returns when Slurm started the job if the job may begin, zero if that is unknown. A turn that has begun
+// goes on. If Slurm does not answer for long, or does not list the job, the job begins, and goes_before()
+// orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
@@ -159,7 +162,8 @@ std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanosecond
   return may ? std::optional(Nanoseconds{}) : std::nullopt;
 }
 
-// A job that is here, and whose place is settled: it has begun, or all its nodes are in contact.
+// Returns true if the job has processes here and later jobs need not wait for it: it has begun by itself, or
+// all of its nodes are in contact.
 bool GangMembers::has_passed(std::uint32_t job) const {
   return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
     const Row& row = entry.second;
@@ -181,7 +185,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Silence that changes something.
+// Returns the duration of silence after which the coordinator loses contact, or is given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
@@ -200,7 +204,7 @@ void GangMembers::advance(Nanoseconds now) {
   const std::size_t ended = std::erase_if(rows_, [&](const auto& row) {
     return !row.second.report.present && now - row.second.reported >= times_.silence;
   });
-  if (ended > 0) line_.need(now);  // its job may have ended
+  if (ended > 0) line_.need(now);  // the job of a forgotten tenant may have ended
   for (auto& [tenant, row] : rows_) {
     if (now >= row.due) send(row, now);
     if (!row.order && !row.is_doubted && row.contact == Contact::sought &&

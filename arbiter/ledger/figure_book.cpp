@@ -7,7 +7,7 @@
 namespace sharedgpu {
 namespace {
 
-// A session counts for its step and for its tenant as a whole. Outside of Slurm the two are the same.
+// A session counts for its step and for its tenant as a whole. Outside of Slurm the tenant is its only step.
 std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
   if (step == StepName{}) return {{tenant, step}};
   return {{tenant, StepName{}}, {tenant, step}};

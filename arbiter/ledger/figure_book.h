@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maintains the figures of tenants and their steps: bytes moved, time waited, handoffs, memory maxima.
 //
-// It observes the core from outside: after each event, observe() gets what the event may have changed. Its
-// cost is proportional to what has changed, not to the number of sessions. Pure; not thread-safe.
+// It observes the core from outside: after each event, observe() gets the values that the event may have
+// changed. The cost of observe() is proportional to the number of changed values, not to the number of
+// sessions. Pure; not thread-safe.
 #pragma once
 
 #include <map>
@@ -22,17 +23,18 @@ class FigureBook {
 
   // Sets figures as the ledger has them.
   void carry(const Key& key, const Figures& figures) { figures_[key] = written_[key] = figures; }
-  // A session of that step has come and has this backend. That alone is not reported, only with the next
-  // change.
+  // A session of the step has come, and has this backend. The backend is written to the ledger only with the
+  // next change of a figure.
   void came(TenantId tenant, StepName step, Backend backend);
-  // A session of that step has moved that many more bytes.
+  // A session of the step has moved `moved` more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const Sighting& seen, Nanoseconds now);
-  // Returns the figures to be written to the ledger. All changed figures are written when a lease has ended
-  // or the last session is gone; moved bytes at most once a second, since an eviction is reported in many
-  // parts; and figures that grow meanwhile every 15 seconds, in case the host goes down.
+  // Returns the figures to be written to the ledger: all changed figures, at once when a lease has ended or a
+  // tenant's last session is gone, otherwise at most once a second, since an eviction is reported in many
+  // parts. Every 15 seconds, figures that grow with time are counted up to now and returned, too, so that a
+  // crash of the host loses little.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
-  // Makes all figures due: the arbiter ends.
+  // Makes all changed figures due at once. Call it before the arbiter ends.
   void hasten();
 
   // The figures as last observed, or up to `now`.

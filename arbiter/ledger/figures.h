@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of tenants and steps beside lease time.
+// The figures of tenants and steps, except lease time.
 //
 // To add a figure (a metric of a tenant or a step):
 //   1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from sightings of the core,
@@ -20,8 +20,8 @@
 
 namespace sharedgpu {
 
-// The totals of a tenant or of one of its steps beside lease time, on this node, over all GPUs and all
-// processes including ended ones.
+// The totals of a tenant or of one of its steps, except lease time: on this node, over all GPUs and all
+// processes, including ended ones.
 struct Figures {
   Traffic moved = {};          // bytes copied: see Traffic
   Nanoseconds waited{};        // time with a thread waiting at the gate and no lease held
@@ -29,7 +29,7 @@ struct Figures {
   std::uint64_t handoffs = 0;  // how often the lease was given up, to others or for idleness
   Bytes footprint = {};        // the maximum
   Bytes resident = {};         // the maximum
-  unsigned backends = 0;       // one bit for each that its sessions had
+  unsigned backends = 0;       // backends that its sessions had, one bit each
   auto operator<=>(const Figures&) const = default;
 };
 

@@ -72,7 +72,7 @@ std::set<unsigned> older_files(const std::string& path) {
     unsigned number = 0;
     const char* end = name.data() + name.size();
     const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, number);
-    // Names that older_file() never gives are somebody's copies.
+    // Files whose names older_file() never returns are copies that somebody has made.
     const bool ours = wrong == std::errc{} && rest == end && name[prefix.size()] != '0' && number < 1000;
     if (ours) numbers.insert(number);
   }
@@ -103,7 +103,8 @@ Status read_ledger(const std::string& path, Extent extent, std::vector<std::stri
     if (extent == Extent::since_checkpoint && !newest_first.empty() &&
         begins_with_checkpoint(newest_first.back()))
       break;
-    const std::set<unsigned> older = older_files(path);  // read again: the files move up meanwhile
+    const std::set<unsigned> older =
+        older_files(path);  // must be read again: the files were renamed during the reading
     const auto next = older.upper_bound(number);
     if (next == older.end()) break;
     number = *next;

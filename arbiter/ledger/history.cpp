@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-// All leases have been released. Jobs are kept, for their totals.
+// All leases have been released. Jobs are kept, since their totals are still needed.
 void History::on_boot(const BootRecord&, bool rebooted) {
   if (rebooted) forget_boot();
 }
@@ -34,7 +34,7 @@ void History::on_gang(const GangRecord& gang) {
   }
 }
 
-// The options that a run stated end with it: the next one states its own.
+// The options of a job's run end with the run: the next run states its own.
 void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
     info->over = true;
@@ -172,7 +172,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Only one of the two: a file that is torn between them would start another run.
+    // Writes only one of the two records: a file that is torn between them would look like another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
@@ -209,7 +209,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     add(last, past.record);
     if (past.attached()) add(last, AttachRecord{.session = id, .gpu = past.gpu});
   }
-  // Oldest first: the tenant's time on a GPU continues from the first.
+  // The oldest lease comes first: the tenant's time on a GPU continues from the begin of that lease.
   std::multimap<Nanoseconds, LeaseRecord> open;
   for (const auto& [key, lease] : recovered.leases.open())
     open.emplace(lease.since, LeaseRecord{.grant = true, .epoch = lease.epoch, .key = key});

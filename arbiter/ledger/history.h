@@ -26,8 +26,8 @@ namespace sharedgpu {
 // and none if unknown: it may be alive.
 using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
-// Returns true if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or
-// unknown.
+// Returns true if sessions of one process for these GPUs may be the same one. A zero UUID stands for a
+// session that is not attached, or whose GPU is unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
@@ -41,11 +41,12 @@ class History final : private LedgerVisitor {
   void add(const Record& record) { reader_.read(record, *this); }
 
   // The records that bring a new history to the state of this one: the next file of the ledger begins with
-  // them. They omit placements that no living process was informed of, and jobs that are probably over.
+  // them. The records omit placements of which no living process was informed, and jobs that are probably
+  // over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Must be called after the last record. Ends what has ended since, given this boot of the host and the
-  // processes that live now. Returns the records to append for that.
+  // Must be called after the last record. Ends everything that ended while no arbiter ran, given this boot of
+  // the host and the processes that live now. Returns the records to append for this.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
@@ -61,8 +62,9 @@ class History final : private LedgerVisitor {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<GpuUuid, GpuRecord> gpu_records;           // of GPUs with a fault or a drain
-  std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
+  std::map<GpuUuid, GpuRecord> gpu_records;  // states of GPUs with a fault or a drain
+  std::map<TenantId, std::set<ProcessName>>
+      keepers;  // processes of tenants, and of the placements in `recovered`
 
  private:
   struct Past {

@@ -17,13 +17,13 @@ namespace sharedgpu {
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
-  unsigned run = 0;  // of a requeued job: a later run has a higher number
+  unsigned run = 0;  // run of a requeued job: a later run has a higher number
   std::uint32_t uid = 0;
   std::optional<StepName> step;  // none: the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
   Nanoseconds held{};
-  // Since 1970, in UTC; since the host's boot if the ledger does not record when that was.
+  // Time since 1970, in UTC; or since the host's boot, if the ledger does not record the time of the boot.
   Nanoseconds first{};
   Nanoseconds last{};
   std::string lost = {};  // fault of its GPU, if the lease ended because the GPU was lost
@@ -38,11 +38,11 @@ class LeaseTable final : private LedgerVisitor {
   // All leases, in the order of their begins.
   std::vector<LeaseRow> leases() const;
 
-  // The tenant that has the number after the records so far.
+  // Returns the tenant that has this number, according to the records so far.
   struct Holder {
     TenantName name;
     std::uint32_t uid = 0;
-    unsigned run = 0;  // of a job: how often it was requeued
+    unsigned run = 0;  // how often a job was requeued
   };
   Holder holder(TenantId tenant) const;
 
@@ -61,12 +61,12 @@ class LeaseTable final : private LedgerVisitor {
   std::vector<LeaseRow> closed_;
 };
 
-// The parts of leases between the two times. For leases only, not for sums.
+// Returns the parts of leases between the two times. Call it with leases only, not with sums.
 std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds since, Nanoseconds until);
 // A row for each step and GPU; `held` is the sum.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);
 // A row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in which
-// any of them did, and a turn of several steps counts once.
+// any step held it, and a turn of several steps counts once.
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases);
 
 }  // namespace sharedgpu

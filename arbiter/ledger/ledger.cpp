@@ -14,14 +14,14 @@
 namespace sharedgpu {
 namespace {
 
-// The longest time whose records a power failure may lose. Its lease times are those of jobs that died with
-// the host.
+// The longest time whose records a power failure may lose. The lost records are of jobs that died with the
+// host.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
 
 Ledger::~Ledger() {
-  (void)flush();  // nobody can be informed of a failure
+  (void)flush();  // an error here cannot be reported to anybody
   if (!syncer_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ void Ledger::append(const Record& record) {
                           " records were lost, because they could not be written for a long time");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
-    rotate_at_ = 0;  // the next checkpoint contains what they recorded
+    rotate_at_ = 0;  // the next checkpoint contains the state that these records describe
     owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
@@ -122,12 +122,12 @@ void Ledger::rotate() {
   dirty_ = true;
   wake_.notify_one();
   size_ = size;
-  // A checkpoint that is itself large must not be written all the time.
+  // If the checkpoint itself is large, a new file must not be begun all the time.
   rotate_at_ = std::max(limits_.size, 2 * size);
 }
 
-// After each step the files contain everything: the old file keeps its name until the complete new one takes
-// it.
+// After each of these steps the files contain all records: the old file keeps its name until the complete new
+// file takes the name.
 Status Ledger::replace(const std::string& new_path, const File& file, std::string text) {
   if (Status written = write_all(file->get(), new_path, text); !written.ok()) return written;
   if (Status room = make_room(); !room.ok()) return room;
@@ -155,7 +155,7 @@ Status Ledger::make_room() {
   const unsigned last = limits_.files - 1;
   unsigned free = 1;
   while (free < last && numbers.count(free) > 0) ++free;
-  // The oldest is removed, and files beyond a limit that was lowered.
+  // Removes the oldest file, and files beyond the limit if that was lowered.
   for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it) {
     if (*it != free && *it <= last) continue;
     if (Status removed = remove(*it); !removed.ok()) return removed;

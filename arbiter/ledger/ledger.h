@@ -31,7 +31,7 @@ class Ledger {
   struct Limits {
     std::uint64_t size = 64u << 20;   // of a file, in bytes
     unsigned files = 16;              // at least two
-    std::size_t waiting = 64u << 20;  // bytes that cannot be written; records beyond them are lost
+    std::size_t waiting = 64u << 20;  // most bytes that wait to be written; further records are lost
   };
   using Replay = LedgerReplay;
 
@@ -47,7 +47,7 @@ class Ledger {
   // failure.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
-  // Writes the buffered records. On failure the rest waits for the next call.
+  // Writes the buffered records. After a failure, records that were not written wait for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
   // Returns further messages for the administrator since the last call.
@@ -78,7 +78,7 @@ class Ledger {
   std::mutex mutex_;
   std::condition_variable wake_;
   File file_;      // changed only by the owner's thread, with mutex_ held
-  File old_file_;  // became ledger.1; must be synced before the new file
+  File old_file_;  // the file that became ledger.1; it must be synced before the new file
   bool dirty_ = false;
   bool stop_ = false;
 };

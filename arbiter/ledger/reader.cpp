@@ -22,7 +22,7 @@ LedgerReplay replay_ledger(std::string_view text, const std::function<void(const
     }
     if (!record) {
       ++replay.damaged;
-      replayed({.at = last, .what = LostRecord{}});  // it may have been the end of a lease
+      replayed({.at = last, .what = LostRecord{}});  // the lost record may have been the end of a lease
       continue;
     }
     ++replay.records;
@@ -33,7 +33,7 @@ LedgerReplay replay_ledger(std::string_view text, const std::function<void(const
   return replay;
 }
 
-// Passes a record to its method.
+// Passes a record to the method for its type.
 class LedgerReader::Dispatch {
  public:
   Dispatch(LedgerReader& reader, LedgerVisitor& visitor, Nanoseconds at)
@@ -104,7 +104,7 @@ void LedgerReader::take(const LeaseRecord& lease, Nanoseconds at, LedgerVisitor&
 }
 
 void LedgerReader::grant(const LeaseKey& key, const OpenLease& lease, LedgerVisitor& visitor) {
-  // The release of another turn's lease that is still open was lost.
+  // If a lease of an earlier turn is still open, its release was lost.
   if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
     release(key, std::min(open->second.doubted.value_or(last_), lease.since), visitor);
   const auto [open, is_new] = open_.try_emplace(key, lease);
@@ -121,8 +121,8 @@ void LedgerReader::release(const LeaseKey& key, Nanoseconds at, LedgerVisitor& v
   visitor.on_release(key, lease, at);
 }
 
-// A checkpoint that lacks a record does not show what has ended: the missing record may be the grant of an
-// open lease.
+// If a checkpoint lacks a record, it does not show which leases have ended: the missing record may be the
+// grant of an open lease.
 void LedgerReader::take_loss() {
   granted_.reset();
   for (auto& [key, lease] : open_)

@@ -18,9 +18,9 @@ namespace sharedgpu {
 
 struct LedgerReplay {
   unsigned records = 0;
-  unsigned damaged = 0;    // lines skipped, including a torn last line
-  unsigned unknown = 0;    // records of a newer version, skipped
-  std::uint64_t lost = 0;  // records that could not be written
+  unsigned damaged = 0;    // number of skipped lines, including a torn last line
+  unsigned unknown = 0;    // number of skipped records of a newer version
+  std::uint64_t lost = 0;  // number of records that could not be written
   LedgerReplay& operator+=(const LedgerReplay& other) {
     records += other.records;
     damaged += other.damaged;
@@ -34,8 +34,9 @@ struct LedgerReplay {
 // kind that only newer versions know are skipped.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
 
-// Receives the content of a ledger, in its order. Times count from the boot of the host that was read last.
-// Checkpoints repeat records that still count, so their times may be older than those of earlier calls.
+// Receives the content of a ledger, in the order of the ledger. Times count from the boot of the host that
+// was read last. Checkpoints repeat records that still count, so their times may be older than those of
+// earlier calls.
 class LedgerVisitor {
  public:
   // An arbiter started. `rebooted`: the host has been booted since the calls before.
@@ -48,9 +49,9 @@ class LedgerVisitor {
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
-  // A lease begins, and ends at `at`: with its release, with the last record of that boot of the host, or, if
-  // its release was lost, with the last record before the loss. A second grant of an open lease and a release
-  // of a closed one are not reported.
+  // A lease begins, and a lease ends at `at`: the time of its release; or of the last record of that boot of
+  // the host; or, if the release was lost, of the last record before the loss. A second grant of an open
+  // lease and a release of a closed one are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}

@@ -26,7 +26,7 @@ constexpr auto kCrcTable = make_crc_table();
 template <class What>
 constexpr bool kHasTwoKinds = std::size(What::kKinds) == 2;
 
-// Visits fields and writes each as a word, after a blank.
+// A visitor that writes each field as a word, after a blank.
 class LineWriter {
  public:
   void word(std::string_view text) {
@@ -91,7 +91,7 @@ class LineWriter {
   std::string text_;
 };
 
-// Visits fields and reads each from the next word of a line. After an error everything fails.
+// A visitor that reads each field from the next word of a line. After an error everything fails.
 class LineReader {
  public:
   explicit LineReader(std::string_view text) : rest_(text) {}

@@ -17,7 +17,7 @@
 //   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp;
 //      regenerate records.golden (see tests/golden).
 //   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.
-//      arbiter/cli/ledger.cpp shows it, if anything does.
+//      If users should see the record, arbiter/cli/ledger.cpp shows it.
 //
 // Pure functions; thread-safe.
 #pragma once
@@ -293,7 +293,7 @@ struct OverRecord {
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
-// The reported state of a GPU. The texts have no blanks; a dash stands for none.
+// The reported state of a GPU. The texts have no blanks; a dash stands for an empty text.
 struct GpuRecord {
   GpuUuid gpu;
   std::uint32_t condition = 0;  // GpuCondition
@@ -370,7 +370,7 @@ struct Record {
 
 // One line, including its newline.
 std::string format_record(const Record& record);
-// The record of a line without its newline; nullopt if checksum or content is wrong.
+// Parses a line without its newline. Returns nullopt if its checksum or its content is wrong.
 std::optional<Record> parse_record(std::string_view line);
 // Returns true for an undamaged line of a kind that this version does not know: a newer arbiter has written
 // it.
@@ -378,7 +378,7 @@ bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
 
-// Convert a text to a word of a record, which has no blanks, and back. An empty text is a dash.
+// Convert a text to a word of a record, which has no blanks, and back. A dash stands for an empty text.
 std::string word_of(std::string_view text);
 std::string text_of(std::string_view word);
 

@@ -14,7 +14,7 @@
 
 namespace sharedgpu {
 
-// A lost GPU that a tenant was on, and the fault.
+// A lost GPU on which the tenant was, and the GPU's fault.
 struct GpuLoss {
   GpuUuid gpu;
   std::string fault;
@@ -27,15 +27,16 @@ struct TenantInfo {
   uid_t account = 0;  // the user to whom log lines about it are attributed; `uid` unless known otherwise
   JobOptions options;
   JobClass job_class;
-  std::uint32_t nodes = 1;      // of the job
-  std::string coordinator;      // of several nodes, the one whose arbiter coordinates the job's turns
-  bool nodes_are_new = false;   // no earlier arbiter of this node knew them
-  std::vector<GpuLoss> losses;  // of its run; each GPU once
-  bool over = false;            // its run is over, and no step has come since
+  std::uint32_t nodes = 1;  // of the job
+  std::string
+      coordinator;  // if the job has several nodes: the node whose arbiter coordinates the job's turns
+  bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes
+  std::vector<GpuLoss> losses;  // GPUs that were lost in this run, each once
+  bool over = false;            // the job's run is over, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // when anything was last reported of it
-  bool anchored = false;    // the connection of its `sharedgpu run` is open
+  bool anchored = false;    // the connection of the tenant's `sharedgpu run` is open
   bool kept =
       false;  // that connection was open to an earlier arbiter: the process at its other end counts instead
 
@@ -54,11 +55,11 @@ class Tenants {
   TenantInfo* find(TenantId id);
   const TenantInfo* find(const TenantName& name) const { return const_cast<Tenants*>(this)->find(name); }
   const TenantInfo* find(TenantId id) const { return const_cast<Tenants*>(this)->find(id); }
-  // For the log; the number of a tenant that is forgotten.
+  // Returns the tenant's name for the log; the number if the tenant is forgotten.
   std::string label(TenantId id) const;
   void forget(TenantId id);
 
-  // The highest number given so far, including forgotten tenants: no number is given twice.
+  // The highest number given so far, including the numbers of forgotten tenants: no number is given twice.
   TenantId last() const { return last_; }
   void skip_to(TenantId last) { last_ = std::max(last_, last); }
 

@@ -14,29 +14,30 @@ namespace sharedgpu {
 struct AccountRules {
   enum class Earns : std::uint8_t {
     nothing,
-    pauses,  // its share of the time in which it neither has the GPU nor asks for it
-    share,   // its share of the domain's time, while others wait
-    due,  // its share on the GPU where that is smallest, only while tenants take turns and one of them has a
+    pauses,  // earns its share of the time in which it neither has the GPU nor asks for it
+    share,   // earns its share of the domain's time, while others wait
+    due,  // earns its share (the smallest on any of its GPUs), while tenants take turns and one of them has a
           // lease
   };
   enum class Pays : std::uint8_t {
     nothing,
-    turns,          // the time in which it has the GPU and others wait
-    part_of_turns,  // that, and the time in which it is entering; all tenants in these states divide the
+    turns,          // pays for the time in which it has the GPU and others wait
+    part_of_turns,  // pays also for the time in which it is entering; all tenants in these states divide the
                     // payment
-    due,  // its part of the time in which it has the GPU, in proportion to `due`, while some take turns
+    due,  // while some tenants take turns, pays for its part, in proportion to `due`, of the time in which it
+          // has the GPU
   };
   Earns earns = Earns::nothing;
   Pays pays = Pays::nothing;
-  int overuse = 0;     // extra multiple that it pays for the time by which its work outlasts its turn
-  int most_turns = 0;  // the bound on lag and debt, in turns
-  Nanoseconds
-      window{};  // or, if larger, by this time: the debt by all of it, the lag by the tenant's share of it
+  int overuse = 0;           // extra multiple that it pays for the time by which its work outlasts its turn
+  int most_turns = 0;        // the bound on lag and debt, in turns
+  Nanoseconds window{};      // or, if larger, this time: all of it bounds the debt, the tenant's share of it
+                             // bounds the lag
   Nanoseconds forgets_in{};  // time in which pauses reduce a debt to 1/e of it; zero: pauses forgive nothing
 };
 
-// The most lag that the window lets a tenant's account hold. A tenant with a limit may make up for time for
-// which it had no turn, by at most a hundredth of a window.
+// The most lag that the window lets a tenant's account hold. A tenant with a limit may later use time in
+// which it had no turn, but at most a hundredth of a window.
 constexpr Nanoseconds most_lag(const AccountRules& rules, double due, double limit) {
   return limit < kAll ? rules.window / 100 : scaled(rules.window, due);
 }
@@ -47,7 +48,7 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
-// The lag at the time at which the tenant was served, if it has had the GPU for `elapsed` since.
+// Returns the lag that the tenant had when its turn began, if it has had the GPU for `elapsed` since.
 constexpr Nanoseconds lag_when_served(const TenantView& tenant, Nanoseconds elapsed) {
   return tenant.lag + scaled(elapsed, 1 - tenant.due);
 }
@@ -58,8 +59,9 @@ constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);
 }
 
-// The tenant's lag for comparison with others. Of two full accounts, the one of the tenant with the smaller
-// share would never be first. So full accounts are equal, and the tenant that has waited longest is next.
+// The tenant's lag for comparison with others. Otherwise, of two tenants with full accounts, the one with the
+// smaller share would never be first. So full accounts are equal, and the tenant that has waited longest is
+// next.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
   return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
 }

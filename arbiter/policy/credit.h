@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // credit: while somebody waits, a tenant that has the GPU or asks for it earns by its units. It pays for the
 // time in which it has the GPU or is entering, and twice for its overuse: the time from the end of its turn
-// until its work has ended. The tenant with the most lag is next, even directly after its own turn. So the
-// time is shared by units.
+// until its work has ended. The tenant with the most lag is next, even directly after its own turn. So
+// tenants share the time in proportion to their units.
 //
-// A tenant that pauses earns nothing and keeps its lag. The tenants together earn what the ones with the GPU
-// pay, so nothing is lost except at the bound on lag and debt, four turns.
+// A tenant that pauses earns nothing and keeps its lag. All tenants together earn as much as the tenants with
+// the GPU pay. So the sum of all lags changes only if a tenant reaches the bound on lag and debt, which is
+// four turns.
 //
 // Nobody starves: from the deepest debt, a tenant needs twice the bound divided by its share to reach the
-// largest possible lag. Then each other tenant has at most one turn before it, since among tenants with equal
-// lag the one that has waited longest goes first.
+// largest possible lag. From then on each other tenant has at most one turn before it, since of tenants with
+// equal lag the one that has waited longest goes first.
 #pragma once
 
 #include "arbiter/policy/policy.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // deadline: the shares of elastic, except that tenants with deadlines take the time that they need from
 // tenants of lower priority (scheduler/deadline_limits.h). The limit on the others also holds while nobody
-// uses the GPU, since their work would delay the next piece. Tenants with deadlines run alone.
+// uses the GPU, since their work would delay the next piece of work with a deadline. Tenants with deadlines
+// run alone.
 //
-// A deadline is a matter of milliseconds, and the end of a turn would come too late for it. So a tenant with
+// A deadline is due within milliseconds, so the tenant cannot wait for the end of a turn. So a tenant with
 // deadlines precedes all of lower priority and preempts them at once, under three conditions. First, handoffs
 // take at most a tenth of a deadline: if memory moves with every piece of work, going first is not worth its
 // cost. Second, if the processes of the preempted tenant wait for each other, its last drain took no longer
@@ -12,13 +13,14 @@
 // in one turn, and a tenant that always has work is served as under elastic. A tenant that fails a condition
 // has its turns like any other.
 //
-// All others in its domain run one at a time: the queues of several would all have to drain before its turn.
-// They also have a smaller backlog limit (backlog_limit_beside()).
+// All other tenants in its domain run one at a time: the queues of several running tenants would all have to
+// drain before its turn. These tenants also have a smaller backlog limit (backlog_limit_beside()).
 //
 // Handoffs take time too, so tenants with deadlines may never receive their full share and go first all the
 // time. A tenant starves if its account is full and it has waited for longer than two turns of each running
-// set take. Then it is the first of the waiting tenants, and nobody preempts it while it runs. It preempts
-// nobody itself, so a tenant with deadlines that ranks behind it may still preempt others.
+// set take. A starving tenant is the first of the waiting tenants, and nobody preempts it while it runs. A
+// starving tenant preempts nobody itself, so a tenant with deadlines that ranks behind it may still preempt
+// others.
 //
 // Nobody starves for good: each tenant keeps at least its own request, or a twentieth of the time if that is
 // more, and waits for it no longer than under elastic. A tenant that has not reported a deadline for a while
@@ -57,7 +59,7 @@ class Deadline final : public Elastic {
   }
 
  private:
-  // For a tenant that runs: whether it starved when its gates were opened.
+  // For a running tenant, returns whether it starved when its gates were opened.
   bool starves(const TenantView& tenant, const TurnView& turn) const {
     constexpr int kTurns = 2;
     return is_full(rules().account, lag_when_served(tenant, tenant.elapsed), tenant) &&

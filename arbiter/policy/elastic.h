@@ -3,26 +3,26 @@
 // the tenants that have work, requests are met first; if they exceed the whole, each is reduced by the same
 // factor. The rest is divided by units, with no tenant beyond its limit.
 //
-// A tenant's account earns its share as time passes, and pays for the time that it has. A tenant that had too
-// much because its kernels outlast its turns has less afterwards. Tenants that have the GPU together divide
-// the payment in proportion to their shares. The account covers a window of 10 s, or a turn if that is
-// longer: it holds no more lag than the share of one window, and no more debt than one window. In pauses debt
-// is earned back as in waits, and is forgotten within about a window. The debt of a limit is not forgotten,
-// since a limit also holds in pauses. The tenant with the most lag is next; full accounts are equal and are
-// ordered by waiting time.
+// A tenant's account earns the tenant's share as time passes, and pays for the time in which the tenant has
+// the GPU. A tenant that had too much time because its kernels outlast its turns has less time afterwards.
+// Tenants that have the GPU together divide the payment in proportion to their shares. The account covers a
+// window of 10 s, or a turn if that is longer: it holds no more lag than the share of one window, and no more
+// debt than one window. In pauses debt is earned back as in waits, and is forgotten within about a window.
+// The debt of a limit is not forgotten, since a limit also holds in pauses. The tenant with the most lag is
+// next; full accounts are equal and are ordered by waiting time.
 //
 // A turn lasts until its tenant is half a slice behind, so accounts stay within about a slice of each other,
-// and shares are exact over any time that is long against a slice. It is extended if its tenant is ahead of
-// all that wait after a few slices, whatever tenants beside it do to the accounts. A slice is as short as
-// handoffs allow: 15 ms if no memory moves. A turn is rounded to a whole number of submissions, since a
-// submission that has begun is waited for (kernel bursts, section 3.4); the accounts keep the difference.
+// and shares are exact over any time that is long against a slice. A turn is extended if after a few slices
+// its tenant's lag is still larger than that of all waiting tenants. A slice is as short as handoffs allow:
+// 15 ms if no memory moves. A turn is rounded to a whole number of submissions, since a submission that has
+// begun is waited for (kernel bursts, section 3.4); the accounts keep the difference.
 //
 // Tenants that have stated shares have the GPU one at a time, even if memory suffices for all: concurrent
 // kernels would share it by rules of their own. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most for the time in which the deepest debt is earned back, which is the
-// window divided by its share, plus a turn of each other tenant. Its share is at least its part, by units, of
-// what requests leave, however small its own request, and at most its limit.
+// window divided by its share, plus a turn of each other tenant. However small its request, a tenant's share
+// is at least its part, by units, of the time that all requests leave. A share is at most the tenant's limit.
 #pragma once
 
 #include <algorithm>

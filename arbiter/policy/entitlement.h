@@ -12,28 +12,28 @@ namespace sharedgpu {
 
 struct EntitlementRules {
   // Requests are met first, the rest is divided by units, and limits bound both the share and the time that a
-  // tenant has while nobody else wants it (scheduler/throttle.h). If false, all is divided by units.
+  // tenant has while nobody else wants it (scheduler/throttle.h). If false, all time is divided by units.
   bool by_requests = false;
   // Deadlines limit tenants of a lower priority (scheduler/deadline_limits.h).
   bool deadlines = false;
 };
 
-// The share of each competing tenant, in their order. If requests exceed the whole, each is reduced by the
-// same factor.
+// Returns the share of each competing tenant, in the order of `competing`. If requests exceed the whole, each
+// is reduced by the same factor.
 std::vector<double> shares(const EntitlementRules& rules, const std::vector<Claims>& competing);
 
-// Returns true if such a tenant makes all in its domain run alone.
+// Returns true if a tenant with these claims makes all tenants in its domain run one at a time.
 constexpr bool makes_exclusive(const EntitlementRules& rules, const Claims& claims) {
   return rules.deadlines && claims.deadline > Nanoseconds{};
 }
 
-// Returns true if such a tenant runs alone, even if memory suffices for more.
+// Returns true if a tenant with these claims runs alone, even if memory suffices for more.
 constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims) {
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// The backlog limit of all tenants in the domain of such a tenant if some have to take turns: a quarter of a
-// deadline. Zero: the default, see interposer/backlog/ahead.h.
+// Returns the backlog limit of all tenants in the domain of a tenant with these claims, if some have to take
+// turns: a quarter of its deadline. Zero: the default, see interposer/backlog/ahead.h.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
-// from a lower one once that has had it for the duration of a handoff. Tenants of the same priority take
-// turns. For every MaxWait that a tenant has waited since it asked, its priority counts as one higher, until
-// its turn is over.
+// from a tenant of lower priority once that tenant has had the GPU for the duration of a handoff. Tenants of
+// the same priority take turns. For every MaxWait that a tenant has waited since it asked, its priority
+// counts as one higher, until its turn is over.
 //
 // Nobody starves: a tenant with a priority lower by P than all others waits (P + 1) times MaxWait, then for a
-// turn of each that has waited as long. It keeps its turn against tenants that come then.
+// turn of each that has waited as long. During that turn the increase still counts against tenants that come.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Priority final : public Policy {
 
   Rank retain(const TenantView& running, const TurnView& turn) const override {
     Rank rank = Policy::retain(running, turn);
-    constexpr int kLevels = 4;  // of tenants with the same priority
+    constexpr int kLevels = 4;  // length of turns among tenants with the same priority
     if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
     return rank;
   }

@@ -16,8 +16,9 @@ struct Claims {
   // Fractions of the GPU's time, see entitlement.h.
   double request = 0;
   double limit = 1;
-  bool timed = false;      // they also count while memory suffices for all
-  Nanoseconds deadline{};  // of each piece of its work; the tenant reports whether it was met; zero: none
+  bool timed = false;  // these claims also count while memory suffices for all
+  Nanoseconds
+      deadline{};  // deadline of each piece of its work; the tenant reports whether it was met; zero: none
   bool operator==(const Claims&) const = default;
 };
 
@@ -34,22 +35,22 @@ struct TenantView {
       lag{};  // time that it was entitled to and has not had; negative: it has had more; see AccountRules
   Nanoseconds waited{};    // its present wait; for a running tenant, its wait before it was served
   bool preempted = false;  // its turn ended by preemption
-  // Its GPU time from a request to a pause, at least that of the current burst. Measured while others wait;
-  // zero: not yet.
+  // Its mean GPU time from a request to a pause, at least that of the current burst. Measured while others
+  // wait; zero: not measured yet.
   Nanoseconds burst{};
   Nanoseconds handoff{};  // the time to bring it in, measured or guessed from its size
   double due = 0;         // its share, see ActivityInterval
 
   // For a tenant that runs:
   Nanoseconds elapsed{};  // since its gates were opened
-  // GPU time of one of its submissions, if it yields its turn before a submission that would not end in it;
-  // zero: it does not, or unknown.
+  // GPU time of one of its submissions, if it yields its turn before a submission that would outlast the
+  // turn; zero: it does not yield, or the time is unknown.
   Nanoseconds submission{};
-  // Duration of its last drain if its processes waited for each other and so had to submit more; zero: they
-  // did not, or unknown.
+  // Duration of its last drain, if its processes waited for each other and so had to submit more; zero: they
+  // did not wait, or the duration is unknown.
   Nanoseconds last_drain{};
   bool leads = false;  // this turn was begun for it
-  bool grows = false;  // it requests memory that the running set has no room for
+  bool grows = false;  // it requests memory for which the running set has no room
   bool idle = false;   // it has had nothing to do for longer than a handoff takes
 };
 

@@ -2,10 +2,10 @@
 // Converts a ledger to a trace: the demand for each GPU, as far as the ledger records it, for simulation
 // under another policy.
 //
-// Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. It arrives when
-// the tenant began to wait for the first of them. The gap between two leases is part pause, part wait; the
-// ledger has only the sum of all waits of the tenant, so all its gaps are shortened by the same factor. The
-// ledger does not record everything, so the trace assumes:
+// Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. The program
+// arrives when the tenant began to wait for the first lease. The gap between two leases is part pause, part
+// wait; the ledger has only the sum of all waits of the tenant, so all its gaps are shortened by the same
+// factor. The ledger does not record everything, so the trace assumes:
 // - a GPU was busy for the whole of each lease;
 // - a turn ended for other tenants was a burst of its own, followed by a short pause;
 // - a tenant had its highest footprint all the time, in equal parts on its GPUs;
@@ -50,8 +50,8 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // without `waited_before`
-    Nanoseconds waited_before{};  // waits of which the ledger has only the sum
-    Nanoseconds waited_first{};   // the part of `waited` before its first lease
+    Nanoseconds waited_before{};  // waits between leases, of which the ledger has only the sum
+    Nanoseconds waited_first{};   // the part of `waited` that was before its first lease
     bool first_known = false;     // `waited_first` is complete
     unsigned turns = 0;
     std::set<std::pair<GpuUuid, StepName>> held = {};

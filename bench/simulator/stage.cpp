@@ -28,9 +28,9 @@ struct Stage::Actor : simulation::Session {
   Nanoseconds left{};  // of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;                // of its work; events planned for an earlier generation are void
-  Nanoseconds line_free{};                // earliest arrival of its next message, so that messages keep
-                                          // their order
+  unsigned generation = 0;  // generation of its work; events planned for an earlier generation are void
+  Nanoseconds line_free{};  // earliest arrival of its next message, so that messages keep
+                            // their order
   std::optional<Nanoseconds> drained_at;  // end of its drain, if it drains
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
@@ -50,8 +50,8 @@ struct Stage::Actor : simulation::Session {
   bool for_ever() const { return hog() && program.work == Nanoseconds{}; }
 
   struct Deadlines {
-    Nanoseconds::rep periods = 1;  // since the current piece of work arrived
-    bool met = false;              // if it finishes at this moment
+    Nanoseconds::rep periods = 1;  // time since the current piece of work arrived
+    bool met = false;              // response time of the current piece, if it finishes at this moment
     unsigned missed = 0;
   };
   Deadlines deadlines(Nanoseconds now) const {

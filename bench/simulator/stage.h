@@ -54,9 +54,9 @@ class Stage : private simulation::Process {
   struct Seen {
     Nanoseconds lease{};
     std::vector<Nanoseconds> waits;
-    std::vector<Nanoseconds> starts;  // waits at the beginning of bursts
+    std::vector<Nanoseconds> starts;  // the waits at the beginning of bursts
     unsigned turns = 0;
-    std::optional<Nanoseconds> took;  // from its arrival to its end; none if it has not ended
+    std::optional<Nanoseconds> took;  // time from its arrival to its end; none if it has not ended
     unsigned met = 0;                 // deadlines
     unsigned missed = 0;              // includes the deadlines that the current piece of work has missed so
                                       // far

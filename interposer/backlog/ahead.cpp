@@ -11,9 +11,9 @@ using namespace std::chrono_literals;
 // The number of fences in a full window: few enough to cost nothing, many enough that the GPU still has work
 // when one passes.
 constexpr std::uint64_t kIntervals = 8;
-// The largest window, however short submissions are. It is well below the thousand at which a launch blocks
-// in the driver: a thread that blocks there sees no fence pass, and would not learn that submissions have
-// become longer.
+// The largest window, however short submissions are. This is well below the thousand submissions at which a
+// launch blocks in the driver: a thread that blocks there sees no fence pass, and would not learn that
+// submissions have become longer.
 constexpr std::uint64_t kMostAhead = 512;
 constexpr Nanoseconds kLeastPatience = 20ms;
 
@@ -70,8 +70,8 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   // If a fence passes so soon after a submission was let through, the GPU had been waiting for that
   // submission.
   const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
-  // All of them ran between `from` and now. This is an upper bound of their time, and exact if both ends were
-  // observed.
+  // All these submissions ran between `from` and now. The difference is an upper bound of their time; it is
+  // exact if both ends were observed.
   const Nanoseconds from = std::max(began, at_it_since_.value_or(began));
   const bool exact = seen_before && at_it_since_.has_value() && !helped;
   learn((now - from) / static_cast<std::int64_t>(submissions), exact);

@@ -23,14 +23,15 @@ class Ahead {
   // Sets how much work may be queued. `goal` is greater than zero.
   void aim_for(Nanoseconds goal) { goal_ = goal; }
 
-  // The longest wait of one submission. It is bounded because a kernel may be waiting for that submission.
+  // The longest wait of one submission. The wait is bounded because a kernel may be waiting for this
+  // submission.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
   // Returns true if the next submission is to wait until a fence passes; it waits at most patience().
   bool full() const { return !marks_.empty() && unfinished_ >= window(); }
   Nanoseconds patience() const;
-  // The wait timed out, and one submission is made anyway. The next one waits at most half as long, as the
-  // GPU may be waiting for many.
+  // The wait timed out, and one submission is made anyway. The next submission waits at most half as long,
+  // since the GPU may be waiting for many submissions.
   void gave_up(Nanoseconds now);
 
   // Estimated GPU time of one submission.
@@ -38,17 +39,19 @@ class Ahead {
   // Estimated upper bound of the GPU time of all unfinished submissions and the next one.
   Nanoseconds expected() const { return cost_ * static_cast<std::int64_t>(unfinished_ + 1); }
 
-  // Called before a submission. Returns how many may be made before the caller has to count them.
+  // Called before a submission. Returns the number of submissions that may be made before the caller has to
+  // count them.
   std::uint32_t begin(Nanoseconds now);
-  // Counts submissions that were made. The first was made at `let_in` or later: before that it may have
-  // waited for another tenant's turn to end. Returns true if a fence should be recorded after them.
+  // Counts submissions that were made. The first of them was made at `let_in` or later: before that it may
+  // have waited for the end of another tenant's turn. Returns true if a fence should be recorded after these
+  // submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
   // No fence could be recorded, so there is nothing to wait for.
   void not_marked();
 
-  // The first `marks` fences have passed. `seen_before`: the first of them had not passed at a poll a moment
-  // ago.
+  // The first `marks` fences have passed. `seen_before`: a poll a moment ago has seen that the first of these
+  // fences had not passed yet.
   void passed(std::size_t marks, Nanoseconds now, bool seen_before);
 
   // The number of submissions that may be unfinished.
@@ -56,8 +59,8 @@ class Ahead {
 
  private:
   struct Mark {
-    std::uint64_t submissions = 0;  // between the previous fence and this one
-    Nanoseconds began{};            // just before the first of them was made
+    std::uint64_t submissions = 0;  // number of submissions between the previous fence and this one
+    Nanoseconds began{};            // time just before the first of these submissions
   };
   std::uint64_t interval() const;
   void learn(Nanoseconds sample, bool exact);
@@ -66,7 +69,8 @@ class Ahead {
   std::vector<Mark> marks_;       // not passed yet
   Mark next_;                     // the submissions since the last fence
   std::uint64_t unfinished_ = 0;  // submissions of all of them
-  // GPU time of a submission. The initial value is rather too high, which the first samples correct.
+  // GPU time of a submission. The initial value is too high rather than too low; the first samples correct
+  // it.
   Nanoseconds cost_ = std::chrono::milliseconds(5);
   // Time since when the GPU has been working on the first fence's submissions, or idle; nullopt if unknown.
   std::optional<Nanoseconds> at_it_since_;

@@ -21,7 +21,7 @@ using gate::now;
 
 constexpr Nanoseconds kAnswer = 10ms;  // longest wait for the end of a yielded turn
 constexpr Nanoseconds kFreshLook = 5ms;
-constexpr Nanoseconds kLately = 5s;  // turns of other tenants come in between
+constexpr Nanoseconds kLately = 5s;  // longer than a pause in which other tenants have turns
 constexpr Nanoseconds kNap = 100us;  // between polls of a fence
 
 struct Entry {
@@ -50,14 +50,15 @@ class Turn {
   TurnRest rest_;
 };
 
-// At a constant address, since every submission reads it while the GPU is oversubscribed.
+// A global object, so that its address is constant: every submission reads it while the GPU is
+// oversubscribed.
 constinit Turn turn;
 
 struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  std::atomic<bool> timed{false};  // the end of a turn has been known, so submissions are timed
+  std::atomic<bool> timed{false};  // the end of a turn has been known at some time, so submissions are timed
 
   Nanoseconds longest() override;
 
@@ -155,7 +156,7 @@ void Queue::count_and_mark(std::uint32_t submissions) {
   if (ahead_.count(submissions, gate::let_in())) mark();
 }
 
-// Returns true if a fence has passed. Another thread may have removed the fences that this one waits for.
+// Returns true if a fence has passed. Another thread may have removed the fences for which this thread waits.
 bool Queue::take_passed(bool seen_before) {
   const auto end = std::ranges::find_if_not(marks_, [](const FencePtr& mark) { return mark->passed(); });
   const auto passed = static_cast<std::size_t>(end - marks_.begin());

@@ -30,8 +30,8 @@ class Queue {
   // Does the same, and records a fence if one is due. Called inside the gate.
   void count_and_mark(std::uint32_t submissions);
 
-  // Returns how long one submission takes, zero if there were none lately. Called from another thread every
-  // few milliseconds while the end of the turn is known, since a program that waits for each of its
+  // Returns the time of one submission; zero if there were no submissions lately. Called from another thread
+  // every few milliseconds while the end of the turn is known, since a program that waits for each of its
   // submissions itself never polls the fences. Queries the driver without waiting.
   Nanoseconds look();
 
@@ -45,13 +45,13 @@ class Queue {
   Ahead ahead_;
   Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
   Nanoseconds looked_{};         // the last time that all passed fences were removed
-  std::vector<FencePtr> marks_;  // not passed yet, as ahead_ counts them
+  std::vector<FencePtr> marks_;  // fences that have not passed yet, in the order of ahead_
 };
 
 // The queue that a handle means to the calling thread, and its number; null if none (the driver then reports
 // the error).
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
-// The queue with that number; null if it has been forgotten.
+// The queue with this number; null if the queue has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);
 // Called inside the gate after a submission to one of the queues.
 void submission_made();

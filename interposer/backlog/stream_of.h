@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the stream whose queue a submission fills, from the function's name and arguments. Kernels, copies
-// and fills do fill a queue. Everything else fills none, or may be what the GPU is waiting for (host
-// functions, writes in stream order), and never waits for room.
+// and fills do fill a queue. All other submissions never wait for room: they fill no queue, or the GPU may be
+// waiting for them (host functions, writes in stream order).
 //
 // Needs no cuda.h: names and argument words suffice, and functions_test.cpp compares the result with cuda.h.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace sharedgpu::backlog {
 
-// Returns true for the variants in which stream 0 is the thread's own.
+// Returns true for the variants of functions in which stream 0 is the default stream of the calling thread.
 constexpr bool to_own_stream(std::string_view name) {
   return name.ends_with("_ptsz") || name.ends_with("_ptds");
 }

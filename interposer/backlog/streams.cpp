@@ -40,7 +40,8 @@ class EventFence;
 
 // The numbers of streams, and the events of fences in them.
 struct Streams {
-  using Key = std::tuple<CUcontext, CUstream, std::uint64_t>;  // the last: the thread of a per-thread stream
+  using Key = std::tuple<CUcontext, CUstream,
+                         std::uint64_t>;  // context, handle and, for a per-thread stream, the thread
 
   std::mutex mutex;
   std::map<Key, StreamId> ids;
@@ -88,7 +89,7 @@ class EventFence final : public Fence {
 
  private:
   const CUcontext context_;
-  CUevent event_;             // null: its context has been destroyed
+  CUevent event_;             // null if its context has been destroyed
   std::uint64_t number_ = 0;  // in the order of recording; 0: not recorded yet
 };
 

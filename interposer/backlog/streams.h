@@ -18,13 +18,14 @@ struct StreamPlace {
   CUcontext context = nullptr;
   CUdevice device = 0;
   StreamId id;
-  std::uint64_t thread = 0;  // of a per-thread default stream, which ends with it; see this_thread()
+  std::uint64_t thread =
+      0;  // the thread of a per-thread default stream, which ends with the thread; see this_thread()
 };
 
 // The number of the calling thread. Unlike the system's thread id, it is never reused.
 std::uint64_t this_thread();
 
-// The stream that a handle means in a function whose stream 0 is the thread's own.
+// The stream that a handle means in a function whose stream 0 is the default stream of the calling thread.
 inline CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
 // The stream that a handle means to the calling thread; nullopt if none (the driver then reports the error).
@@ -35,7 +36,8 @@ FencePtr mark(const StreamPlace& place, CUresult* result);
 
 // Called before the stream is destroyed, since its handle may be reused for another stream.
 void forget_stream(CUstream stream);
-// Called before the context and its events are destroyed. Waits for its work, so that all fences have passed.
+// Called before the context and its events are destroyed. Waits for the work of the context, so that all
+// fences have passed.
 void finish_streams_of(CUcontext context);
 // Called after the context and its streams have been destroyed.
 void forget_streams_of(CUcontext context);

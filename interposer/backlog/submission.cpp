@@ -13,8 +13,9 @@ namespace sharedgpu::backlog {
 namespace {
 
 // The submissions that the thread may still make to a stream before it has to count them there. So
-// submissions between two fences touch only this. The queue is identified by its number, since the stream may
-// be destroyed meanwhile and its handle reused. Small, since thread-local storage is scarce.
+// submissions between two fences touch only this object. The queue is identified by its number, since the
+// stream may be destroyed meanwhile and its handle reused. This object is small, since thread-local storage
+// is scarce.
 struct Grant {
   std::uintptr_t key = 0;
   StreamId queue;

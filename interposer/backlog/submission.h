@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate.
-// While the GPU is oversubscribed it first waits until its stream has room; see backlog/ahead.h. Otherwise
-// this costs one more read of the lease page.
+// While the GPU is oversubscribed it first waits until its stream has room; see backlog/ahead.h. While it is
+// not oversubscribed, this costs one more read of the lease page.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once
@@ -34,8 +34,8 @@ class Submission {
 
  private:
   static constexpr std::size_t kNone = 0;
-  // The number of the thread's grant against which the submission counts; kNone if it counts against none and
-  // has not waited.
+  // The number of the thread's grant against which the submission counts; kNone if it counts against no grant
+  // and has not waited.
   static std::size_t wait_for_room(StreamWord stream, bool own);
   static void made(std::size_t counted_on);
 

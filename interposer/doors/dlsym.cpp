@@ -26,15 +26,16 @@ void* dlsym_driver(void* handle, const char* name) {
   void* found = driver::real_dlsym()(handle, name);
   if (found == nullptr) return nullptr;
   if (found != ours) return found == driver::real_if_loaded(function) ? ours : found;
-  // The search has found our own export, as we are loaded before the driver. Without us it would have found
-  // the driver's export, if the driver is loaded.
+  // The search has found our own export, as we are loaded before the driver. Without our library, the search
+  // would have found the driver's export, if the driver is loaded.
   if (driver::real_if_loaded(function) != nullptr) return ours;
   // Volatile prevents a tail call: glibc must see that our library asks for the next definition.
   void* volatile next = driver::real_dlsym()(RTLD_NEXT, name);
   return next;
 }
 
-// A search for the next `name` from an object before us, which would find our own export: continues after us.
+// A search for the next `name`, from an object before our library, would find our own export. Continues the
+// search after our library.
 void* dlsym_next(void* /*handle*/, const char* name) {
   driver::Function function = *driver::find(name);
   void* real = driver::real_if_loaded(function);
@@ -42,9 +43,10 @@ void* dlsym_next(void* /*handle*/, const char* name) {
   return next != nullptr && next == real ? doors::wrapper(function) : next;
 }
 
-// A loaded object, by its position. The objects that the program started with come first, in search order.
+// A loaded object, identified by its position in the list of loaded objects. The objects that the program
+// started with come first, in search order.
 struct Object {
-  const void* address = nullptr;  // an address in the object; null to look up the one at `place`
+  const void* address = nullptr;  // an address in the object; null to look up the object at position `place`
   int place = -1;
   const char* name = nullptr;
   int seen = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and five (12.0), and both again for
-// programs with per-thread default streams. The real function is called first, so ours works before cuInit
-// and for the empty name whenever the real one does.
+// programs with per-thread default streams. The wrapper calls the real function first, so it works before
+// cuInit, and with an empty name, if the real function does.
 #include <cuda.h>
 
 #include "interposer/doors/substitute.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of functions.def as types: the driver functions that have wrappers or that we call.
+// The table of functions.def as types: the driver functions that have wrappers or that the interposer calls.
 //
 // Needs no cuda.h, so that the table does not depend on the version of the headers.
 #pragma once

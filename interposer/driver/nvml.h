@@ -68,7 +68,8 @@ struct EventData {  // nvmlEventData_t
 
 inline constexpr unsigned int kNoInstance = 0xffffffff;  // as without MIG
 
-// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" is the longest that nvmlDeviceGetUUID gives; so says nvml.h.
+// The longest text that nvmlDeviceGetUUID returns, according to nvml.h, is
+// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".
 inline constexpr unsigned int kUuidSize = 96;
 
 }  // namespace sharedgpu::nvml

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kNames[kLibraries] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
-// Filled once. Several threads may fill them at the same time with the same values, so they need no lock,
+// Filled once. Several threads may fill these at the same time with the same values, so there is no lock,
 // which a fork could leave held.
 constinit std::array<std::atomic<void*>, kFunctions> addresses{};
 constinit std::array<std::atomic<bool>, kLibraries> loaded{};
@@ -45,7 +45,8 @@ void* address_of(Function function) {
 Dlsym real_dlsym() {
   Dlsym found = next_dlsym.load(std::memory_order_relaxed);
   if (found != nullptr) return found;
-    // By version, since a plain dlsym("dlsym") would find our own. These are its first versions.
+    // Looks up a version, since a plain dlsym("dlsym") would find our own dlsym. These are its first
+    // versions.
 #if defined(__x86_64__)
   constexpr char kVersion[] = "GLIBC_2.2.5";
 #elif defined(__aarch64__)

@@ -15,7 +15,7 @@ namespace sharedgpu::driver {
 // it.
 void* real(Function function);
 
-// The same, but null also while the library is not loaded.
+// As above, but also returns null while the library is not loaded.
 void* real_if_loaded(Function function);
 
 // The function of libcuda in the table whose real export is at `address`; nullopt if none.

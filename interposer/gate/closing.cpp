@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
-constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is about to arrive
+constexpr Nanoseconds kStepWait = 5ms;  // time for a thread that is about to reach the gate
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
@@ -137,7 +137,8 @@ bool close(Drain& drain) {
   is_open();
   if (!held()) {
     process_fence();
-    if (!passed_since()) return true;  // no thread was let in since the last drain, and none may be now
+    if (!passed_since())
+      return true;  // no thread was let in since the last drain, and none may be let in now
   }
   begin_drain(now());
   return finish_drain(drain);
@@ -159,8 +160,8 @@ void open_for_good(PageSlot slot) {
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
   // The n-th pass after the first comes n^2 steps later. This is quick enough for a program that needs a few
-  // dozen of its own submissions to finish its work, but slower and slower for one that merely queues
-  // kernels.
+  // dozen of its own submissions to finish its work. A program that merely queues kernels gets slower and
+  // slower.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;
   while (std::uint64_t{passes} * passes <= steps) ++passes;

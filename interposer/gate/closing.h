@@ -12,12 +12,12 @@
 
 namespace sharedgpu::gate {
 
-// The process, as the gate knows it.
+// The process's functions that the gate calls.
 class GateListener {
  public:
   virtual ~GateListener() = default;
-  // Called when a thread begins to wait at the closed gate and no other thread waits there. Runs on that
-  // thread and must not block.
+  // Called when a thread begins to wait at the closed gate and no other thread waits there. The call comes on
+  // the waiting thread, and must not block.
   virtual void on_wait() = 0;
   // Returns true if all memory of the process is on its GPUs. Otherwise a long drain lets no thread through.
   virtual bool all_resident() = 0;
@@ -25,17 +25,17 @@ class GateListener {
 // Called before the first session begins. The listener outlives the gate.
 void arm(GateListener& listener);
 
-// Called before the first close(), by the thread that closes. In a program with several threads the kernel
-// takes 8 to 16 ms to register the process with membarrier(2); this way the thread that starts CUDA does not
-// wait for it.
+// Called before the first close(), by the thread that closes. In a program with several threads, the kernel
+// takes 8 to 16 ms to register the process with membarrier(2). The closing thread registers it, so the thread
+// that starts CUDA does not wait.
 void prepare_to_close();
 
-// Records that this process holds the lease, or will as soon as the page opens. Submissions during a capture
-// may then pass a closed gate until close() has returned. Called before Ready is sent, and for a page that is
-// open from the start.
+// Records that this process holds the lease, or will hold it as soon as the page opens. Submissions during a
+// capture may then pass a closed gate until close() has returned. Called before Ready is sent, and for a page
+// that is open from the start.
 void hold();
-// Returns true if this process holds the lease as far as it knows: from hold(), or from the opening of the
-// page, until close() returns true.
+// Returns true if this process knows that it holds the lease: from hold() or the opening of the page until
+// close() returns true.
 bool held();
 
 // Waits for the GPU on behalf of the closing side. drain() returns true when everything submitted so far is
@@ -64,16 +64,16 @@ void open_for_good(PageSlot slot = {});
 // the first pass comes after half a second, the next ones 10 ms, 40 ms, 90 ms... after that.
 std::uint32_t grace(Nanoseconds elapsed);
 
-// For the child of a fork, which has no lease.
+// Call it in the child of a fork, which has no lease.
 void forget_lease();
 
-// For a thread that is about to enter; see gate.cpp.
+// Called by a thread that is about to enter; see gate.cpp.
 namespace detail {
 // Returns true if the thread may enter although the gate is closed.
 bool excused();
 // Returns true if nothing may pass a closed gate, since Released has been sent or is about to be.
 bool released();
-// Reports the first thread that waits to the listener.
+// Tells the listener when the first thread waits.
 void tell_of_wait();
 }  // namespace detail
 

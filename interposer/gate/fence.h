@@ -7,8 +7,8 @@
 
 namespace sharedgpu::gate {
 
-// Registers with the kernel, so that process_fence() is quick. May be called again; the child of a fork must
-// call it.
+// Registers with the kernel, so that process_fence() is quick. May be called repeatedly. The child of a fork
+// must call it again.
 void prepare_fence();
 
 // The slow half. When it returns, each thread of the process has executed a full memory fence since the call,
@@ -19,10 +19,10 @@ namespace detail {
 extern std::atomic<bool> fence_every_pass;
 }
 
-// The fast half, between the store to the pass counter and the load of the gate. It is a compiler fence only;
-// process_fence() ensures that the processor does not reorder the two. If a sandbox forbids membarrier(2),
-// x86-64 has another way to interrupt all threads; on other architectures each submission then pays for a
-// full fence.
+// The fast half, between the store to the pass counter and the load of the gate. This is only a compiler
+// fence; process_fence() ensures that the processor does not reorder the store and the load. If a sandbox
+// forbids membarrier(2), x86-64 has another way to interrupt all threads; on other architectures each
+// submission then pays for a full fence.
 inline void light_fence() {
 #if !defined(__x86_64__)
   if (detail::fence_every_pass.load(std::memory_order_relaxed)) [[unlikely]]

@@ -7,9 +7,9 @@
 // inside.
 //
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
-// long drain it also lets through one submission a thread, ever more rarely, so that a program whose kernel
-// waits for the program's own next submission does not hang. This is safe, since the lease is held until
-// Released is sent. step() serves a kernel that waits for a submission of another process. See
+// long drain it also lets through one submission of each thread at a time, ever more rarely. Otherwise a
+// program whose kernel waits for the program's own next submission would hang. This is safe, since the lease
+// is held until Released is sent. step() serves a kernel that waits for a submission of another process. See
 // docs/design/gate.md.
 #pragma once
 
@@ -28,11 +28,11 @@ inline bool inside() { return detail::self.depth != 0; }
 
 // Returns true if threads wait at the gate.
 bool wanted();
-// The last time that a waiting thread was let in, by CLOCK_BOOTTIME.
+// The time at which a waiting thread was last let in, by CLOCK_BOOTTIME.
 Nanoseconds let_in();
 
-// For the child of a fork, in which only the calling thread lives: installs an open page and drops all pass
-// counters but its own.
+// Call it in the child of a fork, in which only the calling thread lives: installs an open page, and drops
+// the pass counters of all other threads.
 void after_fork();
 
 // RAII: the thread is inside from construction to destruction. The constructor blocks while the gate is

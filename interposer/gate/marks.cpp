@@ -11,11 +11,11 @@ namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
 
-// A thread that was cancelled inside counts as outside.
+// A thread that was cancelled inside the gate counts as outside.
 void give_back(Mark& mark) {
   std::uint64_t count = mark.count.load(std::memory_order_relaxed);
   if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);
-  mark.own_stream.store(false, std::memory_order_relaxed);  // the stream goes with its thread
+  mark.own_stream.store(false, std::memory_order_relaxed);  // the per-thread stream ends with its thread
   mark.taken.store(false, std::memory_order_release);
 }
 

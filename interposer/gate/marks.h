@@ -9,8 +9,8 @@
 namespace sharedgpu::gate {
 
 // The pass counter of a thread that has ever submitted; odd while the thread is inside. The idle watch uses
-// it as a count of submissions. Pass counters are never freed: a thread that ends leaves its own to the next
-// one that starts.
+// this sum as a count of submissions. Pass counters are never freed: the counter of a thread that ends is
+// reused by the next thread that starts.
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
@@ -25,8 +25,9 @@ struct alignas(64) Mark {
 // The gate's state of one thread.
 struct Thread {
   Mark* mark = nullptr;
-  std::uint32_t depth = 0;        // nested passes
-  std::uint32_t grace_used = 0;   // how often it was let through during the drain below
+  std::uint32_t depth = 0;  // nested passes
+  std::uint32_t grace_used =
+      0;  // how often the thread was let through during the drain with the number below
   std::uint64_t grace_drain = 0;  // which drain
 };
 
@@ -48,7 +49,7 @@ struct Activity {
 // The sum of all pass counters.
 Activity activity();
 
-// For the child of a fork: returns the pass counters of the threads that exist only in the parent.
+// Call it in the child of a fork: frees the pass counters of threads that exist only in the parent for reuse.
 void drop_other_marks();
 
 }  // namespace sharedgpu::gate

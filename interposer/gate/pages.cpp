@@ -20,12 +20,12 @@ constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
 struct Pages {
-  // The page of each slot, at the address where it is mapped; null if none is. The address stays the same
-  // across reconnects.
+  // The page of each slot, at the address where it is mapped; null if none is. The address of a slot stays
+  // the same across reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
   // True if submissions read a page of our own, which is_open() writes.
   std::atomic<bool> several{false};
-  // Held while a page is installed, never while one is read.
+  // Held while a page is installed, never while a page is read.
   std::mutex coming;
 };
 constinit Pages pages;
@@ -81,8 +81,8 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 bool is_open() {
   if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
-    // Our page is read first. Every call that finds a closed page changes ours, even if that is closed
-    // already, so that a thread that has read it before cannot open it.
+    // Our page is read first. Every call that finds a closed page writes to our page, even if that is closed
+    // already. So a thread that has read our page before cannot open it.
     std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;
@@ -136,7 +136,7 @@ void leave_open(PageSlot slot) {
 }
 
 void forget_pages() {
-  new (&pages.coming) std::mutex;  // a thread of the parent may have held it
+  new (&pages.coming) std::mutex;  // the mutex may have been held by a thread of the parent
   for (auto& place : pages.mapped)
     if (const LeasePage* page = place.exchange(nullptr)) munmap(place_of(page), LeasePage::kSize);
   pages.several.store(false, std::memory_order_relaxed);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arbiter's lease pages of this process: one for each of its sessions, and so for each GPU that it uses.
 //
-// The gate is open when all of them are. Submissions read one place in memory. If there is only one lease
-// page, it is mapped there. If there are more, a page of our own lies there, and every call of is_open()
-// writes the combined state of the lease pages to it. Threads that wait call it. The closing side calls it
-// before it counts the threads inside. The service thread calls it before it acts on a message, since the
-// arbiter closes pages before it sends the message that depends on them. A submission that passes our page
-// meanwhile is as good as one that came in time. Our page learns whether a GPU is oversubscribed when the
-// turn threads call contended(), which they do regularly.
+// The gate is open when all lease pages are open. Submissions read one place in memory. If there is only one
+// lease page, it is mapped at this place. If there are more, a page of our own lies there, and every call of
+// is_open() writes the combined state of the lease pages to it. Threads that wait call it. The closing side
+// calls is_open() before it counts the threads inside. The service thread calls is_open() before it acts on a
+// message, since the arbiter closes a page before it sends the message that depends on the closed page. A
+// submission that passes our page before it is updated counts as one that came before the gate closed. Our
+// page learns whether a GPU is oversubscribed when the turn threads call contended(), which they do
+// regularly.
 //
 // Thread-safe.
 #pragma once
@@ -19,7 +20,7 @@
 
 namespace sharedgpu::gate {
 
-// One session of this process, by number. Its lease page is one of the pages that must be open.
+// One session of this process, by number. The session's lease page is one of the pages that must be open.
 struct PageSlot {
   static constexpr unsigned kCount = 64;
   unsigned index = 0;
@@ -34,8 +35,8 @@ inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size t
 struct alignas(kPageAlignment) MappedPage {
   LeasePage page;
 };
-// The address is constant, so that a reconnect can map another page there atomically. Until a session maps
-// one, it is an open page of our own.
+// Its address is constant, so that a reconnect can map another page there atomically. Until a session maps
+// its page, an open page of our own is there.
 extern MappedPage mapped;
 }  // namespace detail
 
@@ -50,14 +51,14 @@ inline Nanoseconds queue() {
   return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
 }
 
-// The end of the current turn, by CLOCK_BOOTTIME; zero if it has none.
+// The end of the current turn, by CLOCK_BOOTTIME; zero if the turn has none.
 inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::memory_order_relaxed)); }
 
 // Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno;
 // nothing has changed then.
 bool install(int fd, PageSlot slot = {});
-// Maps an open page of our own in place of the session's. If there is no memory for it, the arbiter's page
-// stays.
+// Maps an open page of our own in place of the session's. If there is no memory for a page of our own, the
+// arbiter's page stays.
 void leave_open(PageSlot slot);
 // Reads the pages of all sessions and returns true if all are open.
 bool is_open();
@@ -67,7 +68,7 @@ bool contended(PageSlot slot);
 // Sleeps while the first closed page stays closed, for at most `timeout`. May return early.
 void wait_while_closed(Nanoseconds timeout);
 
-// Wakes all threads that sleep there, since a closed gate may now let them through.
+// Wakes all threads that sleep in wait(), since a closed gate may now let them through.
 void wake_waiting();
 
 // For the child of a fork: drops the parent's pages.

@@ -16,7 +16,7 @@ class Wakeup {
   // Returns when the counter has been raised since `seen`, after `timeout`, or early.
   void wait(std::uint32_t seen, Nanoseconds timeout);
   void raise();
-  // Returns when `done` returns true. Another thread that makes it true raises the counter afterwards.
+  // Returns when `done` returns true. A thread that makes the condition true raises the counter afterwards.
   template <class Done>
   void wait_until(Done done) {
     for (;;) {

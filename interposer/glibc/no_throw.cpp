@@ -12,8 +12,8 @@
 #include <memory>
 #include <new>
 
-// Weak: if another part of libstdc++ brings the originals after all, those are used, and
-// check_constructors.sh reports it.
+// These are weak: if another part of libstdc++ brings the original functions after all, the linker uses
+// those, and check_constructors.sh reports it.
 #define INSTEAD __attribute__((weak))
 
 namespace {

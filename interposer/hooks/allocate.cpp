@@ -21,8 +21,8 @@ constexpr std::size_t kPitch = 512;
 constexpr Bytes kLeastManaged = mebibytes(2);
 
 // Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the
-// real call. Only the driver knows the modes and threads of captures. So it is asked to free a null address,
-// which it refuses in such a capture like any other free (measured).
+// real call. Only the driver knows the modes and threads of captures. So the driver is asked to free a null
+// address: in such a capture it refuses this like any other free (measured).
 bool forbidden_in_capture() {
   return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }

@@ -90,8 +90,8 @@ CUresult retain_primary(Process& process, CUdevice device, Call real) {
   return result;
 }
 
-// The device of each green context. A green context retains the primary context there, and the driver
-// synchronizes its work together with that context.
+// The device of each green context. A green context retains the primary context of its device, and the driver
+// synchronizes the work of both together.
 class GreenContexts {
  public:
   void add(CUgreenCtx context, CUdevice device) {
@@ -230,7 +230,7 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto real = [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); };
   Process* const mine = Process::get();
   if (mine == nullptr) return real();
-  // Its streams are unusable from now on, and their captures have ended.
+  // The streams of a destroyed context are unusable from now on, and their captures have ended.
   if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) mine->captures().drop(context);
   auto device = green_contexts().remove(green);
   if (!device) return real();

@@ -28,8 +28,8 @@ bool pools_go_with_primary(const Process& process, CUdevice device) {
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
-// Returns true if pools hold memory there or are about to. Stream-ordered memory outlives every context, even
-// a reset of the device (measured). Called with the lock held.
+// Returns true if pools hold memory on the device, or are about to. Stream-ordered memory outlives every
+// context, even a reset of the device (measured). Called with the lock held.
 bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
@@ -52,7 +52,7 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
   return lock;
 }
 
-// Forgets what the program had in a context.
+// Forgets the memory and streams that the program had in a context.
 void forget(Process& process, CUcontext context) {
   process.captures().drop(context);
   process.imports().close_all(context);
@@ -60,7 +60,7 @@ void forget(Process& process, CUcontext context) {
   backlog::forget_streams_of(context);
 }
 
-// Frees what the program has in a context that remains without the program's references.
+// Frees the memory that the program has in a context that remains without the program's references.
 void clear_out(Process& process, CUcontext context) {
   if (context == nullptr) return;
   process.contexts().destroy_streams(context);
@@ -69,7 +69,7 @@ void clear_out(Process& process, CUcontext context) {
 }
 
 // Returns true if the context has to remain without the program's references. Unused memory of pools does not
-// keep it.
+// keep a context.
 bool holds_up(const Process& process, const Primary& primary, CUdevice device) {
   if (pools_go_with_primary(process, device)) pools().give_up(device);
   return needed(process, primary, device);

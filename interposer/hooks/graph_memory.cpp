@@ -36,14 +36,14 @@ namespace {
 
 struct Graphs {
   std::mutex mutex;
-  std::array<Kept, DeviceTable::kMost> kept{};  // by device; guarded by the mutex
+  std::array<Kept, DeviceTable::kMost> kept{};  // counts by device; guarded by the mutex
 };
 constinit Graphs graphs;
 
 void recount(CUdevice device, Pinning* memory) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
   hooks::recount(graphs.mutex, kept, *memory, true, [&] {
-    cuuint64_t now = kept.counted.count;  // if the driver does not report it
+    cuuint64_t now = kept.counted.count;  // used if the driver does not report the value
     SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
     return KeptNow{{now}, {now}};
   });
@@ -79,7 +79,7 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   }
   const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
-  kept.counted += room;  // count() releases what was not taken
+  kept.counted += room;  // count() releases room that was not used
   return result;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of graphs. The driver allocates it when a graph with allocation nodes first runs, and keeps it
-// for later runs until it is trimmed. Its addresses are fixed, so it cannot be swapped and counts as pinned.
-// The amount that a launch will take is not known in advance: it is counted afterwards, and the arbiter is
-// asked for room only if the driver has found none.
+// for later runs until it is trimmed. The addresses of this memory are fixed, so it cannot be swapped, and
+// counts as pinned. The amount that a launch will take is not known in advance: it is counted afterwards, and
+// the arbiter is asked for room only if the driver has found none.
 //
 // Thread-safe.
 #pragma once
@@ -22,7 +22,7 @@ inline void note_node(Bytes size) {
   asked_for.fetch_add(std::min(size, kLargestAllocation).count, std::memory_order_relaxed);
 }
 
-// Updates the count to what the driver keeps now. May wait for the arbiter.
+// Sets the count to the memory that the driver keeps now. May wait for the arbiter.
 void count();
 
 }  // namespace sharedgpu::hooks::graph_memory

@@ -24,7 +24,7 @@ class Allocations {
     unsigned long long id = 0;  // never used twice, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
     bool sync_memops = false;   // as the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   };
-  // `context` is null if the allocation belongs to none, as for stream-ordered memory.
+  // `context` is null if the allocation belongs to no context, as for stream-ordered memory.
   void add(CUdeviceptr base, CUcontext context);
   // Removes only the allocation with this number, since its address may have been reused meanwhile.
   void remove(CUdeviceptr base, unsigned long long id);
@@ -54,7 +54,7 @@ class Pinned {
   // Called before the driver frees the memory, since its handle may then be reused. If the driver does not
   // free it, the caller adds it again.
   std::optional<Held> take(Kind kind, unsigned long long key);
-  // Takes everything of a context, in the same way.
+  // Takes out all memory of a context, in the same way.
   using All = std::map<std::pair<Kind, unsigned long long>, Held>;
   All take(CUcontext context);
 

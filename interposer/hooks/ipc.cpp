@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes of a tenant share by cuIpcGetMemHandle. The driver supports that only for memory of
-// its own cuMemAlloc. Our memory is exported through the arbiter, as descriptors of its physical memory.
+// Memory that processes of a tenant share by cuIpcGetMemHandle. The driver supports cuIpcGetMemHandle only
+// for memory of its own cuMemAlloc. Our memory is exported through the arbiter, as descriptors of its
+// physical memory.
 #include <unistd.h>
 
 #include "interposer/driver/call.h"
@@ -12,7 +13,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// Exports a piece as a test, since the program can still do something else if that fails here.
+// Exports a piece as a test: if exporting fails, the program learns it here, where it can still choose
+// another way.
 bool export_block(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;

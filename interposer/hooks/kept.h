@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver keeps for the program and that cannot be swapped. It counts as pinned, by the size
-// that the driver reports.
+// Memory that the driver keeps for the program and that cannot be swapped. This memory counts as pinned, with
+// the size that the driver reports.
 #pragma once
 
 #include <mutex>
@@ -21,9 +21,9 @@ struct KeptNow {
   Bytes most;
 };
 
-// Adjusts the count to what `now`, called with the mutex held, returns. The driver has taken the memory
-// already: if the arbiter refuses the room, it is asked again at the next recount. The arbiter is asked only
-// if `may_grow`.
+// Sets the count to the value that `now` returns. `now` is called with the mutex held. The driver has taken
+// the memory already. If the arbiter refuses the room, the next recount asks it again. The arbiter is asked
+// only if `may_grow`.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {
@@ -42,7 +42,7 @@ void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now 
     const std::lock_guard lock(mutex);
     kept.asked -= more;
     if (granted) kept.counted += more;
-    // The driver may have freed it meanwhile: check once more.
+    // The driver may have freed memory since: checks once more.
   }
 }
 

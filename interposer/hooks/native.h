@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver allocates for the program. It counts as pinned, and is allocated only while the
-// lease is held, since the memory of other tenants has been evicted by then.
+// Memory that the driver allocates for the program. This memory counts as pinned. It is allocated only while
+// the lease is held: by then, the memory of other tenants has been evicted.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -34,8 +34,9 @@ unsigned long long key_of(Handle handle) {
     return handle;
 }
 
-// Calls `real`, which stores a new handle in *result. The call is unmanaged if the current
-// device is, or if `size` exceeds every GPU, so that the driver refuses it in its own way.
+// Calls `real`, which stores a new handle in *result. The call goes to the driver uncounted if the current
+// device is unmanaged, or if `size` exceeds the memory of every GPU, so that the driver refuses it in its own
+// way.
 template <class Handle, class Call>
 CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   Pinning* memory = process::current_memory();

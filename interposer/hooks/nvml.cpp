@@ -4,7 +4,7 @@
 //
 // NVML is called first and checks the arguments; its numbers are replaced only if it succeeds. A process
 // without a session asks the arbiter through a connection for this one query, and so does not become a
-// tenant. If there is no answer, or the arbiter does not give us this GPU, NVML's own answer stands.
+// tenant. If there is no answer, or this process may not use the GPU, NVML's own answer stands.
 #include "interposer/driver/nvml.h"
 
 #include <cstdlib>
@@ -44,7 +44,7 @@ std::optional<GpuUuid> uuid_of(Device device) {
 }
 
 std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
-  // Invalid values are reported by the session, not here.
+  // Invalid values of the variable are reported by the session, not here.
   session::Settings settings =
       session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
                              [](const char*, const char*, const char*) {});
@@ -109,7 +109,7 @@ void put(Place& place, const GpuReply::Process& process) {
 
 enum class Kind { compute, other };
 
-// `real` calls NVML with a count and an array of that size.
+// `real` calls NVML with a count and an array with as many entries.
 template <class Process, class Call>
 Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
   // NVML checks the arguments. With a count of zero it never writes other tenants' processes to the program's

@@ -16,7 +16,7 @@ namespace {
 // address at once.
 struct Own {
   std::mutex mutex;
-  std::map<Pinning*, OwnMemory> memories;  // by the memory accounting that counts it
+  std::map<Pinning*, OwnMemory> memories;  // memory by the accounting that counts it
 };
 Own& own() {
   static auto* made = new Own;

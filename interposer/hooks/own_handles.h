@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory of the program that cannot be swapped (of other kinds, imported, or with another backend).
-// It is the driver's own and counts as pinned. program_memory.cpp calls these functions for memory that is
-// not ours.
+// This memory is the driver's own, and counts as pinned. program_memory.cpp calls these functions for memory
+// that is not ours.
 #pragma once
 
 #include <cuda.h>

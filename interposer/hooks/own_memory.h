@@ -25,7 +25,7 @@ class OwnMemory {
   // All mappings in the range are removed.
   Bytes unmapped(CUdeviceptr address, Bytes size);
   void mapped(CUdeviceptr address, Bytes size, Handle handle);
-  // One more reference: the driver has returned the handle of the memory that is mapped there.
+  // Adds a reference: the driver has returned the handle of the memory that is mapped at this address.
   void retained(Handle handle, CUdeviceptr address);
 
  private:

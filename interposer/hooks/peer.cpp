@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access of one device to the memory of another. For cuMemAlloc's memory the driver only needs a pair of
-// contexts. Mapped memory, such as ours, must be opened to each device separately.
+// Access of one device to the memory of another. For memory of its own cuMemAlloc, the driver allows peer
+// access for a pair of contexts. Mapped memory, such as ours, must be opened to each device separately.
 #include "interposer/hooks/peer.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class Peers {
     std::lock_guard lock(mutex_);
     add({nullptr, nullptr, device, owner});
   }
-  // Returns false if it was allowed already.
+  // Returns false if access was allowed already.
   bool allow_unless_allowed(CUdevice device, CUdevice owner) {
     std::lock_guard lock(mutex_);
     if (std::ranges::any_of(pairs_, Same{device, owner})) return false;
@@ -72,7 +72,7 @@ class Peers {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
-  std::mutex mutex_;  // held also while opening and closing, so that the last call decides
+  std::mutex mutex_;  // held also while access is opened or closed, so that the last call decides
   std::vector<Pair> pairs_;
 };
 

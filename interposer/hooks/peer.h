@@ -14,10 +14,10 @@ void open_to_peer(int device, int owner);
 // Returns false if there was nothing to open.
 bool open_to_current();
 
-// Does a copy. The driver copies cuMemAlloc's memory of any device, whichever context is current. It copies
-// mapped memory, such as ours, only for a device that has access to it; otherwise it does nothing and returns
-// CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). In this case access is granted
-// permanently, and the copy is repeated.
+// Does a copy. The driver copies cuMemAlloc's memory of any device, whichever context is current. The driver
+// copies mapped memory, such as ours, only if the device of the current context has access to it. Otherwise
+// it does nothing and returns CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). If a
+// copy fails so, access is granted permanently, and the copy is repeated.
 template <class Call>
 auto copy_with_access(Call call) {
   constexpr int kInvalidValue = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays. They are left to the driver and counted as pinned.
+// Arrays. Arrays are left to the driver and counted as pinned.
 #include <algorithm>
 
 #include "interposer/hooks/export.h"
@@ -54,9 +54,9 @@ Bytes plain_size(const Descriptor* wanted) {
 }
 
 // The size of `levels` levels, each with half the lengths of the one before. The number of layers and faces
-// is the same on all levels.
+// is the same on all levels, so only the lengths are halved.
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
-  // The program itself maps its own memory to these.
+  // Sparse and deferred arrays get their memory later: the program maps it itself.
   constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if (wanted == nullptr || (wanted->Flags & kMappedLater) != 0) return {};
   const bool layered = (wanted->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;

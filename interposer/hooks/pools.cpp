@@ -72,7 +72,7 @@ Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   return pool;
 }
 
-// The handle may already have been reused for another thread's new pool.
+// The driver may already have reused the handle for a new pool of another thread.
 void Pools::decided(const PoolPtr& pool, bool destroyed) {
   {
     const std::lock_guard lock(mutex_);
@@ -125,7 +125,7 @@ void Pools::leave_to_driver(CUmemoryPool handle) {
 
 // --- Blocks ---
 
-// First tries blocks known to be free, then blocks that have become free since.
+// First tries blocks that are known to be free, then blocks that may have become free since.
 bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) {
   const std::lock_guard lock(mutex_);
   auto place = pool.blocks.take(size, stream);
@@ -229,8 +229,8 @@ CUresult Pools::free(CUdeviceptr address, const backlog::StreamPlace& place) {
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   if (const FencePtr fence = backlog::mark(place, &result)) return give(address, place.id, fence);
-  // Only we need an event. If none can be created, the driver's own free would still succeed, except for an
-  // error that synchronizing the stream returns too.
+  // Only we need an event. If no fence can be created, the driver's own free would still succeed, except
+  // after an error that synchronizing the stream returns, too.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
   return result == CUDA_SUCCESS ? free_unused(address) : result;
 }
@@ -383,7 +383,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     Pool& pool = *claim.pool;
     const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    // At most its own size: other allocations are in flight, and the driver may already count them as used.
+    // Counts at most the allocation's own size: other allocations are in flight, and the driver may already
+    // count those as used.
     claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
     claim.fits = kept <= minus(pool.most, claim.room);
     pool.wanted += claim.size;

@@ -37,9 +37,10 @@ class Pools {
     other,    // not counted: the host's, another process's, an unmanaged device's
   };
 
-  // The program has made a pool.
+  // Called when the program has created a pool.
   void created(CUmemoryPool pool, const CUmemPoolProps& properties);
-  // Destroys a pool; `call` destroys the driver's, which fails for a default pool. Blocks in use stay valid.
+  // Destroys a pool; `call` destroys the driver's pool, and fails for a default pool. Blocks in use stay
+  // valid.
   template <class Call>
   CUresult destroy(CUmemoryPool handle, Call call) {
     const PoolPtr pool = leave_alone(handle);
@@ -78,7 +79,7 @@ class Pools {
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
-  // Frees memory that may belong to such a pool; `call` has the driver free it.
+  // Frees memory that may belong to such a pool; `call` frees it in the driver.
   template <class Call>
   CUresult free_pinned(CUdeviceptr address, Call call) {
     const Block block = pinned_block(address);
@@ -87,7 +88,7 @@ class Pools {
     return result;
   }
 
-  // Attributes of swapped pools. The driver keeps those of all other pools.
+  // Attributes of swapped pools. The driver keeps the attributes of all other pools.
   struct Statistics {
     Bytes reserved, reserved_high, used, used_high;
   };
@@ -119,7 +120,7 @@ class Pools {
     // For pinned pools only.
     Kept kept;
     Bytes wanted;  // by allocations in flight
-    Bytes coming;  // requested for them: the driver may or may not have taken it yet
+    Bytes coming;  // bytes requested for these allocations; the driver may or may not have taken them yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
   // An allocation in flight from a pinned pool.
@@ -127,7 +128,7 @@ class Pools {
     PoolPtr pool;  // null: nothing was requested
     Bytes size;
     Bytes room;
-    bool fits = true;  // within the maximum size of the pool
+    bool fits = true;  // counted against the maximum size of the pool
   };
   // A block of a pinned pool. Its number is never reused, unlike its address.
   struct Block {
@@ -151,7 +152,7 @@ class Pools {
   CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context);
   CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
-  // `keep` returns how much a pool keeps.
+  // `keep` returns the number of bytes that a pool keeps.
   template <class Keep>
   bool give_back_of(const PoolPtr& pool, Keep keep);
   template <class Keep>

@@ -13,7 +13,7 @@ CUresult keep(tracking::Primary& primary, CUdevice device);
 void let_go(tracking::Primary& primary, CUdevice device);
 
 // Keeps the primary context from construction to destruction, if result() is CUDA_SUCCESS. If the program has
-// no reference to it, our own keeps it from then on. The context is created if necessary.
+// no reference to the context, our own reference keeps it from then on. The context is created if necessary.
 class PrimaryStays {
  public:
   PrimaryStays(Process& process, CUdevice device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemCreate and related functions: memory that the program itself creates, maps and makes accessible. On
 // managed devices it is swapped like any other memory, behind handles of our own; the rest is the driver's,
-// counted as pinned (own_handles.h). An address range may hold both.
+// counted as pinned (own_handles.h). An address range may contain memory of both kinds.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -37,7 +37,7 @@ auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
 // --- Addresses ---
 
 // The address ranges that the program has reserved. A mapping of memory that is not on the GPU is checked
-// against them, since the driver cannot check it.
+// against these ranges, since the driver cannot check it.
 class Reservations {
  public:
   void add(CUdeviceptr base, std::size_t size) {
@@ -100,9 +100,9 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // --- Kinds ---
 
-// Checks that the driver can create memory of this kind at all. Otherwise memory that is created while there
-// is no room could fail later, when the program cannot handle it. Checked once for each combination of handle
-// types.
+// Checks that the driver can create memory of this kind at all. Otherwise the creation of memory while there
+// is no room could fail only later, when the program cannot handle the error. Checked once for each
+// combination of handle types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
@@ -167,7 +167,7 @@ SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size
   // The driver refuses a range that is still mapped, but may not know of our mappings.
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
-  reservations().remove(address);  // before the free: another thread may get the addresses at once
+  reservations().remove(address);  // erased before the free: another thread may get the addresses at once
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;
@@ -245,7 +245,7 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
   if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   SHAREDGPU_REAL(cuDeviceGetCount, &devices);
-  for (std::size_t i = 0; i < count; ++i)  // the driver checks memory that is not on the GPU only later
+  for (std::size_t i = 0; i < count; ++i)  // the driver would check memory that is not on the GPU only later
     if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         (access[i].location.id < 0 || access[i].location.id >= devices))
       return CUDA_ERROR_INVALID_DEVICE;
@@ -261,7 +261,7 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
 SHAREDGPU_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
                                          CUdeviceptr address) {
   if (!hooks::program_mapping(address)) return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
-  gate::Pass pass;  // so that the memory is on the GPU
+  gate::Pass pass;  // in a turn, so that the memory is on the GPU
   return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
 }
 

@@ -77,7 +77,7 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
 }
 
-// A program that queries these passes them to a network card.
+// A program that queries these attributes passes the memory to a network card.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
 // For memory that the program has created itself, the driver knows everything except its bounds, while it is

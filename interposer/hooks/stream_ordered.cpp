@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory. From an ordinary device pool it is swapped memory like any other. From a pool that
-// can be shared with other processes it is the driver's, counted as pinned. Allocated in a capture it belongs
-// to the graph.
+// Stream-ordered memory. Memory from an ordinary device pool is swapped like any other. Memory from a pool
+// that can be shared with other processes is the driver's, and counted as pinned. Memory that is allocated in
+// a capture belongs to the graph.
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/allocate.h"
@@ -56,8 +56,8 @@ CUresult free(CUdeviceptr address, CUstream stream, Call real) {
     const auto place = backlog::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
   }
-  // CUDA allows cuMemAlloc's memory to be freed in stream order. Waiting for the GPU instead is stricter, and
-  // so correct.
+  // CUDA allows cuMemAlloc's memory to be freed in stream order. This waits for the GPU instead, which is
+  // stricter and so correct.
   if (auto result = hooks::free_ours(address)) return *result;
   return pools().free_pinned(address, [&] { return gated(real); });
 }
@@ -137,13 +137,13 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
-  pools().tend();  // so that released memory does not count in the next high-water mark
+  pools().tend();  // reset, so that released memory does not count in the next high-water mark
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;
 }
 
-// The sum of the driver's own part, which a pool left to the driver has, and ours.
+// The sum of the driver's own part (of a pool that was left to the driver) and ours.
 SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);

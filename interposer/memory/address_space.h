@@ -45,16 +45,16 @@ class AddressSpace {
   // The range of the block that contains all of these addresses; null if there is none, or the block is being
   // freed.
   Range* find_whole(CUdeviceptr address, Bytes size) const;
-  // Marks the block as being freed: from now on no other thread frees or finds it. Returns false if it is
-  // already marked, or there is none.
+  // Marks the block as being freed: from now on no other thread frees or finds it. Returns false if the block
+  // is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. Returns true if its range is empty now; no block is placed there then, until this one
-  // is put back.
+  // Takes a block out. Returns true if the range is empty now. In that case no block is placed in it until
+  // this block is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // A block that has a range of its own, together with that range: taken out, and put back.
+  // Take out a block that has a range of its own together with this range, and put both back.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

@@ -19,7 +19,7 @@ class DeferredFrees {
   struct Entry {
     CUdeviceptr address = 0;
     CUcontext context = nullptr;  // the driver frees it with this context
-    Bytes due;                    // bytes that the free will release, if it depends on us alone
+    Bytes due;  // bytes that the free will release, if no other process still uses the memory
     std::uint64_t number = 0;
     bool taken = false;  // a thread is freeing it now
   };
@@ -36,7 +36,7 @@ class DeferredFrees {
 
   // The number of the newest entry.
   std::uint64_t last() const { return last_; }
-  // Returns the entries up to that number that no thread is freeing. They are the caller's to free until it
+  // Returns the entries up to this number that no thread is freeing. Only the caller may free them, until it
   // calls done().
   std::vector<Entry> take(std::uint64_t last) {
     std::vector<Entry> taken;

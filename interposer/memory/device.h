@@ -16,7 +16,8 @@
 
 namespace sharedgpu {
 
-// Physical memory made by create(). It exists as long as a reference to it or a mapping of it.
+// Physical memory made by create(). Physical memory exists as long as there is a reference to it or a mapping
+// of it.
 using Physical = CUmemGenericAllocationHandle;
 
 // A queue of copies. Copies on one lane run one after another; lanes run in parallel.
@@ -41,7 +42,8 @@ class Device {
   virtual Bytes granularity() const = 0;
 
   virtual CUresult reserve(CUdeviceptr* base, Bytes size) = 0;
-  // The context with which the driver frees a range that this thread reserves now; null if none.
+  // Returns the context with which the driver would free a range that this thread reserves now; null if there
+  // is no such context.
   virtual CUcontext goes_with() { return nullptr; }
   virtual CUresult unreserve(CUdeviceptr base, Bytes size) = 0;
   // Returns true if unreserve() waits for all work on the GPU.
@@ -79,12 +81,12 @@ class Device {
   virtual CUresult fill(Lane /*lane*/, CUdeviceptr /*to*/, Bytes /*size*/, std::uint32_t /*word*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  // The most that one call of fingerprints() may cover.
+  // The most bytes that one call of fingerprints() may cover.
   static constexpr Bytes kMostLooked = gibibytes(1);
   // Computes the fingerprint of each accessible range into `found` and waits for the result, on a lane of its
-  // own. After a failure `found` is undefined, and the caller must wait for the lane, since memory may still
-  // be read. A device that supports this supports fill() too. Returns CUDA_ERROR_NOT_SUPPORTED if this device
-  // or driver cannot do it now.
+  // own. After a failure `found` is undefined, and the caller must wait for the lane, since the kernel may
+  // still read memory. A device that supports this supports fill() too. Returns CUDA_ERROR_NOT_SUPPORTED if
+  // this device or driver cannot do it now.
   virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -94,20 +96,20 @@ class Device {
   virtual CUresult prefetch(Lane /*lane*/, CUdeviceptr /*address*/, Bytes /*size*/, Side /*to*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  // Waits for all copies on the lane. After a failure they may still be running, or never complete.
+  // Waits for all copies on the lane. After a failure, copies may still be running, or never complete.
   virtual CUresult wait(Lane lane) = 0;
 
-  // Pin and unpin host memory for fast copies. Another thread than the one that has entered may call these at
-  // the same time.
+  // Pin and unpin host memory for fast copies. Any thread may call these, also while another thread has
+  // entered.
   virtual CUresult pin_host(std::byte* data, Bytes size) = 0;
   virtual CUresult unpin_host(std::byte* data) = 0;
 
-  // Waits for all work that may use the device's memory, as cuMemFree does. The calling thread has not
-  // entered. Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED during a capture.
+  // Waits for all work that may use the device's memory, as cuMemFree does. Call it only from a thread that
+  // has not called enter(). Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED during a capture.
   virtual CUresult synchronize() = 0;
 
   // Returns true if the driver will answer every call with an error from now on: the GPU is lost, or a kernel
-  // has failed. The calling thread has not entered, and no work is running.
+  // has failed. Call it only from a thread that has not called enter(), and while no work is running.
   virtual bool lost() = 0;
   // Returns true if the driver is shutting down because the process ends. Thread-safe.
   virtual bool ending() = 0;

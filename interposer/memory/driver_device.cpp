@@ -233,7 +233,7 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// For a thread that may or may not have entered.
+// Works whether or not the thread has entered.
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
@@ -244,7 +244,7 @@ CUresult DriverDevice::within_context(Call call) {
   return result;
 }
 
-// Portable, since the pool outlives the program's contexts.
+// Portable (for all contexts), since the pool outlives the program's contexts.
 CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
   return within_context(
       [&] { return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE); });
@@ -256,8 +256,8 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-// Only a permanent error counts. A temporary error does not, nor one that means that the program has no
-// context now.
+// Only a permanent error counts. A temporary error does not mean that the device is lost, nor does an error
+// because the program has no context now.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

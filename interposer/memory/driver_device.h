@@ -85,8 +85,8 @@ class DriverDevice : public Device {
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;
 
-  // context_mutex_ is held from enter() to leave(), pinning_mutex_ while host memory is pinned. Either keeps
-  // the context from being destroyed meanwhile.
+  // context_mutex_ is held from enter() to leave(), pinning_mutex_ while host memory is pinned. While either
+  // mutex is held, the context is not destroyed.
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
   std::atomic<CUcontext> context_{nullptr};     // written with both of them held

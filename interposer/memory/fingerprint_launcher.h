@@ -2,8 +2,8 @@
 // Launches the fingerprint kernel in the current context. The kernel is compiled at first use and lost with
 // the context.
 //
-// For the one thread that has made the context current. Fingerprints are optional: after a failure contents
-// are copied without one.
+// Used only by the thread that has made the context current. Fingerprints are optional: after a failure
+// contents are copied without one.
 #pragma once
 
 #include <cuda.h>

@@ -20,7 +20,7 @@ class Growth {
     const Nanoseconds passed = now - looked_;
     if (passed < kLeast) return;
     const auto scale = static_cast<double>(kMost.count()) / static_cast<double>(passed.count());
-    const bool recent = passed <= kMost;  // over a longer time the speed is unknown
+    const bool recent = passed <= kMost;  // if no sample came for this long, the speed is unknown
     const auto taken = static_cast<double>(recent ? minus(left_, left).count : 0) * scale;
     // Consumption comes in bursts, so a peak is forgotten only in a second or two.
     a_second_ = {std::max(static_cast<std::uint64_t>(taken), recent ? a_second_.count / 8 * 7 : 0)};

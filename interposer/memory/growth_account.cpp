@@ -63,8 +63,8 @@ void GrowthAccount::set_context_size(Bytes size) {
   common_.books.report(false);
 }
 
-// The pool never holds more than this reports, so the job's processes together stay within the arbiter's
-// grant.
+// The pool never holds more than the amount reported here, so the job's processes together stay within the
+// arbiter's grant.
 MemoryUse GrowthAccount::use() const {
   const MutexLock lock(common_.mutex);
   return {common_.residency.lost() ? common_.residency.resident() : common_.residency.swappable(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth of the footprint: it is counted first and then requested, and a refusal takes it back. Thread-safe.
+// Growth of the footprint. It is first counted and then requested; if it is refused, it is subtracted again.
+// Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -8,7 +9,7 @@
 
 namespace sharedgpu {
 
-// A refusal of a growth that is only tried is not reported to the user.
+// If growth is only tried, a refusal is not reported to the user.
 enum class Wish { needed, tried };
 
 class GrowthAccount {
@@ -18,8 +19,8 @@ class GrowthAccount {
   // Requests growth of one of the counts that use() reports. A refusal leaves them unchanged.
   bool request(Residency::Count count, Bytes size, Wish wish);
   void take_back(Residency::Count count, Bytes size);  // and reports
-  // Held by the one thread that requests growth: its request already counts and may be refused, and must not
-  // affect another request meanwhile. Taken before the common lock.
+  // Held by the one thread that requests growth. Its request already counts, and may still be refused; no
+  // other request may be judged before that is known. Taken before the common lock.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);
@@ -34,7 +35,7 @@ class GrowthAccount {
   SwapCommon& common_;
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
-  Bytes host_limit_ GUARDED_BY(common_.mutex);      // as last read; zero if there is none
+  Bytes host_limit_ GUARDED_BY(common_.mutex);      // the limit as last read; zero if there is none
   Bytes job_host_limit_ GUARDED_BY(common_.mutex);  // the same
   Bytes within_limit_ GUARDED_BY(common_.mutex);    // the largest footprint known to be within the limit
 };

@@ -22,23 +22,23 @@ struct View {
   bool ready = false;  // mapped with all access rights
 };
 
-// `contents` says where the contents are:
+// `mapped` and `contents` together give the state of a handle:
 //
-//   mapped  contents
-//   no      in_place   unbacked: never written, or not since it was made
-//   yes     in_place   resident, if accessible; else there are none yet
-//   no      elsewhere  evicted
-//   yes     elsewhere  a restore failed after the mapping: memory is there, the contents are not yet
+//   mapped  contents             state
+//   no      in_place             unbacked: the handle has no memory and no contents yet
+//   yes     in_place             resident if accessible; otherwise the handle has no contents yet
+//   no      in_room or uniform   evicted
+//   yes     in_room or uniform   a restore failed: the memory is mapped, but the contents are not copied yet
 //
-// "Elsewhere" is `in_room`: in `host`; or `uniform`: not stored, since every 32-bit word of the contents is
-// `word`.
+// `in_room`: the contents are in `host`. `uniform`: the contents are stored nowhere, since each of their
+// 32-bit words is equal to `word`.
 //
 // A resident handle may have a clean copy: `host` still holds the contents that were restored from it, and
 // `left` is their fingerprint. The copy is valid while the handle has the same fingerprint; otherwise it is
 // free room.
 //
-// The contents of managed memory are wherever its pages are, so `contents` is always `in_place`. Mapped then
-// means that the pages belong on the GPU, unmapped that they are on the host.
+// The contents of managed memory are wherever its pages are, so `contents` is always `in_place`. For managed
+// memory, `mapped` means that the pages should be on the GPU; unmapped means that they are on the host.
 //
 // A handle is mapped but not accessible if the driver refused access and then refused to unmap it too.
 //
@@ -60,16 +60,16 @@ struct Handle {
   bool accessible = false;  // only if mapped
   Contents contents = Contents::in_place;
   HostRoom host;                    // the contents, or a clean copy
-  std::optional<Fingerprint> left;  // of the data in `host`, if known
+  std::optional<Fingerprint> left;  // fingerprint of the data in `host`, if known
   std::uint32_t word = 0;           // of uniform contents
-  std::uint8_t changes = 0;         // number of times in a row that it was found changed
+  std::uint8_t changes = 0;         // number of evictions in a row at which its contents had changed
   std::uint8_t rests = 0;           // number of evictions for which it is not fingerprinted
   bool host_pages = false;          // managed: the driver keeps host memory for it from its first eviction on
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;
   Place place = Place::free;
-  bool counted = false;         // counted as resident: mapped, or about to be; false if pinned in place
+  bool counted = false;  // it counts as resident: mapped or about to be mapped, and not pinned in place
   std::uint64_t last_used = 0;  // time of the last allocation in it, by a count of allocations
 
   bool evicted() const { return contents != Contents::in_place; }
@@ -94,8 +94,8 @@ inline bool lies_within(CUdeviceptr address, Bytes size, CUdeviceptr base, Bytes
   return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
 }
 
-// Cuts a range into handles of `size` bytes. The last one is larger (less than twice as large) instead of a
-// small one being added, since small handles cost as many driver calls as large ones.
+// Cuts a range into handles of `size` bytes. The last handle takes the rest, too, so it is less than twice as
+// large: a small handle of its own would cost as many driver calls as a large one.
 std::vector<Handle> cut_into_handles(const Range& range, Bytes size);
 
 }  // namespace sharedgpu

@@ -40,7 +40,7 @@ class Text {
     close(fd);
   }
   std::string_view view() const { return {data_, size_}; }
-  // The error of reading it; zero if it was read or does not exist.
+  // The error of reading the file; zero if it was read or does not exist.
   int error() const { return error_; }
 
  private:
@@ -126,7 +126,7 @@ void CgroupBudget::read_limit(Group& group) const {
   group.limit = least;
 }
 
-// Returns false if it could not be read and keeps its last values.
+// Returns false if the group could not be read and keeps its last values.
 bool CgroupBudget::read_use(Group& group) const {
   const Text usage(group.folder + files_of(group.version).usage);
   const Text stat(group.folder + "/memory.stat");
@@ -178,8 +178,9 @@ bool CgroupBudget::tight(Bytes more) const {
   return any;
 }
 
-// Swap never uses the margin, so the job itself has done so. The first quarter of the margin does not count,
-// since programs take small amounts all the time; nor does the machine's memory, which others use as well.
+// Swap never uses the margin, so only the job itself can have used it. Use of the first quarter of the margin
+// does not count, since programs take small amounts all the time. The bound of the machine's memory does not
+// count either, since others use that memory as well.
 bool CgroupBudget::used_up() const {
   const std::lock_guard lock(mutex_);
   bool any = false;

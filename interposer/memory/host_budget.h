@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that this job may still take for swap. It makes eviction fail before the kernel's
-// out-of-memory killer acts.
+// The host memory that this job may still take for swap. This budget makes an eviction fail before the
+// kernel's out-of-memory killer acts.
 #pragma once
 
 #include <mutex>
@@ -19,12 +19,12 @@ class HostBudget {
   virtual ~HostBudget() = default;
   // The bytes that may be taken now, less a safety margin.
   virtual Bytes room() const = 0;
-  // Returns true if, with `more` taken, less would be left than the job's own next allocations may need. Idle
-  // pool memory should then be released.
+  // Returns true if after taking `more` bytes less would be left than the job's own next allocations may
+  // need. Idle pool memory should then be released.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the margin, and so needs memory that swap holds.
   virtual bool used_up() const = 0;
-  // The most that the job could ever use; nullopt if it has no limit.
+  // The most host memory that the job could ever use; nullopt if it has no limit.
   virtual std::optional<Bytes> limit() const = 0;
   // The same for all steps of the job on this node together; nullopt also if that limit cannot be
   // distinguished.
@@ -34,8 +34,8 @@ class HostBudget {
 // Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo on each call,
 // since a job's limits may change while it runs. The process's place in the tree is read once.
 //
-// If a file cannot be read, for example for lack of descriptors, its last known limit applies. Meanwhile
-// nothing may be taken, since the remaining memory is unknown.
+// If a file cannot be read, for example for lack of descriptors, its last known limit applies. Until the file
+// can be read again nothing may be taken, since the remaining memory is unknown.
 class CgroupBudget final : public HostBudget {
  public:
   // Called once, for a file that could not be read and whose value was not known before. `error` is an errno
@@ -58,14 +58,14 @@ class CgroupBudget final : public HostBudget {
     host_memory::Version version{};
     bool of_job = false;  // contains all steps of the job
     bool known = false;
-    bool unread = false;  // not known, only because there was no descriptor or memory for reading it
+    bool unread = false;  // unknown, since there was no descriptor or memory for reading the file
     std::optional<Bytes> limit;
     Bytes used;
   };
   // One bound: a group's limit, or the machine's memory.
   struct Bound {
     Bytes limit;
-    Bytes used;          // the part that cannot be reclaimed
+    Bytes used;          // memory that is in use and cannot be reclaimed
     bool is_new = true;  // false: could not be read this time
   };
   void find_groups() const;

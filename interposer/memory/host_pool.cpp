@@ -12,7 +12,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr unsigned kAllThreads = LinuxHost::kMostThreads;
-constexpr unsigned kRest = 60;  // calls of tend(): about a minute
+constexpr unsigned kRest = 60;  // number of calls of tend(), about a minute
 
 }  // namespace
 
@@ -138,7 +138,7 @@ void HostPool::work(Worker& worker) {
     lock.unlock();
     grown = grow(goal, pace);
     lock.lock();
-    // An amount that was too much ahead of need may now be needed.
+    // Growth that was refused while it was ahead of need is tried again, since it may be needed now.
     if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
   worker.busy = false;
@@ -212,7 +212,7 @@ void HostPool::watch() {
   }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  // The value read may be from before or after the change.
+  // The value that was read may be from before or after the pool's change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
   // Zero may also mean that nothing could be read; and if no memory is left, the speed does not matter.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
@@ -230,10 +230,11 @@ void HostPool::bar() {
   resting_ = kRest;
 }
 
-// The sessions of a job share its limits, and each reads what is left before it takes memory. So each leaves
-// the amount that all the others may be taking at the same time: together they never exceed the limit. With
-// several sessions, the slabs of all of them together are as large as one whole slab, so that this costs
-// little. If the budget has no room for a slab, the slab is only as large as the missing amount.
+// The sessions of a job share its limits, and each reads what is left before it takes memory. So each session
+// leaves the amount that all other sessions may be taking at the same time: together they never exceed the
+// limit. With several sessions, slabs are smaller: one slab of each session together is as large as one whole
+// slab, so that this reserve is small. If the budget has no room for a slab, the slab is only as large as the
+// missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;

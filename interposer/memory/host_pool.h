@@ -47,7 +47,7 @@ class HostPool {
   HostPool& operator=(const HostPool&) = delete;
 
   // Takes room for `size` bytes, a multiple of the granule. Returns nullopt if the budget, the kernel or the
-  // driver has none. One thread at a time.
+  // driver has no room. One thread at a time.
   std::optional<HostRoom> take(Bytes size);
   // Returns room to the pool. Thread-safe.
   void give(const HostRoom& room);
@@ -63,11 +63,12 @@ class HostPool {
   }
   // Called when an eviction begins that will need all of `goal`, and with zero when it has ended.
   void hurry(Bytes goal);
-  // Limits what the pool may hold from now on; what it already holds stays. Returns what it holds or is just
-  // taking: earlier requests never make it hold more. Thread-safe.
+  // Limits what the pool may hold from now on; what it already holds stays. Returns the amount that the pool
+  // holds or is just taking. Earlier requests never make it hold more than the limit or this amount.
+  // Thread-safe.
   Bytes bound(Bytes most);
-  // Samples how fast the job itself takes memory: the pool leaves the job what it will take within a second.
-  // Called often. Thread-safe.
+  // Samples how fast the job itself takes memory. The pool leaves the job the memory that it will take within
+  // a second. Called often. Thread-safe.
   void watch();
   // Called when the job needs the memory that the pool holds: the pool does not grow until some time after
   // that. Thread-safe.
@@ -124,7 +125,8 @@ class HostPool {
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> used_{0};
 
-  // Taken in this order; the last alone is never held across a call of the driver or the system.
+  // The mutexes are taken in this order. The last one is never held across a call of the driver or the
+  // system.
   std::mutex start_mutex_;         // held by the thread that starts the workers
   std::array<Worker, 2> workers_;  // busy: see mutex_
   std::mutex touch_mutex_;         // held by the thread that begins a slab and touches its pages
@@ -139,11 +141,11 @@ class HostPool {
   Bytes shrinking_;            // the slab that is being released
   Bytes prepared_;             // the goal of prepare()
   Bytes hurried_;              // the goal of hurry()
-  Bytes needed_;               // the need of the last turn, from trim()
-  std::optional<Bytes> keep_;  // a worker is to release what exceeds this
+  Bytes needed_;               // host memory that the last turn needed, from trim()
+  std::optional<Bytes> keep_;  // workers release slabs until the pool holds at most this
   unsigned sharers_ = 1;
   unsigned resting_ = 0;   // calls of tend() left until the pool may grow ahead of need again
-  unsigned barred_ = 0;    // calls of tend() left until it may grow at all
+  unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all
   bool touching_ = false;  // a slab's pages are being touched
 };
 

@@ -59,8 +59,8 @@ Mover::Begun ManagedMover::begin_out(const Leaver& leaver, Lane lane) {
   return Begun::failed;
 }
 
-// If the wait fails, the pages may be on either side, so the handle counts as resident, which is the upper
-// bound.
+// If the wait fails, the pages may be on either side, so the handle counts as resident: this never counts too
+// little.
 bool ManagedMover::end_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;
   const bool arrived = wait(lane);

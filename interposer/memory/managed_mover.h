@@ -22,7 +22,7 @@ class ManagedMover final : public Mover {
   CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
-  bool unsettled() const override { return false; }  // a free has nothing to wait for
+  bool unsettled() const override { return false; }  // no free has to wait for a copy
   Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
@@ -41,7 +41,7 @@ class ManagedMover final : public Mover {
 
   // The turn thread's own.
   Bytes room_;                             // part of the budget still to be used in this turn
-  Bytes under_way_;                        // on the way to the host, perhaps not yet charged to the job
+  Bytes under_way_;                        // bytes on the way to the host, perhaps not yet charged to the job
   std::array<bool, Lane::kCount> late_{};  // a wait for the lane has failed
 };
 

@@ -27,7 +27,8 @@ class Books {
  public:
   struct Answer {
     bool granted = false;  // false: CUDA_ERROR_OUT_OF_MEMORY
-    Bytes host_most = {};  // if refused for lack of host memory: the most it can ever hold; zero otherwise
+    Bytes host_most = {};  // if refused for lack of host memory: the most evicted data that host memory can
+                           // ever hold; otherwise zero
   };
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if it is refused, the memory undoes it. Blocks until the
@@ -37,7 +38,7 @@ class Books {
   // Reports a growth that cannot be undone: does not wait for the answer.
   virtual void claim() {}
   // Reports that the program's allocation is refused, since host memory can never hold more than `most` of
-  // evicted data. `wanted` is the program's total with the allocation.
+  // evicted data. `wanted` is the program's total including the allocation.
   virtual void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) {}
   // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
   // eviction has failed.
@@ -101,13 +102,13 @@ class Allocator {
   // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
   // CUDA_ERROR_INVALID_VALUE if it has been freed already, nullopt if it is not ours.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
-  // The same for memory that no GPU work uses: does not wait. If the driver would wait, the memory is
+  // As free(), for memory that no GPU work uses: does not wait. If the driver would wait, the memory is
   // released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
   // Returns true if free_unused() always releases the memory later.
   virtual bool frees_late() const { return false; }
-  // Carries out the destruction of the context in which `blocks` were allocated. If it succeeds they are
-  // freed; otherwise they are unchanged.
+  // Carries out the destruction of the context in which `blocks` were allocated. If the destruction succeeds,
+  // the blocks are freed; otherwise they are unchanged.
   virtual CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) = 0;
   // Returns true if the driver frees a context's allocations when it destroys the context.
   virtual bool goes_with_contexts() const { return false; }
@@ -150,7 +151,7 @@ class ReportSource {
  public:
   virtual ~ReportSource() = default;
   virtual MemoryUse use() const = 0;
-  // As use().host_limit, for all steps of the job together.
+  // The same as use().host_limit, but for all steps of the job together.
   virtual Bytes job_host_limit() const { return {}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }
@@ -167,7 +168,7 @@ class TurnMemory {
   virtual Bytes allowed() const = 0;
 
   // Evicts, least recently used first, until at most allowed() is resident. Returns false if some memory had
-  // to stay, which is reported as stuck. No byte is lost either way.
+  // to stay, which is reported as stuck. In both cases no byte is lost.
   virtual bool evict() = 0;
   // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
@@ -187,12 +188,12 @@ class TurnMemory {
   // job runs short of it.
   virtual void tend() = 0;
   // Maintenance, several times a second: if the job runs short of host memory, releases at once what can be
-  // released. Returns true if that is not enough, so that evicted memory has to be restored before the kernel
-  // kills the job.
+  // released. Returns true if the released memory is not enough, so that evicted memory has to be restored
+  // before the kernel kills the job.
   virtual bool watch_host() { return false; }
 };
 
-// All four interfaces together. A user of only one part takes that interface.
+// All four interfaces together. A user that needs only one part takes the interface of that part.
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
   // Sets the size of the GPU's contexts. Thread-safe, as are the other functions here.

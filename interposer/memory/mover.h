@@ -25,13 +25,15 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Backs a handle that has no physical memory. After a failure it has none, or none that is accessible.
+  // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or none
+  // that is accessible.
   virtual CUresult back(Handle& handle) = 0;
   // Removes the physical memory, and the contents with it if they are not on the host.
   virtual CUresult unback(Handle& handle) = 0;
   // Releases the host memory of the handle, whose evicted contents or clean copy are not needed.
   virtual void forget(Handle& handle) = 0;
-  // Maps the memory of an accessible handle at all of its views. After a failure some views may lack it.
+  // Maps the memory of an accessible handle at all of its views. After a failure some views may lack the
+  // memory.
   virtual CUresult show(Handle& handle) = 0;
   // Unmaps the view.
   virtual CUresult hide(Handle& handle, View& view) = 0;
@@ -52,7 +54,8 @@ class Mover {
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction. begin_out() takes host memory and starts the copy; end_out() releases the device memory once
-  // the contents have arrived. If either fails, the handle stays as it was, perhaps without its clean copy.
+  // the contents have arrived. If either of them fails, the handle stays as it was, perhaps without its clean
+  // copy.
   enum class Begun { yes, no_room, failed };
   virtual Begun begin_out(const Leaver& leaver, Lane lane) = 0;
   virtual bool end_out(Handle& handle, Lane lane) = 0;
@@ -63,7 +66,7 @@ class Mover {
 
   // The bytes copied to the host and back so far. Thread-safe.
   virtual Traffic moved() const { return {}; }
-  // Returns and resets what has been evicted since the last call.
+  // Returns what has been evicted since the last call, and resets these counts.
   virtual Eviction take_left() { return {}; }
 
   // The host memory taken, and the parts of it that hold contents and clean copies. Thread-safe.

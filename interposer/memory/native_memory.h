@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native backend: cuMemAlloc's memory is the driver's own and never moves. It is counted, so that the
-// arbiter plans the other tenants around it.
+// The native backend: cuMemAlloc's memory is the driver's own and never moves. This memory is counted, so
+// that the arbiter plans the other tenants around it.
 #pragma once
 
 #include <map>
@@ -54,7 +54,8 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
-  std::mutex growth_;  // one thread at a time requests growth, so a refusal is its own; taken before mutex_
+  std::mutex growth_;  // held by the thread that requests growth, so that a refusal concerns its own request;
+                       // taken before mutex_
   mutable std::mutex mutex_;  // never held across a call of the driver or of books_
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // including growth that is being requested

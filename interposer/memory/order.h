@@ -3,11 +3,11 @@
 // order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
 // All of a tenant's memory is on the GPU while it runs, so every handle is equally recent at the end of a
-// turn. They are ordered by the time of the last allocation in them.
+// turn. So handles are ordered by the time of the last allocation in them.
 //
 // To change the order:
-//   1. UsedBefore, which must order any two handles. If it needs another field of Handle (handle.h), that
-//      field may change only in Residency::change() or while the handle is busy.
+//   1. UsedBefore, which must order any two handles. If the order needs another field of Handle (handle.h),
+//      this field may change only in Residency::change() or while the handle is busy.
 //   2. Test it in order_test.cpp and turns_test.cpp of tests/unit/memory;
 //      tests/property/memory/swap_property.cpp holds for any order.
 //   3. interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h state the order.
@@ -32,8 +32,8 @@ class Order {
   // The handle to restore next, among the handles that need at most `room` more physical memory; null if
   // none.
   Handle* first_to_return(Bytes room) const;
-  // The handle with a clean copy that would be evicted last, so that its copy is the least useful; null if
-  // none has one.
+  // Of the handles with a clean copy, the one that would be evicted last, so that its copy is the least
+  // useful; null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
   // Returns true if the contents of all handles here are on the GPU.
   bool all_usable() const { return missing_.empty(); }

@@ -35,10 +35,10 @@ class Packing {
   // Takes the smallest free span that holds `size` > 0 bytes, the lowest if there are several; nullopt if
   // none does.
   std::optional<CUdeviceptr> take(Bytes size);
-  // Splits a block in two. The first part has room for `size` bytes, less than the whole. Returns the second
-  // part.
+  // Splits a block in two. The first part has room for `size` bytes, which is less than the whole span.
+  // Returns the second part.
   CUdeviceptr split(CUdeviceptr block, Bytes size);
-  // Frees a block from take(). Returns the base of its region.
+  // Frees a block from take(). Returns the base of the block's region.
   CUdeviceptr give(CUdeviceptr block);
   // Returns true if the region holds no block.
   bool is_empty(CUdeviceptr region) const;

@@ -27,7 +27,7 @@ class ProgramAllocations {
   using All = std::map<Id, Made>;
 
   void add(Made made);
-  // Null if it is not ours.
+  // Returns null if the memory is not ours.
   Made* find(Id id);
   const Made* find(Id id) const;
   // Take an entry out, and put it back.
@@ -41,7 +41,8 @@ class ProgramAllocations {
     Id id = 0;
     Range* range = nullptr;
   };
-  // mapping_at() returns the mapping that the address lies in, next() the first one with a byte in the range.
+  // mapping_at() returns the mapping that contains the address; next() returns the first mapping with a byte
+  // in the range.
   std::optional<Mapping> mapping_at(CUdeviceptr address) const;
   std::optional<Mapping> next(CUdeviceptr address, Bytes size) const;
   // The mapping that begins at this address.

@@ -21,7 +21,7 @@ namespace sharedgpu {
 
 class ProgramMemory {
  public:
-  using Id = CUmemGenericAllocationHandle;  // an address, which no driver handle equals
+  using Id = CUmemGenericAllocationHandle;  // the handle is an address, which no handle of the driver equals
 
   // Like Memory::allocate, with one reference to the memory. `size` is a multiple of the driver's
   // granularity.
@@ -39,7 +39,7 @@ class ProgramMemory {
     Bytes size;
   };
   virtual std::optional<Mapping> next(CUdeviceptr address, Bytes size) const = 0;
-  // Each takes the beginning of one whole mapping.
+  // Each of these takes the beginning of one whole mapping.
   virtual CUresult unmap(CUdeviceptr address) = 0;
   virtual CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) = 0;
 

@@ -23,7 +23,9 @@ class Residency {
   Bytes swappable() const { return swappable_; }  // including growth that is being requested
   Bytes resident() const { return resident_; }    // mapped, or about to be
   Bytes pinned() const { return pinned_; }
-  Bytes settling() const { return settling_; }  // being pinned in place; included in the three above
+  Bytes settling() const {
+    return settling_;
+  }  // bytes being pinned in place; included in the three counts above
   Bytes allowed() const { return allowed_; }
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
   // The room for more resident bytes.
@@ -38,7 +40,7 @@ class Residency {
 
   // Adds the handles of a new range, which are busy from the start.
   void add(Range& range);
-  // The time of an allocation, by a count of them.
+  // Returns the time of a new allocation: a count of allocations.
   std::uint64_t next_use() { return ++uses_; }
   // Makes the handles the most recently used ones; a handle that is being moved keeps its place.
   void note_use(Range& range);
@@ -67,7 +69,7 @@ class Residency {
   bool all_usable() const { return order_.all_usable(); }
 
  private:
-  Order order_;  // of the handles that are not busy
+  Order order_;  // counts of the handles that are not busy
   std::size_t busy_ = 0;
   std::uint64_t uses_ = 0;
   bool lost_ = false;

@@ -74,7 +74,8 @@ class StreamPool {
   void reset_used_high() { used_high_ = used_; }
 
  private:
-  // Freed blocks of one stream whose fence is not known to have passed. They count as taken in packing_.
+  // Freed blocks of one stream whose fence is not known to have passed. These blocks count as taken in
+  // packing_.
   struct Freed {
     CUdeviceptr base = 0;
     Bytes size;

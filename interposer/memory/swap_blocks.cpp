@@ -17,7 +17,7 @@ CUresult SwapBlocks::allocate(CUdeviceptr* address, Bytes size) {
   });
 }
 
-// Another thread may add the arena that this one needs, so a thread checks again before it grows.
+// Another thread may have added an arena with enough room, so this thread checks again before it grows.
 CUresult SwapBlocks::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
@@ -55,7 +55,7 @@ CUresult SwapBlocks::grow(CUdeviceptr* address, Bytes size, const SwapRanges::Fo
     common_.residency.note_use(*range);
     *address = range->base;
   }
-  common_.books.report(false);  // growth was requested before anything was resident
+  common_.books.report(false);  // growth was requested before any memory was resident
   return CUDA_SUCCESS;
 }
 

@@ -18,8 +18,8 @@ namespace sharedgpu {
 
 struct SwapOptions {
   Bytes large = mebibytes(8);           // an allocation of this size or more has a range of its own
-  Bytes handle = mebibytes(64);         // size of the handles of such a range
-  Bytes largest_arena = mebibytes(64);  // an arena for smaller ones grows up to this size
+  Bytes handle = mebibytes(64);         // size of the handles of a range of its own
+  Bytes largest_arena = mebibytes(64);  // arenas, for smaller allocations, grow up to this size
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
   // allocate() waits so long for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
@@ -49,7 +49,8 @@ struct SwapCommon {
 
   // Never held across a driver call that copies or waits, nor across a call of Books.
   Mutex mutex = {};
-  Condition changed = {};  // a handle has ceased to be busy, less is resident, or a deferred free is done
+  Condition changed = {};  // notified when a handle has ceased to be busy, less memory is resident, or a
+                           // deferred free is done
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};

@@ -31,7 +31,7 @@ CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!lent && !would_wait && !common_.books.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // otherwise a capture has just begun
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // fails only if a capture has just begun
       reprieve(address);
       return result;
     }
@@ -63,7 +63,7 @@ CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
   const CUresult result = ranges_.take_down(range);
   if (result == CUDA_SUCCESS) return result;
   lock.lock();
-  common_.space.put_back(address, block);  // the driver refused to free it
+  common_.space.put_back(address, block);  // the driver has refused to free the block
   return arena ? CUDA_SUCCESS : result;
 }
 
@@ -77,9 +77,9 @@ Bytes SwapFreeing::due() const {
   return deferred_.due();
 }
 
-// Carries out the frees that were deferred before this call. It waits for the GPU, or queries it, before it
-// takes any entry: GPU work may be waiting for a thread that destroys a context, and that thread waits for
-// the context's taken entries.
+// Carries out the frees that were deferred before this call. Waits for the GPU, or queries it, before any
+// entry is taken: GPU work may be waiting for a thread that destroys a context, and that thread waits for the
+// context's taken entries.
 void SwapFreeing::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
@@ -113,7 +113,7 @@ CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUde
   const CUresult result = destruction.carry_out();
   for (const CUdeviceptr address : condemned) {
     if (result == CUDA_SUCCESS)
-      free_condemned(address, Gpu::drained);  // the work that used it has ended with the context
+      free_condemned(address, Gpu::drained);  // the work that used the memory has ended with the context
     else
       reprieve(address);
   }

@@ -10,8 +10,8 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  // The process's work on the GPU: it may run and must be waited for, it may be idle and is only queried, or
-  // it is drained.
+  // What is known about the process's work on the GPU, and what to do: wait for it, only query if it is done,
+  // or nothing, since the GPU is drained.
   enum class Gpu { may_run, may_be_idle, drained };
 
   SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}
@@ -24,7 +24,7 @@ class SwapFreeing {
   void free_deferred(Gpu gpu);
   // The bytes that the deferred frees will release.
   Bytes due() const;
-  // Calls `take`, with a Wish, to grow. If memory is short, carries out the deferred frees and calls it
+  // Calls `take`, with a Wish, to grow. If memory is short, carries out the deferred frees and calls `take`
   // again.
   template <class Take>
   CUresult make_room(Take take) {

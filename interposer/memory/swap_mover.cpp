@@ -114,7 +114,8 @@ bool SwapMover::look(std::span<Leaver> leavers) {
 
 SwapMover::Way SwapMover::way_of(const Leaver& leaver) {
   const Handle& handle = *leaver.handle;
-  if (!handle.on_gpu()) return Way::empty;  // no contents, or they are already off the GPU
+  if (!handle.on_gpu())
+    return Way::empty;  // nothing to copy: no contents, or the contents are already off the GPU
   if (!leaver.seen) return Way::copied;
   if (leaver.seen->uniform) return Way::uniform;
   return handle.has_copy() && leaver.seen == handle.left ? Way::unchanged : Way::copied;

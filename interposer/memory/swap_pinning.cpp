@@ -21,7 +21,7 @@ void SwapPinning::pin_unasked(Bytes size) {
 }
 
 // The arbiter is asked for additional pinned room; when it is granted, the swappable bytes become pinned.
-// Until then the handles count as both, and are not evicted.
+// Until then the handles count as swappable and as pinned, and are not evicted.
 CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const auto one_at_a_time = growth_.one_at_a_time();
   {
@@ -45,8 +45,8 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
         }
     common_.changed.notify_all();
   }
-  // After a refusal the memory is swappable again. The arbiter may have counted it otherwise meanwhile, and
-  // accepts growth only by a request.
+  // After a refusal the memory is swappable again. The arbiter may have counted this memory otherwise since,
+  // and accepts growth only by a request.
   if (!granted) static_cast<void>(common_.books.grow());
   common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

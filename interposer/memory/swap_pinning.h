@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that does not leave the GPU: counted for others, or pinned in place because another process or a
-// network card knows its physical location. Implements Pinning.
+// Memory that does not leave the GPU: memory of the driver, which is only counted, and memory that is pinned
+// in place because another process or a network card knows its physical location. Implements Pinning.
 #pragma once
 
 #include "interposer/memory/swap_freeing.h"

@@ -53,7 +53,7 @@ std::optional<CUresult> SwapProgram::release(Id id) {
 // Called when a reference or mapping has been removed.
 CUresult SwapProgram::drop_if_unused(Id id) {
   if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
-  auto node = common_.program.take_out(id);  // no thread finds it from now on
+  auto node = common_.program.take_out(id);  // no thread finds the range from now on
   common_.mutex.unlock();
   // Unlike cuMemFree, these calls do not wait for the GPU, except for our own copies that a failure has left
   // in flight.
@@ -61,7 +61,8 @@ CUresult SwapProgram::drop_if_unused(Id id) {
   if (result == CUDA_SUCCESS) result = ranges_.take_down(*node.mapped().range);
   common_.mutex.lock();
   if (result != CUDA_SUCCESS) {
-    node.mapped().references = 1;  // the driver refused to free it: the program may release it again
+    node.mapped().references =
+        1;  // the driver has refused to free the memory: the program may release it again
     common_.program.put_back(std::move(node));
   }
   return result;

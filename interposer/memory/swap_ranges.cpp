@@ -7,8 +7,8 @@
 namespace sharedgpu {
 
 // The order matters: with the managed backend the addresses are managed memory, of which there must not be
-// more than fits. If the driver has less than was granted, memory was taken without a request; the arbiter
-// knows that by the next request, and answers it when the memory is available.
+// more than fits. If the driver has less memory than was granted, somebody has taken memory without a
+// request. The arbiter knows this by the next request, and answers that when the memory is available.
 CUresult SwapRanges::add(Range** added, const Form& form, Wish wish) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -115,7 +115,8 @@ void SwapRanges::renew_access() {
     Handle* handle = common_.space.handle_at(address);
     for (; handle != nullptr && handle->busy; handle = common_.space.handle_at(address))
       common_.changed.wait(common_.mutex);
-    if (handle == nullptr || !handle->accessible) continue;  // freed, or gets access when mapped
+    if (handle == nullptr || !handle->accessible)
+      continue;  // such a handle has been freed, or gets access when it is mapped
     common_.residency.claim(*handle);
     lock.unlock();
     common_.device.allow_access(handle->address, handle->size);

@@ -88,7 +88,8 @@ bool SwapTurns::evict() {
     } else if (stuck || !common_.residency.exceeds() || !common_.residency.any_busy()) {
       break;
     } else {
-      common_.changed.wait(common_.mutex);  // other threads allocate or free the rest, and never wait for us
+      common_.changed.wait(common_.mutex);  // other threads are allocating or freeing the other handles, and
+                                            // never wait for this thread
     }
   }
   for (const Leaver& leaver : next) common_.unclaim(*leaver.handle);
@@ -116,7 +117,7 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = common_.residency.away();  // bytes on the host at the end
+  const Bytes most = common_.residency.away();  // bytes that will be on the host at the end
   common_.mutex.unlock();
   const bool looked = common_.mover->look(leavers);
   Bytes goal = common_.mover->host_used() + common_.mover->host_kept();
@@ -142,7 +143,7 @@ Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   }
 }
 
-// Drops the least useful clean copy. Returns false if there is none.
+// Drops the least useful clean copy. Returns false if there is no clean copy.
 bool SwapTurns::give_up_copy() {
   Handle* const handle = common_.residency.last_copy();
   if (handle == nullptr) return false;
@@ -208,8 +209,8 @@ bool SwapTurns::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
-      // Other threads are allocating or freeing the rest, and never wait for us. They may have read the
-      // resident limit before it was raised, and so leave it to us to back their memory.
+      // Other threads are allocating or freeing the other handles, and never wait for this thread. They may
+      // have read the resident limit before it was raised; then this thread has to back their memory.
       common_.changed.wait(common_.mutex);
       continue;
     }

@@ -37,7 +37,7 @@ class SwapTurns {
   GrowthAccount& growth_;
   SwapFreeing& freeing_;
 
-  Bytes host_peak_;  // the most that was evicted since everything was last resident
+  Bytes host_peak_;  // the largest amount that was evicted since all memory was last resident
   Eviction last_eviction_;
 };
 

@@ -38,8 +38,8 @@ void DeviceTable::attach(CUdevice device) {
   changed_.wait_until([&] { return mine.attachment.load(std::memory_order_acquire) == Attachment::done; });
 }
 
-// The first device gets the session that cuInit has opened, every other device a new one; null if none can be
-// had.
+// The first device gets the session that cuInit has opened, every other device a new one; null if the arbiter
+// grants no session.
 DeviceSession* DeviceTable::next_session(CUdevice device) {
   {
     std::lock_guard lock(mutex_);

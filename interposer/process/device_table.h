@@ -29,15 +29,15 @@ class DeviceTable {
  public:
   static constexpr unsigned kMost = gate::PageSlot::kCount;
 
-  // `parts` are passed to every session. They and the settings outlive the table.
+  // `parts` are passed to every session. The parts and the settings outlive the table.
   DeviceTable(const session::Settings& settings, const session::TurnParts& parts)
       : settings_(settings), parts_(parts) {}
 
   // Begins the first session, that of cuInit, which has no GPU yet, on a welcomed connection. Returns false,
   // after logging the reason, on failure.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
-  // Called when the process is about to use `device`: gives it the first session, or one of its own. If the
-  // arbiter grants no session, the device stays unmanaged. Called after begin().
+  // Called when the process is about to use `device`: gives the device the first session, or a new one. If
+  // the arbiter grants no session, the device stays unmanaged. Called after begin().
   void attach(CUdevice device);
 
   // The session of an attached device; null if the device is unmanaged.

@@ -72,7 +72,7 @@ Process::State Process::connect(const Parts& parts) {
                                      [](const char* name, const char* value, const char* expected) {
                                        say("%s='%s' is not %s; ignored", name, value, expected);
                                      });
-  // Registered before anything waits, since a child that is forked meanwhile must start afresh.
+  // Registered before anything waits, since a child that is forked during a wait must start afresh.
   if (!watching_forks.exchange(true)) pthread_atfork(nullptr, nullptr, in_child);
   Hello hello;
   hello.token = settings_.token;

@@ -3,7 +3,7 @@
 // state that they share.
 //
 // Built once, at the first cuInit, and never destroyed, since a program may call CUDA until its last
-// instruction. The child of a fork has none until it calls cuInit itself. Thread-safe.
+// instruction. The child of a fork has no such object until it calls cuInit itself. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -27,8 +27,8 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private shared_memory::Imports::Exporters {
  public:
-  // Work that the first session's turn thread does for the layers above. Both objects live until the process
-  // ends.
+  // Work that the first session's turn thread does for the layers above. The Process and its parts live until
+  // the process ends.
   struct Parts {
     Maintenance& maintenance;
     session::SubmissionClock& submissions;
@@ -55,7 +55,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   shared_memory::Imports& imports() { return imports_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
-  // after all, since the memory copies within one of the contexts.
+  // after all: the memory copies in one of the contexts, and may have to change it.
   void context_added(CUcontext context, CUdevice device, bool primary);
   tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(tracking::Contexts::Removed context, CUdevice device);
@@ -100,7 +100,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   DeviceTable devices_{settings_, parts_};
 };
 
-// For callers that treat an unmanaged process as one without memory of ours.
+// These serve callers to which an unmanaged process is a process without memory of ours.
 namespace process {
 
 std::span<Memory* const> memories();
@@ -108,7 +108,7 @@ std::span<const CUdevice> devices();
 // The session and the memory of `device`; null if it is unmanaged.
 session::DeviceSession* session_of(CUdevice device);
 Memory* memory_of(CUdevice device);
-// The same for the device of the calling thread's context; null also if there is no context.
+// The session and the memory of the device of the calling thread's context; null also if there is no context.
 session::DeviceSession* current_session();
 Memory* current_memory();
 std::optional<Place> find(CUdeviceptr address);

@@ -32,7 +32,7 @@ constexpr Bytes kEverything{~std::uint64_t{0}};
 
 void ArbiterLink::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
-  order_ = 0;  // this arbiter starts a new count
+  order_ = 0;  // this arbiter counts from zero
   released_ = false;
   told_before_ = told_;
   socket_ = FileIdentity(channel_.fd());
@@ -115,8 +115,8 @@ int ArbiterLink::send(const Message& message, int descriptor) {
 }
 
 int ArbiterLink::send_all() {
-  // The flags are read in the reverse order of setting. A flag that is set from here on wakes this thread
-  // again.
+  // The flags are read in the reverse order in which they are set. A flag that is set from here on wakes this
+  // thread again.
   const bool changed = outbox_.take(Outbox::Flag::usage);
   const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
@@ -127,8 +127,8 @@ int ArbiterLink::send_all() {
     if (int error = send_report(*report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
-  // While the arbiter is silent, the requesting threads have continued without it; the answer to this query
-  // shows that it is back.
+  // While the arbiter was silent, the requesting threads have continued without it. The answer to this query
+  // shows that the arbiter is back.
   if (outbox_.take(Outbox::Flag::ping) || silent())
     if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take(Outbox::Flag::want)) {
@@ -172,7 +172,7 @@ int ArbiterLink::send_report(const Report& report) {
     case MessageType::ready:
       return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
-      if (report.order != order_) return 0;  // from an earlier arbiter, or outdated
+      if (report.order != order_) return 0;  // an answer from an earlier arbiter, or an outdated one
       // A thread may be allocating: from here on it takes no room that the arbiter may give to other tenants.
       released_ = true;
       turns_.allow_at_most(reports().use().resident);
@@ -205,7 +205,7 @@ void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
   if (importer)
     Channel(static_cast<UniqueFd&&>(importer)).send(answer, descriptor.get());
   else
-    send(answer, descriptor.get());  // this version of the arbiter forwards it
+    send(answer, descriptor.get());  // an arbiter of this version forwards the answer
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
@@ -258,8 +258,8 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-// A resident limit that was granted before the arbiter received Released is void. If the page is open we hold
-// the lease, whatever was sent before.
+// A resident limit that was granted before the arbiter received Released is void. If the page is open, this
+// session holds the lease, whatever was sent before.
 void ArbiterLink::decide(const Message& message) {
   const auto verdict = message.as<Verdict>();
   const bool given_up = released_ && !gate::is_open();

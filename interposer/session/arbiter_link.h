@@ -31,8 +31,8 @@ class ArbiterLink {
   // Sets the contents of Attach, and the source of the reports; null if the GPU is unmanaged. Called once,
   // before an attach request. Thread-safe.
   void set_gpu(const Attach& attach, const ReportSource* reports);
-  // Sets the pipe through which the program reports its deadlines. Called before run(), for one session of
-  // the process.
+  // Sets the pipe through which the program reports its deadlines. Called before run(), for only one session
+  // of the process.
   void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
   // Closes the connection. Called instead of run().
   void leave() { channel_.close(); }
@@ -94,7 +94,7 @@ class ArbiterLink {
   bool refused_ = false;
   Traffic told_;             // bytes moved that have been reported, on all connections
   Traffic told_before_;      // the same, before this connection
-  bool attached_ = false;    // on this or an earlier connection
+  bool attached_ = false;    // received on this or an earlier connection
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
   bool released_ = false;    // Released was sent, and neither Restore nor Step has come since
 };

@@ -15,8 +15,8 @@ struct MadeMemory {
   DriverDevice* device = nullptr;  // the device that `memory` copies with
 };
 
-// Creates the memory of `device` with `backend`; it waits for work in `contexts`. It lives as long as the
-// process.
+// Creates the memory of `device` with `backend`; it waits for work in `contexts`. The memory lives as long as
+// the process.
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking::Contexts& contexts);
 
 }  // namespace sharedgpu::session

@@ -14,7 +14,8 @@
 namespace sharedgpu::session {
 namespace {
 
-constexpr int kMostReads = 16;  // per call, so that a flood of reports does not delay the arbiter's messages
+constexpr int kMostReads =
+    16;  // most reads per call, so that a flood of reports does not delay the arbiter's messages
 
 bool is_pipe(const DeadlinePipe& pipe) {
   struct stat info = {};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Receives the program's reports of its deadlines, through the pipe that `sharedgpu run --deadline` has made.
 //
-// All processes of the tenant have both ends of that pipe. Each process that uses a GPU reads it if the
-// arbiter knows the message. A line counts for the tenant, so any process may take it. A read takes whole
-// lines as long as at most a few hundred are unread. Both ends are non-blocking, so no process waits for
-// another. The descriptor table belongs to the program, so this class reads a descriptor only after checking
-// that it is still the pipe.
+// All processes of the tenant have both ends of the pipe. Each process that uses a GPU reads the pipe, if its
+// arbiter knows the message Deadlines. A line counts for the tenant, so any process may take it. A read
+// returns whole lines as long as no more than a few hundred lines are unread. Both ends are non-blocking, so
+// no process waits for another. The descriptor table belongs to the program, so this class reads a descriptor
+// only after checking that it is still the pipe.
 //
 // For the service thread.
 #pragma once

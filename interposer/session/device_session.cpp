@@ -116,7 +116,7 @@ void DeviceSession::attach(CUdevice device) {
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
   capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
-  outbox_.usage(false);  // also reports the host memory limit
+  outbox_.usage(false);  // this report also contains the host memory limit
   debug("attached to %s, capacity %llu MiB", attach.name,
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
@@ -201,7 +201,7 @@ Books::Answer DeviceSession::grow() {
 
 void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
   if (wanted > capacity_) return;  // more than the whole GPU: unmanaged CUDA would refuse it as well
-  static constinit std::atomic<bool> said{false};  // for all GPUs, since programs may retry many times
+  static constinit std::atomic<bool> said{false};  // shared by all GPUs, since programs may retry many times
   if (said.exchange(true, std::memory_order_relaxed)) return;
   say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "
       "jobs have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",

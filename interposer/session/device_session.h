@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // This process's session with the arbiter for one GPU: a connection, its two threads, the memory of the GPU.
 //
-// A process has one for each GPU that it uses. All belong to one tenant, so the arbiter opens and closes
-// their gates together. cuInit creates the first one, before its GPU is known. A session that has begun is
-// never destroyed, since a program may call CUDA until its last instruction.
+// A process has a session for each GPU that it uses. All sessions of a process belong to one tenant, so the
+// arbiter opens and closes their gates together. cuInit creates the first one, before its GPU is known. A
+// session that has begun is never destroyed, since a program may call CUDA until its last instruction.
 #pragma once
 
 #include <cuda.h>
@@ -33,7 +33,7 @@ class DeviceSession final : public Books {
         turns_(parts, outbox_, slot),
         link_(settings, outbox_, requests_, turns_, exports_, slot) {}
 
-  // Called before begin(), for one session of the process.
+  // Called before begin(), for only one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
   // Takes over a welcomed connection, and starts the threads. Returns false, after logging the reason, if
   // this session gates no work.

@@ -11,7 +11,7 @@ struct Handshake {
   Result result = Result::absent;
   int error = 0;          // of `absent`: an errno value
   char reason[160] = {};  // of `refused`
-  Channel channel;        // this and the following: of `welcome`
+  Channel channel;        // this and the fields below are set only if the result is `welcome`
   Welcome welcome;
   UniqueFd page;
 };

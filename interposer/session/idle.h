@@ -15,9 +15,9 @@ class IdleWatch {
   // that submits is busy, and an idle one stays idle until it submits.
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
-  // Called regularly. `passes`: the submissions so far; `busy`: one is in progress or the GPU works for us.
-  // If a report is due, returns for how long the session has been idle. Reports are due only while others
-  // wait: every millisecond at first, later more rarely.
+  // Called regularly. `passes`: the submissions so far; `busy`: a submission is in progress, or the GPU works
+  // for this process. If a report is due, returns for how long the session has been idle. Reports are due
+  // only while others wait: every millisecond at first, later more rarely.
   std::optional<Nanoseconds> look(Nanoseconds now, std::uint64_t passes, bool busy, bool others_wait) {
     if (busy || (watching_ && passes != passes_)) {
       *this = {};

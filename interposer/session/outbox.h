@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages that the threads of this process have for the arbiter. Only the service thread sends, so a slow
-// arbiter blocks no other thread. A message that is posted twice before it is sent is sent once.
+// arbiter blocks no other thread. If a message is posted twice before it is sent, it is sent once.
 //
 // Thread-safe; want() and usage() do not block.
 #pragma once
@@ -64,7 +64,7 @@ class Outbox {
   bool set(Flag flag) { return (flags_.fetch_or(bit(flag), std::memory_order_acq_rel) & bit(flag)) == 0; }
 
   Doorbell doorbell_;
-  std::atomic<unsigned> flags_{0};  // by Flag: what is to be sent beside the reports
+  std::atomic<unsigned> flags_{0};  // a bit for each Flag: messages to send besides the reports
   std::mutex mutex_;
   std::vector<Report> reports_;
 };

@@ -29,12 +29,12 @@ struct Request {
 class Requests {
  public:
   void add(Request& request);
-  // Withdraws the request, answered or not. Must be called before it goes out of scope.
+  // Withdraws the request, answered or not. Must be called before the request goes out of scope.
   void remove(Request& request);
   bool answered(const Request& request) const;
 
   // Returns the oldest request that was not sent on this connection, and marks it as sent. Returns false if
-  // there is none.
+  // there is no such request.
   struct Unsent {
     MessageType question;
     std::uint64_t id;

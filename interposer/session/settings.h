@@ -18,8 +18,8 @@ struct Settings {
 using Lookup = const char* (*)(const char* name);  // getenv, or a test's
 using Complain = void (*)(const char* name, const char* value, const char* expected);
 
-// A variable that is missing or empty leaves the default. So does an invalid value, which is reported through
-// `complain`.
+// A variable that is missing or empty leaves the default. An invalid value also leaves the default, and is
+// reported through `complain`.
 Settings read_settings(Lookup lookup, Complain complain);
 
 }  // namespace sharedgpu::session

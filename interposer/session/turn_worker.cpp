@@ -97,7 +97,7 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
 // If the resident limit is too small for all of the memory, the arbiter sends another Restore later.
 LeasePhase TurnWorker::restore(const TurnOrder& order) {
   if (restore_memory()) {
-    // From Ready on the page may open at any time, and then the lease is ours.
+    // Once Ready is sent, the page may open at any time, and then this session holds the lease.
     gate::hold();
     debug("turn %llu ready", static_cast<unsigned long long>(order.epoch.value));
     outbox_.post({.type = MessageType::ready, .epoch = order.epoch});

@@ -35,7 +35,7 @@ struct Closed {};   // work waits at the gate
 struct Restoring {  // the driver is still freeing another process's memory
   TurnOrder order;  // repeated until it succeeds
 };
-struct Holding {  // work runs, or will as soon as the page opens
+struct Holding {  // work runs, or will run as soon as the page opens
   IdleWatch idle;
 };
 struct Plain {};  // unmanaged: the gate stays open

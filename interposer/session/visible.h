@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_VISIBLE_DEVICES within a job. Its numbers count the job's GPUs from 0, as if the job could open no
-// other device files; the driver alone would count the host's GPUs. So scripts that set it to the local rank
-// distribute the job's GPUs among their processes, and never reach another job's GPU.
+// CUDA_VISIBLE_DEVICES within a job. Numbers in the variable count the job's GPUs from 0, as if the job could
+// open no other device files. The driver by itself would count the GPUs of the host. So scripts that set the
+// variable to the local rank distribute the job's GPUs among their processes, and never reach a GPU of
+// another job.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,8 @@ namespace sharedgpu::session {
 // stays as it is.
 std::optional<std::string> visible_devices(std::string_view given, const char* asked);
 
-// Sets the variable accordingly if the arbiter has given the job GPUs. Called before the driver reads it.
+// Sets the variable accordingly if the arbiter has given the job GPUs. Called before the driver reads the
+// variable.
 void name_visible_devices();
 
 }  // namespace sharedgpu::session

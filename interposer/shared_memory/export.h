@@ -19,8 +19,8 @@ class Exports {
   // The random number of this exporter; zero if there are no random numbers, so that nothing can be exported.
   std::uint64_t number();
 
-  // Exports the allocation at `base`, which is pinned in place. Its name stays the same until it is freed.
-  // Returns false if it cannot be exported.
+  // Exports the allocation at `base`, which is pinned in place. The name of an allocation stays the same
+  // until it is freed. Returns false if it cannot be exported.
   bool add(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Called when the allocation is being freed; no process can import it from now on. Returns true if an
   // importer still has it.
@@ -41,7 +41,8 @@ class Exports {
   std::uint64_t number_ = 0;
   LockFile lock_file_;
   std::map<CUdeviceptr, Exported> exported_;
-  std::map<std::uint64_t, CUdeviceptr> bases_;  // by number; without allocations that are being freed
+  std::map<std::uint64_t, CUdeviceptr>
+      bases_;  // exported allocations by number, without those that are being freed
 };
 
 }  // namespace sharedgpu::shared_memory

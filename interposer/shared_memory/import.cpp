@@ -31,8 +31,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// Gives access to the device of this thread's context, which may differ from the exporter's device or that of
-// an earlier importer.
+// Gives access to the device of this thread's context, which may be another device than the exporter's, or
+// than that of an earlier importing thread.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -155,7 +155,7 @@ std::optional<CUresult> Imports::close(CUdeviceptr address) {
   auto opener = openers.find(context);
   if (opener == openers.end()) opener = openers.begin();
   if (--opener->second == 0) openers.erase(opener);
-  // Nothing may wait for the GPU during a capture; the memory is closed later then.
+  // Nothing may wait for the GPU during a capture, so the memory is closed later.
   if (openers.empty() && !gate::capturing()) wait_and_unmap(lock, found);
   return CUDA_SUCCESS;
 }
@@ -215,7 +215,8 @@ void Imports::run(Pinning& memory) {
   if (gate::capturing()) return;
   auto closing =
       std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.openers.empty(); });
-  if (closing != opened_.end()) wait_and_unmap(lock, closing);  // one at a time: the map changes meanwhile
+  if (closing != opened_.end())
+    wait_and_unmap(lock, closing);  // one at a time, since the map may change while the mutex is released
 }
 
 }  // namespace sharedgpu::shared_memory

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The import side of CUDA IPC: physical memory of other processes of the tenant, mapped here at addresses of
-// this process. The exporting process counts it as pinned; if that has died, one of the importers does.
+// this process. The exporting process counts this memory as pinned. If that process has died, one of the
+// importers counts it.
 //
 // Thread-safe.
 #pragma once
@@ -44,7 +45,7 @@ class Imports final : public Maintenance {
   class Exporters {
    public:
     virtual ~Exporters() = default;
-    // Requests a piece from the exporter. Blocks until there is an answer, or none can come (`failed`).
+    // Requests a piece from the exporter. Blocks until there is an answer, or no answer can come (`failed`).
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
@@ -53,7 +54,8 @@ class Imports final : public Maintenance {
   // the memory is not ours.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all imports that were opened only in `context`. Its work has finished, so this does not wait.
+  // Closes all imports that were opened only in `context`. The context's work has finished, so this does not
+  // wait.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
@@ -63,13 +65,15 @@ class Imports final : public Maintenance {
  private:
   struct Opened {
     LoanName name;
-    std::map<CUcontext, unsigned> openers;  // openings by context; empty: close after a capture
-    CUdeviceptr base = 0;                   // base of the mapping
+    std::map<CUcontext, unsigned>
+        openers;           // number of openings in each context; empty: to be closed after a capture
+    CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
-    Pinning* heir = nullptr;  // counts it as pinned if the exporter is dead; else null
+    Pinning* heir =
+        nullptr;  // the accounting that counts the memory as pinned if the exporter is dead; else null
   };
-  using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address returned to the program
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // imports by the address that was returned to the program
 
   CUresult hold(LoanName name);
   void let_go(LoanName name);

@@ -25,7 +25,7 @@ class LockFile {
   // For the importer: takes over the file that was sent.
   void adopt(UniqueFd file) { file_ = static_cast<UniqueFd&&>(file); }
   explicit operator bool() const { return static_cast<bool>(file_); }
-  // For the child of a fork, whose copy would keep the locks.
+  // Call it in the child of a fork, whose copy of the descriptor would keep the locks.
   void drop() { file_.reset(); }
 
   // For the exporter: returns true if an importer holds the allocation.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream captures of this process that are in progress. Meanwhile work passes a closed gate, and nothing
-// synchronizes.
+// The stream captures of this process that are in progress. During a capture, submissions pass a closed gate,
+// and nothing synchronizes.
 //
 // Thread-safe. A capture ends with cuStreamEndCapture, or with its stream or its context; on a per-thread
 // default stream also with its thread. On a stream that the program has created, it does not end with its
@@ -21,15 +21,15 @@ class Captures {
   void add(CUstream stream);
   // Returns true if a capture that began on `stream` is in progress.
   bool contain(CUstream stream) const;
-  // Removes a capture that has ended, or whose stream is about to be destroyed. Does nothing if there is
-  // none.
+  // Removes a capture that has ended, or whose stream is about to be destroyed. Does nothing if there is no
+  // such capture.
   void remove(CUstream stream);
   // Removes all captures on streams of `context`, which is about to be destroyed.
   void drop(CUcontext context);
   // Removes the captures on per-thread default streams of the calling thread, which ends.
   void drop_thread();
-  // For the child of a fork, which has no captures. Resets the lock, which a thread of the parent may have
-  // held.
+  // Call it in the child of a fork, which has no captures. Resets the lock, which a thread of the parent may
+  // have held.
   void after_fork();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kAsking = 1s;      // longer than it takes to reach the driver's wait
+constexpr Nanoseconds kAsking = 1s;      // longer than a thread takes to reach the driver's wait
 constexpr Nanoseconds kShortNap = 20us;  // between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
 constexpr Nanoseconds kPolitely = 5s;  // polling time before a drain blocks in the driver
@@ -163,8 +163,8 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Only the context being waited for is marked as used. Another one may be destroyed meanwhile, by a thread
-// for which the work in this one is waiting.
+// Only the context being waited for is marked as used. Another context may be destroyed during the wait, by a
+// thread for which the work in this context is waiting.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;

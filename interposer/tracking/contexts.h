@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live contexts and streams of the process, for which a drain has to wait.
 //
-// Thread-safe. A context is not destroyed while a drain uses it. That wait is bounded by the kernels that run
-// there, for which a destruction waits anyway.
+// Thread-safe. A context is not destroyed while a drain uses it. The destruction's wait is bounded by the
+// kernels that run in the context, for which a destruction waits anyway.
 #pragma once
 
 #include <cuda.h>
@@ -24,9 +24,10 @@ namespace sharedgpu::tracking {
 struct Primary {
   std::mutex mutex;
   int references = 0;  // the program's
-  bool kept = false;   // by our own reference, which does not count as the program's
+  bool kept = false;   // kept by our own reference, which does not count as the program's
   bool reset = false;  // reset by the program, which has taken no reference since
-  int growing = 0;     // threads that are allocating memory there that must outlive the program's references
+  int growing = 0;     // number of threads that are allocating memory in the context that must outlive the
+                       // program's references
   std::uint64_t changes = 0;  // changes of the program's references
 };
 
@@ -63,14 +64,15 @@ class Contexts {
   void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
-  // A capture that is about to begin waits for that, unless it takes long. Returns
-  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented it, so that the caller has to repeat it.
-  // Otherwise returns the error of the calling thread's context, or of any one if that is not included.
+  // A capture that is about to begin waits until this wait has ended, unless that takes long. Returns
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait, so that the caller has to repeat
+  // it. Otherwise returns the error of the calling thread's context, or of any context if that one is not
+  // included.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn. Captures may begin while there is work, since that
-  // may be waiting for the program's next submission. Returns false if a capture prevented it. Any other
-  // error counts as done, since a lost context runs nothing.
+  // Does the same for all contexts at the end of a turn. Captures may begin while work runs, since the work
+  // may be waiting for the program's next submission. Returns false if a capture prevented the wait. Any
+  // other error counts as done, since a lost context runs nothing.
   bool drain();
   // Returns true if the driver reports that no context has work. Does not wait. Returns false during a
   // capture, which a query could invalidate.
@@ -120,7 +122,7 @@ class Contexts {
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // threads in synchronize_one()
-  gate::Wakeup unused_;    // raised when a context is unused, or no thread synchronizes
+  gate::Wakeup unused_;    // raised when no drain uses a context any more, or no thread synchronizes any more
 };
 
 class Contexts::Removed {
@@ -140,7 +142,7 @@ class ContextDrain final : public gate::Drain {
     return gate::close(*this);
   }
   // Restores all of the memory (null if there is none), and then lets each waiting thread submit once; see
-  // gate::step(). Lets nothing pass if not all memory can be restored.
+  // gate::step(). If not all memory can be restored, no thread may submit.
   bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();

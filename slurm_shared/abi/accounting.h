@@ -13,7 +13,7 @@ extern "C" {
 #include <slurm/slurmdb.h>
 
 // One TRES of one process (22.05) or task (from 23.02) in a poll. Before Slurm calls a plugin, it sets all
-// but last_time to INFINITE64 (no value).
+// fields except last_time to INFINITE64 (no value).
 struct acct_gather_data_t {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
   std::uint64_t last_time;
@@ -37,7 +37,7 @@ struct s_p_hashtbl_t;
 int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t* tres, bool locked);
 extern slurmdb_tres_rec_t** assoc_mgr_tres_array;
 // Polls the step and returns a copy of the record of task `pid`, or null if it is no task of the step. From
-// 23.02 another argument says whether to poll.
+// 23.02 on, another argument says whether to poll.
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
 jobacctinfo_t* jobacct_gather_stat_task(pid_t pid);
 #else

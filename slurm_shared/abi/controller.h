@@ -91,7 +91,7 @@ struct part_record {
   std::uint32_t total_cpus;
   std::uint32_t max_cpu_cnt;
   std::uint32_t max_core_cnt;
-  std::uint16_t cr_type;  // SelectTypeParameters of the partition; 0: the cluster's
+  std::uint16_t cr_type;  // SelectTypeParameters of the partition; 0: those of the cluster apply
 };
 constexpr std::uint32_t PART_MAGIC = 0xaefe8495;
 
@@ -137,7 +137,7 @@ job_desc_msg_t* copy_job_record_to_job_desc(job_record* job);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to continue.
 extern slurm_conf_t slurm_conf;
-extern xlist* config_list;  // of config_record; xlist is Slurm's list
+extern xlist* config_list;  // list of config_record; xlist is Slurm's list type
 int slurm_list_for_each(xlist* list, int (*visit)(void* item, void* argument), void* argument);
 int slurm_bit_overlap_any(bitstr_t* a, bitstr_t* b);
 void slurm_free_job_desc_msg(job_desc_msg_t* job);

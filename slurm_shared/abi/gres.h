@@ -59,7 +59,7 @@ struct node_config_load_t {
 
 // A device file that units open. Slurm compares paths, reads all members and writes `alloc`.
 struct gres_device_t {
-  int index;  // of the unit, over all records of the node
+  int index;  // number of the unit, over all records of the node
   int alloc;
   struct {
     std::uint32_t major;

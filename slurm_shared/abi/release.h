@@ -5,8 +5,8 @@
 // missing from the daemon, since all functions are resolved at load.
 //
 // To support a newer release:
-//   1. Compare with its sources: this folder, gres/gres_sharedgpu.cpp (the functions that a GRES plugin must
-//      have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
+//   1. Compare with the sources of the release: this folder, gres/gres_sharedgpu.cpp (the functions that a
+//      GRES plugin must have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
 //   2. Here: raise the limit, and the release in the message. tests/unit/slurm_abi/check_release.sh expects
 //      the limit.
 //   3. Run the cluster tests with it: a suite for it in tests/cluster/release-root, `./check --releases`.

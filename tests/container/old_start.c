@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets a program that was linked here start with the glibc of an older Debian; interposer/glibc/old_glibc.c
-// does most of it. The start of a program has a new version since glibc 2.34, which runs the initialisers
+// does most of this. The start of a program has a new version since glibc 2.34, which runs the initialisers
 // itself.
 #define FIRST "GLIBC_2.2.5"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that send and do anything, on a host that fails meanwhile.
+// Peers that send any messages and do anything, on a host whose calls may fail.
 //
 // One thread.
 #pragma once
@@ -131,7 +131,7 @@ class Crowd {
     std::optional<Peer>& peer = chosen();
     if (peer) send(peer, message(*peer));
   }
-  // Any bytes as the body, or as the whole message.
+  // Sends any bytes as the body of a message, or as the whole message.
   void say_bytes() {
     std::optional<Peer>& peer = chosen();
     if (!peer) return;
@@ -147,7 +147,7 @@ class Crowd {
     ++messages;
     if (::send(peer->channel.fd(), bytes, size, MSG_NOSIGNAL) < 0 && errno != EAGAIN) peer.reset();
   }
-  // The same again and again. The answers are not read meanwhile.
+  // The same again and again. The answers are not read while this sends.
   void say_often() {
     std::optional<Peer>& peer = chosen();
     if (!peer) return;
@@ -157,7 +157,7 @@ class Crowd {
       daemon_.run();
     }
   }
-  // With a descriptor, which the arbiter must not take.
+  // Sends a descriptor with the message, which the arbiter must not take.
   void pass() {
     std::optional<Peer>& peer = chosen();
     if (peer) send(peer, message(*peer), STDIN_FILENO);
@@ -232,7 +232,7 @@ class Crowd {
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
-    // The same for some time, since one survey alone has no consequences.
+    // Repeats this for some time, since one survey alone has no consequences.
     for (unsigned times = 1 + in_.below(4); times > 0 && host_.survey() >= 0; --times) {
       static_cast<void>(
           ::send(host_.survey(), lines, std::min(size, sizeof lines), MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -256,7 +256,7 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Memory as jobs have it, so that not all of it fits; now and then anything.
+  // Sizes of memory as jobs have them, so that not all of it fits; now and then any number.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),
@@ -385,7 +385,7 @@ class Crowd {
         return of(MemoryQuery{.request = in_.byte()});
     }
   }
-  // Users send it too, even for the honest tenant's job.
+  // Users send this message, too, even for the honest tenant's job.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {

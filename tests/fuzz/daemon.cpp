@@ -2,8 +2,8 @@
 // Any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives them,
 // serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
 //
-// The input is a list of operations. Each is a byte that chooses it and the bytes that it takes. Prints the
-// total number of messages to the arbiter at the end.
+// The input is a list of operations. Each operation is a byte that chooses it, followed by the bytes that it
+// takes. Prints the total number of messages to the arbiter at the end.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +19,7 @@
 namespace sharedgpu::fuzz {
 namespace {
 
-// Without those of the last answers to status queries, of which there are eight at most.
+// Does not count the descriptors of the last answers to status queries, at most eight.
 std::size_t open_descriptors() {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -51,7 +51,8 @@ void register_honest_job(Daemon& daemon, pid_t stepd) {
   daemon.run();
 }
 
-// Connections that could not be closed because no child could be started are closed with the user's next one.
+// Connections that could not be closed because no child could be started are closed together with the user's
+// next connection.
 void close_leftovers(Daemon& daemon) {
   for (const Part& part : kParts) {
     FakeProcess& process = daemon.host.start(part.uid, "0::/\n");
@@ -115,8 +116,8 @@ void run(Input& in) {
     host.advance(1min);
   }
   daemon.run();
-  // Replaced files of the ledger stay open until its thread has synchronized them: one waits for the thread,
-  // and two are in its hands.
+  // Replaced files of the ledger stay open until the ledger's thread has synchronized them: one file may wait
+  // for the thread, and two may be in its hands.
   require(open_descriptors() <= descriptors + (rotates ? 3 : 0), "descriptors are left");
 }
 

@@ -23,7 +23,8 @@ thread_local bool has_fake_time = false;
 
 // Above all pids that a kernel assigns.
 constexpr pid_t kFirstChild = 1 << 29;
-// Far beyond the time for which a host has run, so that no real wait of the daemon ends early.
+// The clock starts far beyond the time for which a host has run, so that no real wait of the daemon ends
+// early.
 constexpr Nanoseconds kBegin = std::chrono::hours(24 * 365 * 20);
 
 void make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
@@ -292,13 +293,13 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
 
 extern "C" {
 
-// Without one, Asio asks the steady clock before each wait.
+// Without a timer descriptor, Asio asks the steady clock before each wait.
 int timerfd_create(int /*clock*/, int /*flags*/) noexcept {
   errno = ENOSYS;
   return -1;
 }
 
-// No process is made. Only the parent returns from it.
+// No process is made. Only the parent returns from this fork().
 pid_t fork() noexcept { return sharedgpu::fuzz::the_host->fork_child(); }
 
 pid_t waitpid(pid_t pid, int* /*status*/, int /*options*/) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host made up for the daemon's fuzzer: its processes, users, clock and faults are values of this process.
 //
-// The clock stands until it is moved, and Asio's timers go by it too. Children of the daemon are made up as
-// well: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the steady clock
-// for the whole program. Used by one thread only; other threads see the real clock.
+// The clock stands still until advance() is called; Asio's timers use it, too. Children of the daemon are
+// made up as well: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the
+// steady clock for the whole program. Used by one thread only; other threads see the real clock.
 #pragma once
 
 #include <map>
@@ -17,15 +17,16 @@
 
 namespace sharedgpu::fuzz {
 
-// A process of a user, outside Slurm or in a step. It is gone when `ended` is closed.
+// A process of a user, outside Slurm or in a step. The process is gone when `ended` is closed.
 struct FakeProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::string cgroup;
-  std::optional<uid_t> namespace_owner;  // owner of its user namespace; none: it is in the host's own
+  std::optional<uid_t>
+      namespace_owner;  // owner of its user namespace; none: the process is in the host's own namespace
   std::uint64_t program = 1;
   bool stopped = false;
-  UniqueFd pidfd, ended;  // a pipe: its end is the end of the process
+  UniqueFd pidfd, ended;  // a pipe: its end of file means that the process has ended
 };
 
 class FakeHost : public System {
@@ -37,16 +38,17 @@ class FakeHost : public System {
   int reading = 0, descriptors = 0, peers = 0, signals = 0, forks = 0;
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
-  int disk = 0;              // all that is done with the ledger's files but reading
-  bool holds_all = true;     // the ledger's files have what was last written to them
-  // Of host memory: what the machine has, of which each memory cgroup may use half, and what is used there.
+  int disk = 0;              // all operations on the ledger's files except reading
+  bool holds_all = true;     // the ledger's files contain the data that was last written
+  // Host memory: the size of the machine's memory, of which each memory cgroup may use half, and the part
+  // that is used there.
   static constexpr Bytes kMemory = gibibytes(16);
   Bytes used_memory;
   void heal();
   bool is_well() const { return (reading | descriptors | peers | signals | forks | disk) == 0; }
 
   void advance(Nanoseconds time);
-  // Starts a process. The reference is valid until it ends.
+  // Starts a process. The reference is valid until the process ends.
   FakeProcess& start(uid_t uid, const std::string& cgroup);
   FakeProcess* find(pid_t pid);
   void end(pid_t pid) { processes_.erase(pid); }
@@ -58,9 +60,10 @@ class FakeHost : public System {
   bool has_child(pid_t pid) const { return children_.count(pid) != 0; }
   void end_child(pid_t pid) { children_.erase(pid); }
   void end_children() { children_.clear(); }
-  // The next child has that end of the survey's connection.
+  // Keeps the child's end of a new survey's connection. The next process that is forked is the survey's
+  // child, and gets this end.
   void begin_survey(UniqueFd end) { begun_ = std::move(end); }
-  // The end of the survey's child; -1: there is none.
+  // Returns the end of the connection that the survey's child has; -1 if there is no such child.
   int survey() const;
 
   // The address to which a peer binds its socket, so that the arbiter knows it as this process.
@@ -94,7 +97,7 @@ class FakeHost : public System {
     UniqueFd survey;  // empty: it closes connections
   };
   std::map<pid_t, Child> children_;
-  mutable std::map<pid_t, UniqueFd> child_pidfds_;  // that the daemon has not opened yet
+  mutable std::map<pid_t, UniqueFd> child_pidfds_;  // connections that the daemon has not opened yet
   UniqueFd begun_;
   pid_t last_pid_ = 1000;
   pid_t last_child_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole arbiter in this process, on a host of the fuzzer's, and what its peers need to reach it.
+// A whole arbiter in this process, on a host of the fuzzer, and the functions by which its peers reach it.
 //
 // One thread.
 #pragma once
@@ -50,7 +50,7 @@ class Daemon {
   }
   ~Daemon() { stop(); }
 
-  // False: it cannot, since the host is at fault.
+  // Returns false if the arbiter cannot start, since the host fails.
   bool start() {
     stop();
     loop_.emplace(1);
@@ -68,7 +68,7 @@ class Daemon {
     server_->start(std::move(listener));
     return true;
   }
-  // As if the process were killed: no peer gets a message.
+  // Ends the arbiter as if its process were killed: no peer gets a message.
   void stop() {
     server_.reset();
     arbiter.reset();

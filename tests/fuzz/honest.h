@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant that behaves. The arbiter must serve it, whatever others do.
+// A tenant that behaves. The arbiter must serve this tenant, whatever others do.
 //
 // One thread.
 #pragma once
@@ -55,8 +55,8 @@ class Honest : private simulation::Process {
     if (failure != 0 && failure != EAGAIN) channel_.close();
     while (channel_ && session_->begin_order()) obey();
   }
-  // The arbiter answers queries at once, and requests for memory in time, when surveys have shown that others
-  // have none.
+  // The arbiter must answer queries at once, and requests for memory as soon as surveys have shown that
+  // others have no memory.
   void check() {
     is_surveyed_ = true;
     for (int tries = 0; !channel_ || !attached_; ++tries) {
@@ -98,7 +98,7 @@ class Honest : private simulation::Process {
     answered_ = verdict.request;
     session_->take(verdict);
   }
-  // It is refused if the host cannot identify it.
+  // The tenant is refused if the host cannot identify its process.
   void be_refused(const Refused& refused) const {
     if (is_forgotten_ || !daemon_.host.is_well()) return;
     std::fprintf(stderr, "refused: %s\n", refused.reason);

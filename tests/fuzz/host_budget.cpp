@@ -14,7 +14,7 @@
 
 namespace {
 
-// Version 2 and version 1 of the process's group and of the one above it.
+// The files of version 2 and of version 1, of the process's group and of the group above it.
 constexpr const char* kFiles[] = {"proc/meminfo",
                                   "proc/self/cgroup",
                                   "sys/fs/cgroup/a/b/memory.max",

@@ -39,7 +39,7 @@ class Input {
   const auto& one_of(const Array& array) {
     return array[below(static_cast<unsigned>(std::size(array)))];
   }
-  // Any bytes, zeros where the input has ended.
+  // Any bytes; zeros if the input has ended.
   void fill(void* bytes, std::size_t size) {
     const std::size_t given = std::min(size, left_);
     std::memset(bytes, 0, size);

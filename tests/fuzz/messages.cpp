@@ -10,7 +10,7 @@ using namespace sharedgpu;
 using fuzz::Input;
 using fuzz::require;
 
-// Mostly the order that the session was given last.
+// Mostly the number of the last order to the session.
 std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
   const auto session = core.session(id);
   return !session ? 0 : session->order - (in.byte() % 8 == 0);

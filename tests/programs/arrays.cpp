@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays of every kind, filled with a pattern and held beside device memory that is worked on; then verified,
-// in every texel and on every level. Prints the memory that they take as it changes.
+// in every texel and on every level. Prints the memory that the arrays take whenever it changes.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -147,7 +147,7 @@ class Gallery {
   }
 
   std::vector<Picture> pictures_;
-  std::size_t arrays_ = 0;  // the first so many; levels follow
+  std::size_t arrays_ = 0;  // number of arrays at the head of the list; levels follow
   std::vector<CUmipmappedArray> mipmaps_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered allocation: from the default pool and from one of its own, beside plain allocations.
+// Stream-ordered allocation: from the default pool and from a pool of the program's own, beside plain
+// allocations.
 #include <cstdio>
 
 #include "tests/programs/command_line.h"

@@ -31,7 +31,7 @@ int fail(const char* what) {
   return 1;
 }
 
-// True if the answer to `question` has that type. Skips other messages.
+// Returns true if the answer to `question` has this type. Skips other messages.
 template <class Answer, class Question>
 bool ask(Channel& channel, const Question& question, Answer& answer) {
   if (channel.send(Message::of(question)) != 0) return false;
@@ -64,8 +64,8 @@ bool take(Bytes size) {
          allocate(&address, size.count) == 0;
 }
 
-// Drains whenever its lease is revoked, and requests it again at once. With `stuck` it does not request it,
-// and reports that it has no host memory to evict to.
+// Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
+// it again, and reports that it has no host memory to evict to.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     Message message;

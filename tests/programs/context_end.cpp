@@ -80,7 +80,7 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// The driver refuses `destroy` while `pooled` blocks of a pool exist.
+// Checks that the driver refuses `destroy` while `pooled` blocks of a pool exist.
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;
@@ -100,7 +100,8 @@ void refused(Destroy destroy, unsigned pooled = 2) {
   check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
-// Two contexts have blocks of one pool, in memory that the first context took; then the first is destroyed.
+// Two contexts have blocks of one pool, in memory that the first context allocated; then the first context is
+// destroyed.
 void outlived(double seconds) {
   const CUcontext first = make();
   const CUstream its = make_stream();

@@ -10,7 +10,7 @@
 
 using namespace sharedgpu::programs;
 
-extern "C" {  // cuda.h knows one of them as cuCtxCreate
+extern "C" {  // cuda.h gives one of these the name cuCtxCreate
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext*, CUexecAffinityParam*, int, unsigned int, CUdevice);
 }

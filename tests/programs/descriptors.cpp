@@ -56,7 +56,7 @@ class OwnFiles {
       files_.pop_back();
     }
   }
-  // Only this program has used them.
+  // Only this program has used these files.
   void check_untouched() const {
     for (int fd : files_)
       if (lseek(fd, 0, SEEK_END) != 0) fail("somebody wrote into a file of the program");
@@ -93,7 +93,7 @@ void go_on_after_closing() {
   buffer.free();
 }
 
-// Loses its sockets, and is stopped before it can notice.
+// The library loses its sockets, and the process is stopped before the library can notice.
 void stop_without_sockets() {
   start();
   Kernels kernels;
@@ -108,7 +108,7 @@ void stop_without_sockets() {
   buffer.free();
 }
 
-// Frees everything by executing a program that uses no GPU.
+// Frees all memory by executing a program that uses no GPU.
 void sleep_on() {
   start();
   Kernels kernels;

@@ -26,7 +26,7 @@ struct Options {
   bool progress = false;
 };
 
-// One GPU: its context, a buffer that kernels work on, and a place for what a neighbour sends.
+// One GPU: its context, a buffer that kernels work on, and a buffer for the data that a neighbour sends.
 struct Gpu {
   CUcontext context = nullptr;
   std::unique_ptr<Kernels> kernels;

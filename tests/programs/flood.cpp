@@ -42,9 +42,9 @@ struct Counts {
   unsigned long long turned_away = 0;  // connections that failed, or that the arbiter closed
 };
 
-constexpr std::size_t kKept = 512;  // files with answers that it keeps open
+constexpr std::size_t kKept = 512;  // number of files with answers that it keeps open
 constexpr unsigned kUnread = 200;   // messages whose answers wait
-constexpr unsigned kAtOnce = 16;    // messages of a connection before it is the next one's turn
+constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection's turn
 constexpr unsigned kForever = ~0u;
 
 // The message of a connection that has sent `sent` messages, on a GPU.
@@ -111,7 +111,7 @@ Message next_nonsense(unsigned sent, const GpuUuid& gpu) {
   }
 }
 
-// The messages of a connection, and how many.
+// The kind and the number of a connection's messages.
 struct Part {
   Next next;
   unsigned most;
@@ -123,8 +123,8 @@ struct Kind {
   Part first;        // half of the connections
   Part second;       // the others
   bool reads;        // the answers
-  bool waits;        // for each answer before it sends the next message
-  bool begins_anew;  // when it has sent its last message
+  bool waits;        // waits for each answer before it sends the next message
+  bool begins_anew;  // disconnects when it has sent its last message
 };
 
 constexpr Part kSession{.next = next_question, .most = 3};
@@ -177,7 +177,7 @@ class Flood {
       : socket_(options.socket), kind_(kind_named(options.kind)), gpu_(gpu), peers_(options.connections) {}
 
   const Counts& counts() const { return counts_; }
-  // Runs each connection as far as it gets without waiting. Returns false if none made progress.
+  // Runs each connection as far as it gets without waiting. Returns false if no connection made progress.
   bool pass() {
     bool any = false;
     for (std::size_t i = 0; i < peers_.size(); ++i) {

@@ -21,7 +21,7 @@ void expect(bool good, const char* what) {
   if (!good) fail(std::string("not so: ") + what);
 }
 
-// Fills memory of its own with a value, and copies it to `target`.
+// The graph fills memory of its own with a value, and copies this memory to `target`.
 CUgraph captured(CUstream stream, CUdeviceptr target, std::size_t bytes) {
   CUgraph graph = nullptr;
   CUdeviceptr memory = 0;

@@ -162,8 +162,8 @@ void lend(const Options& options, int link, pid_t borrower) {
   std::printf("ipc: the lender ended right\n");
 }
 
-// Opens it once in a context that is then destroyed, and once on another GPU, which works on it before and
-// after.
+// Opens the memory once in a context that is then destroyed, and once on another GPU, which works on the
+// memory before and after that.
 void open_on_second_gpu(const CUipcMemHandle& handle, std::size_t bytes, std::uint64_t steps) {
   CUcontext before = nullptr;
   CUcontext first = nullptr;
@@ -229,7 +229,7 @@ void borrow(const Options& options, int link) {
   std::printf("ipc: the borrower ended right%s\n", joined ? "" : ", after the lender");
 }
 
-// In a process outside the exporter's job.
+// Runs in a process outside the exporter's job.
 void try_to_open(const CUipcMemHandle& handle) {
   start();
   CUdeviceptr memory = 0;

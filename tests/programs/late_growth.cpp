@@ -43,7 +43,8 @@ void must_be_right(const Buffer& buffer, std::uint64_t steps) {
   if (!buffer.verify(steps, nullptr)) fail("the device memory is not what the kernels made of it");
 }
 
-// Allocates within a capture, works on that memory at once beside the capture, and then by its graph.
+// Allocates during a capture, and works on this memory: at once, outside the capture, and then by the
+// captured graph.
 void in_a_capture(const Kernels& kernels, std::size_t bytes, unsigned round) {
   const CUstream captured = new_stream();
   const CUstream other = new_stream();

@@ -39,7 +39,7 @@ struct Library {
   }
 
  private:
-  // "cuMemAlloc_v2": its versions go by numbers here.
+  // "cuMemAlloc_v2": versions are given by numbers here.
   void* resolve(std::string name) const {
     using Resolve = int(const char*, void**, int, unsigned long long, int*);
     auto* resolve = reinterpret_cast<Resolve*>(dlsym(handle, "cuGetProcAddress_v2"));

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       .one_of({"threads", "space"});
   app.parse(argc, argv);
   if (what == "threads") {
-    // root is not bound by it
+    // the limit does not bind root
     if (setuid(kNobody) != 0) fail("setuid failed");
     set_limit(RLIMIT_NPROC, 0);
     start();

@@ -29,10 +29,10 @@ struct Options {
   std::string more;
   std::string words;
   unsigned rank = 0;
-  int shared = -1;  // the descriptor of the words: this is the second rank
+  int shared = -1;  // the descriptor of the words, if this is the second rank
 };
 
-constexpr std::size_t kPage = 65536;  // the largest that a kernel may use
+constexpr std::size_t kPage = 65536;  // the largest page size that a kernel may use
 constexpr std::size_t kApart = 256;   // the ranks' words lie in cache lines of their own
 
 // The words by which the ranks wait for each other, in shared memory that the GPU can read.
@@ -94,7 +94,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   for (unsigned round = 0; round < options.rounds; ++round) {
     CUevent& end = ends[round % options.ahead];
     if (round >= options.ahead) check(cuEventSynchronize(end), "cuEventSynchronize");
-    // The two take turns in being behind.
+    // The two ranks take turns in being behind.
     if (options.nap_ms > 0 && round % options.nap_every == rank * options.nap_every / 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(options.nap_ms));
     if (!options.more.empty() && round == options.rounds / 4 * (rank + 1))
@@ -120,7 +120,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   std::printf("lockstep: rank %u: %u rounds, verified\n", rank, options.rounds);
 }
 
-// In a file of that name, or of none.
+// The words are in the file with this name, or in a nameless file.
 int open_words(const std::string& name) {
   const int descriptor =
       name.empty() ? memfd_create("lockstep", 0) : open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

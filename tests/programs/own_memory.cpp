@@ -30,7 +30,7 @@ CUmemAllocationProp kind_of(CUmemLocationType where, bool exportable) {
   return kind;
 }
 
-// For the device, and for the host if it is host memory.
+// Gives access to the device, and to the host if it is host memory.
 void allow(CUdeviceptr address, std::size_t size, CUmemLocationType where, CUmemAccess_flags flags) {
   CUmemAccessDesc access[2] = {};
   access[0].location.type = kDevice;
@@ -48,7 +48,7 @@ struct Slot {
   CUdeviceptr address = 0;
   CUmemLocationType where = kDevice;
   Handle handle = 0;
-  std::vector<Buffer> buffer;  // one, or none: nothing is mapped
+  std::vector<Buffer> buffer;  // one buffer; empty: nothing is mapped in this slot
   std::uint64_t since = 0;     // the iteration that filled it
 };
 
@@ -128,7 +128,7 @@ class Segment {
     check(cuMemRelease(again), "cuMemRelease");
   }
 
-  // The slots after the full ones.
+  // The slots after those with memory.
   void step(std::uint64_t iteration) {
     for (Slot& slot : slots_)
       if (!slot.buffer.empty()) slot.buffer.front().step(iteration - slot.since, nullptr);

@@ -156,7 +156,7 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
           "cuMemcpyDtoHAsync");
     copies.push_back(copy);
     check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
-    if (random() % 50 == 0) {  // the next one may have its handle
+    if (random() % 50 == 0) {  // the next pool may get the same handle
       check(cuStreamDestroy(stream), "cuStreamDestroy");
       check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     }

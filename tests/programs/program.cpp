@@ -67,7 +67,7 @@ Buffer::Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed)
     : kernels_(&kernels), words_(bytes / 8), seed_(seed) {
   check(cuMemAlloc(&memory_, words_ * 8), "cuMemAlloc");
   fill(nullptr);
-  // Later work in a non-blocking stream would not wait for it.
+  // Waits, since later work in a non-blocking stream would not wait for the fill.
   check(cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 

@@ -13,7 +13,7 @@
 namespace sharedgpu::programs {
 namespace {
 
-// The lines of a file of /proc that begin with one of these.
+// Prints the lines of a file that begin with one of `beginnings`.
 void print_lines(std::ostream& out, const char* path, std::initializer_list<const char*> beginnings) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -25,7 +25,7 @@ void print_lines(std::ostream& out, const char* path, std::initializer_list<cons
 
 void print_traces(std::ostream& out) {
   std::error_code ignored;
-  // Read before anything is printed: a stream has buffers.
+  // Descriptors and threads are listed before anything is printed, since printing opens further files.
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
     auto target = std::filesystem::read_symlink(entry.path(), ignored).string();

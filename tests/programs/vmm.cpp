@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     while (buffers.size() < pieces) {
       buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());
       buffers.back().fill(nullptr);
-      if (buffers.size() == pieces / 2) {  // back one, as after an empty cache
+      if (buffers.size() == pieces / 2) {  // one step back, as after emptying a cache
         buffers.pop_back();
         segment.shrink();
         buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());

@@ -104,7 +104,7 @@ void capture_beside_work(std::size_t bytes) {
     use(first);
     for (int i = 0; i < 20; ++i) check(cuMemsetD8(busy, 1, bytes), "cuMemsetD8");
     Work work(new_stream());
-    std::this_thread::sleep_for(1500ms);  // the turn is over by now
+    std::this_thread::sleep_for(1500ms);  // by now, the turn is over
     on_device(1);
     begin(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     work.end();
@@ -157,7 +157,7 @@ void one_after_another(Actions... actions) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A free in `made` waits for work, and the calls of others come after that.
+// In context `made`, a free waits for work; the calls of other threads come while it waits.
 template <class... Actions>
 void beside_free(CUcontext made, CUdeviceptr memory, Actions... actions) {
   one_after_another(
@@ -221,7 +221,7 @@ void allocate_after_capture() {
   work.end();
 }
 
-// A pool holds memory that it does not use.
+// A pool holds memory of which no block is in use.
 template <class Action>
 void beside_unused_memory(cuuint64_t threshold, Action action) {
   make_context();
@@ -272,7 +272,8 @@ void overtaken_release() {
       });
 }
 
-// Freed in the order of a stream, behind work, before the stream is captured and its context destroyed.
+// The memory is freed in the order of a stream, behind work, before the stream is captured and its context is
+// destroyed.
 void free_before_capture() {
   make_context();
   const CUstream other = new_stream();

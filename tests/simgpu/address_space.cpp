@@ -15,7 +15,8 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Reserves or re-reserves: no access, no physical memory. A child of fork() does not get device memory.
+// Reserves the range, or makes it a reservation again: without access and physical memory. A child of fork()
+// does not get device memory.
 void* map_nothing(void* at, std::size_t size, int flags) {
   void* result = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (result != MAP_FAILED) madvise(result, size, MADV_DONTFORK);
@@ -139,7 +140,7 @@ void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, b
 void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
   std::lock_guard lock(mutex_);
   require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
-  Access most = Access::none;  // of any device, since all of them run in this process
+  Access most = Access::none;  // the access of any device, since all devices run in this process
   for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
     it->second.access[static_cast<std::size_t>(device)] = access;
     most = std::max(most, *std::max_element(it->second.access.begin(), it->second.access.end()));
@@ -148,7 +149,8 @@ void AddressSpace::set_access(Address begin, Bytes size, Access access, int devi
                    : most == Access::read_write ? PROT_READ | PROT_WRITE
                                                 : PROT_READ;
   mprotect(pointer(begin), size.count, protection);
-  // One call for all pages is cheaper than a fault for each. Kernels before 5.14 refuse it: then they fault.
+  // One call for all pages costs less than one page fault per page. Kernels before 5.14 refuse the call; the
+  // pages then fault one by one.
   if (access == Access::read_write) madvise(pointer(begin), size.count, MADV_POPULATE_WRITE);
 }
 

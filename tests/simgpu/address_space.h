@@ -41,8 +41,9 @@ struct Range {
   Address begin = 0;
   Bytes size;
   bool written = true;
-  int device = 0;       // that accesses it
-  bool copied = false;  // by a copy, which needs no peer access to cuMemAlloc's memory of other devices
+  int device = 0;  // that accesses it
+  bool copied =
+      false;  // the access is by a copy, which needs no peer access to cuMemAlloc's memory of other devices
   bool atomic = false;  // may overlap other uses there
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
@@ -94,7 +95,7 @@ class AddressSpace {
   HostRegion remove_host(Address begin, bool owned);
   std::optional<std::pair<Range, HostRegion>> host_at(Address at) const;
 
-  // True if a kernel may access all of it: mapped with access, or pinned host memory.
+  // Returns true if a kernel may access the whole range: mapped with access, or pinned host memory.
   bool accessible(const Range& range) const;
 
   void forbid_conflicts() { conflicts_forbidden_ = true; }
@@ -112,7 +113,7 @@ class AddressSpace {
     Bytes size;
     PhysicalPtr physical;
     bool peers = false;
-    std::array<Access, kMostDevices + 1> access{};  // of each device, and of the host
+    std::array<Access, kMostDevices + 1> access{};  // access of each device, and of the host
   };
   using Mappings = std::map<Address, Mapping>;
 

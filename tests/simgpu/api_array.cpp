@@ -113,7 +113,7 @@ CUresult CUDAAPI cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray
   return get_descriptor("cuArray3DGetDescriptor", out, handle);
 }
 
-// All levels lie one after the other.
+// The levels of a mipmapped array lie one after the other in memory.
 CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* wanted,
                                         unsigned int levels) {
   if (wanted == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -17,7 +17,7 @@ ContextPtr find_context(CUcontext handle) {
   return driver().contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
 }
 
-// The current one if `handle` is null.
+// Returns the current context if `handle` is null.
 ContextPtr context_or_current(CUcontext handle) {
   return handle == nullptr ? current_context() : find_context(handle);
 }

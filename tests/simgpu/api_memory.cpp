@@ -34,7 +34,7 @@ bool in_heap(Address at) {
   return found;
 }
 
-// The pool that it was allocated from; null: none.
+// The pool from which it was allocated; null: none.
 CUmemoryPool pool_of(Address at) {
   CUmemoryPool found = nullptr;
   driver().pools.for_each([&](Pool& pool) {
@@ -171,7 +171,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
   return call("cuMemFree", Needs::context, [&] {
     forbid_unsafe_call();  // freeing nothing, too (measured)
     if (pointer == 0) return CUDA_SUCCESS;
-    // It waits for the device, as the real one does.
+    // Waits for the device, as the real function does.
     ContextPtr context = current_context();
     CUresult result = synchronize(*context);
     require(result == CUDA_SUCCESS, result);

@@ -13,7 +13,7 @@ std::uint64_t next_id() {
   return ++last;
 }
 
-// A thread's default streams end with it. Work queued in them is still done.
+// A thread's default streams end with the thread. Work that is queued in these streams is still done.
 class ThreadEnd {
  public:
   ~ThreadEnd() {

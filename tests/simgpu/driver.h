@@ -22,7 +22,7 @@ namespace sharedgpu::simgpu {
 struct Pool {
   Pool(AddressSpace& space, PhysicalStore& store) : heap(space, store) {}
   Heap heap;
-  std::atomic<bool> destroyed{false};  // by the program; parts in use live on
+  std::atomic<bool> destroyed{false};  // the program has destroyed the pool; blocks in use live on
 };
 
 // One of the devices that the process sees.
@@ -30,7 +30,7 @@ struct Gpu {
   int number = 0;
   std::string state;
   SharedDevice* shared = nullptr;
-  std::uint64_t generation = 0;  // of the device, when this process started
+  std::uint64_t generation = 0;  // generation of the device when this process started
   std::shared_ptr<PhysicalStore> store;
   Managed* managed = nullptr;
 
@@ -102,7 +102,7 @@ struct Driver {
   Nanoseconds memory_time(Bytes size) const;  // in device memory
 };
 
-// The driver after cuInit. Throws CUDA_ERROR_NOT_INITIALIZED before, and in a child of fork().
+// The driver after cuInit. Throws CUDA_ERROR_NOT_INITIALIZED before cuInit, and in a child of fork().
 Driver& driver();
 // cuInit.
 void initialize();
@@ -111,8 +111,8 @@ void initialize();
 enum class Needs {
   nothing,
   init,     // cuInit was called
-  device,   // and the device is not lost
-  context,  // and a context is current, without a sticky error
+  device,   // also checks that the device is not lost
+  context,  // also checks that a context is current, without a sticky error
 };
 // Counts the call, injects faults and checks its conditions. Throws.
 void enter(const char* name, Needs needs);

@@ -8,7 +8,7 @@ struct Export {
   const char* name;  // without version
   void* plain;
   void* per_thread;  // for the per-thread default stream; null if there is no such variant
-  int since;         // the CUDA version that introduced this one, 1000 * major + 10 * minor
+  int since;         // the CUDA version that introduced this function, 1000 * major + 10 * minor
   int per_thread_since;
 };
 

@@ -30,7 +30,8 @@ class GraphMemory {
   bool covers(const Range& range) const;
   // Called before a launch: ensures physical memory. Throws CUDA_ERROR_OUT_OF_MEMORY.
   void back(Address begin);
-  // Called when the GPU reaches the nodes. Returns false if there is no such memory, or not in that state.
+  // Called when the GPU reaches the nodes. Returns false if there is no such memory, or it is not in the
+  // required state.
   bool begin_use(Address begin);
   bool end_use(Address begin);
   // Frees physical memory that is not in use.

@@ -9,7 +9,7 @@ namespace sharedgpu::simgpu {
 namespace {
 
 constexpr Bytes kAlignment{512};
-constexpr Bytes kSmall = mebibytes(1);  // up to here allocations share physical memory
+constexpr Bytes kSmall = mebibytes(1);  // allocations up to this size share physical memory
 
 }  // namespace
 

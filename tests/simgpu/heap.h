@@ -36,7 +36,7 @@ class Heap {
   void trim(Bytes keep);
   Bytes used() const;      // asked for
   Bytes reserved() const;  // taken from the device
-  // The most there was of it since the last reset.
+  // The largest amount since the last reset.
   Bytes used_high() const;
   Bytes reserved_high() const;
   void reset_used_high();

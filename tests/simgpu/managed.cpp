@@ -84,7 +84,8 @@ void Managed::to_host(Page& page) {
   device_.drop_managed(kPage);
 }
 
-// If others have taken the memory of our pages, the least recently used pages are on the host.
+// If other processes have taken memory from this process's pages, its least recently used pages are on the
+// host.
 void Managed::notice_what_left(Bytes left) {
   if (resident_ <= left) return;
   std::vector<Page*> here;
@@ -120,7 +121,7 @@ Bytes Managed::to_device(const Range& range) {
     page->place = Place::device;
   }
   device_.drop_managed(room);
-  notice_what_left(device_.managed());  // our own pages may have been moved out
+  notice_what_left(device_.managed());  // pages of this process may have been moved out
   return moved;
 }
 

@@ -32,7 +32,7 @@ class Managed {
   // The allocation that contains `at`, with the requested size.
   std::optional<Range> find(Address at);
 
-  // Work on the device needs these: pages come by faults.
+  // Called for ranges that work on the device needs: their pages come by faults.
   void touch(const Range& range);
   // Prefetches; returns the number of bytes moved.
   Bytes bring(const Range& range);

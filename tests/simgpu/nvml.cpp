@@ -61,7 +61,7 @@ Result check(Device device, bool arguments) {
   const simgpu::Presence now = gpu(device).device->presence();
   return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
 }
-// The same for queries that a device with a required reset still answers.
+// As above, for queries that a device that needs a reset still answers.
 Result check_usable(Device device, bool arguments) {
   if (Result wrong = check(device, arguments)) return wrong;
   return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;

@@ -6,7 +6,7 @@
 // thread.
 //
 // A piece is shared with other processes by a descriptor of that memfd: an open file of its own, whose
-// position identifies the piece. Such a piece is charged once for all its holders, and its place is not
+// position identifies the piece. A shared piece is charged once for all its holders, and its place is not
 // reused.
 #pragma once
 
@@ -23,7 +23,7 @@
 namespace sharedgpu::simgpu {
 
 inline constexpr Bytes kGranule = mebibytes(2);
-// Stands for a device number: physical memory of the host, which cuMemCreate can create too.
+// Used in place of a device number: physical memory of the host, which cuMemCreate can create, too.
 inline constexpr int kHostNumber = static_cast<int>(kMostDevices);
 
 class PhysicalStore;

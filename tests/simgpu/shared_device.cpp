@@ -57,11 +57,11 @@ void sleep_until(TimePoint end) {
 // The processes that use the state now, found by an open file on it.
 class SharedDevice::Census {
  public:
-  // Throws if nothing can be opened, since no process may be taken for dead then.
+  // Throws if nothing can be opened: otherwise living processes could be taken for dead.
   explicit Census(const SharedDevice& device) : file_(::open(device.path_.c_str(), O_RDWR | O_CLOEXEC)) {
     require(static_cast<bool>(file_) || (errno != EMFILE && errno != ENFILE), CUDA_ERROR_OPERATING_SYSTEM);
     struct stat info = {};
-    // In another root folder, or after somebody removed it, the path leads elsewhere.
+    // In another root folder, or after somebody has removed the file, the path leads elsewhere.
     if (file_ && (fstat(file_.get(), &info) != 0 || info.st_ino != device.inode_)) file_.reset();
   }
   bool is_dead(const Process& process) const {
@@ -89,8 +89,8 @@ struct SharedDevice::State {
     Bytes memory = {};
     Bytes contexts = {};
     Bytes managed = {};
-    TimePoint touched = {};        // its managed memory, for the last time
-    std::uint64_t generation = 0;  // of the device that it uses
+    TimePoint touched = {};        // last access to its managed memory
+    std::uint64_t generation = 0;  // generation of the device that it uses
   };
   struct EngineState {
     Process owner;
@@ -320,7 +320,7 @@ bool SharedDevice::charge(Bytes memory, Bytes contexts) {
   return true;
 }
 
-// No managed memory moves if even all of it would not suffice.
+// If moving out all managed memory would not suffice, none is moved.
 bool SharedDevice::make_room(Bytes size) {
   Bytes managed;
   for (const auto& record : state_->records) managed += record.managed;

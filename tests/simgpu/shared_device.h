@@ -28,7 +28,7 @@ enum class Engine { compute, host_to_device, device_to_host };
 inline constexpr int kEngines = 3;
 
 struct ProcessUse {
-  pid_t pid = 0;  // as the process itself knows it
+  pid_t pid = 0;  // pid, as the process itself knows it
   Bytes memory;   // managed memory on the device included
   Bytes contexts;
 };
@@ -37,8 +37,8 @@ struct ProcessUse {
 enum class Presence : std::uint32_t {
   present,
   lost,      // it no longer answers
-  absent,    // it is missing from the host
-  unusable,  // it answers NVML, and needs a reset
+  absent,    // the device is missing from the host
+  unusable,  // the device answers NVML, and needs a reset
 };
 
 // An error that the device reports through NVML.
@@ -76,17 +76,18 @@ class SharedDevice {
   bool charge(Bytes memory, Bytes contexts = {});
   void give_back(Bytes memory, Bytes contexts = {});
 
-  // Managed memory of this process on the device. It never blocks others: an allocation makes managed pages
-  // leave, first those of the process whose last access is the oldest. Allocates as much as fits.
+  // Managed memory of this process on the device. Managed memory never blocks other memory: an allocation
+  // makes managed pages leave, first those of the process whose last access is the oldest. Allocates as much
+  // as fits.
   Bytes take_managed(Bytes size);
   void drop_managed(Bytes size);
-  // The part of it that others have left; the second one also records an access.
+  // The part of this memory that others have left; the second function also records an access.
   Bytes managed();
   Bytes touch_managed();
   void count_paged(Bytes size);
 
-  // Turns memory of this process into a piece that others may hold too, charged once for all of them. False:
-  // there are too many.
+  // Turns memory of this process into a piece that other processes may hold, too. It is charged once for all
+  // holders. False: there are too many.
   bool share(const SharedPiece& piece, Bytes size);
   // Holds a piece once more; returns false if no process held it any longer and there is no memory for it.
   bool hold(const SharedPiece& piece, Bytes size);
@@ -107,7 +108,7 @@ class SharedDevice {
   std::uint64_t generation() const;  // counts up with each loss
   void report(const Report& report);
   std::uint64_t reports() const;  // so many so far
-  // The report of that number, from 0 on; old ones are forgotten.
+  // The report with this number, from 0 on; old reports are forgotten.
   Report report_at(std::uint64_t number) const;
   std::uint64_t ecc_errors() const;  // since it was lost last
 
@@ -121,7 +122,7 @@ class SharedDevice {
   class Census;
   struct Process {
     std::int64_t pid = 0;
-    std::uint64_t number = 0;  // among all that have used this state
+    std::uint64_t number = 0;  // index among all processes that have used this state
     bool operator==(const Process&) const = default;
   };
   SharedDevice(State* state, std::string path, std::uint64_t inode)

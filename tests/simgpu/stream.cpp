@@ -162,7 +162,8 @@ TaskPtr submit(const StreamPtr& stream, Work work) {
     return nullptr;
   }
   if (stream->kind == Stream::Kind::legacy) forbid_implicit_dependency(*stream);
-  if (!stream->running) start_worker(stream);  // first, so that nothing is queued if no thread can be created
+  if (!stream->running)
+    start_worker(stream);  // starts the worker first, so that nothing is queued if no thread can be created
   auto task = std::make_shared<Task>();
   task->work = std::move(work);
   task->after = std::move(stream->pending_waits);

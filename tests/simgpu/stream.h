@@ -28,7 +28,7 @@ struct Stream;
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // without any lock
-  std::uint64_t memory = 0;               // of an allocation node: where it allocates
+  std::uint64_t memory = 0;               // the address, if this is an allocation node
 };
 
 struct Task {
@@ -91,14 +91,14 @@ struct Event {
   std::shared_ptr<Context> context;
   unsigned flags = 0;
   TaskPtr recorded;
-  CapturePtr capture;  // its node, if it was recorded in a capturing stream
+  CapturePtr capture;  // the node of the event, if it was recorded in a capturing stream
   std::vector<Node*> nodes;
 };
 
 std::mutex& order_lock();
 
-// The first error of work on the device. As on a real GPU it makes all contexts of the process unusable:
-// queued work is dropped, and every later call that needs the device returns it.
+// The first error of work on the device. As on a real GPU, the error makes all contexts of the process
+// unusable: queued work is dropped, and every later call that needs the device returns the error.
 CUresult sticky_error();
 void fail_process(CUresult error);
 
@@ -106,7 +106,7 @@ void fail_process(CUresult error);
 
 // Adds `work` to the stream, or to the graph if the stream is being captured (and returns null).
 TaskPtr submit(const StreamPtr& stream, Work work);
-// Waits for the task; null is done already. Returns the sticky error.
+// Waits for the task; null means that it is done already. Returns the sticky error.
 CUresult wait(const TaskPtr& task);
 // The newest task of every stream of the context.
 std::vector<TaskPtr> newest_tasks(Context& context);
@@ -118,8 +118,8 @@ void wait_event(const StreamPtr& stream, Event& event);
 void begin_capture(const StreamPtr& stream, CUstreamCaptureMode mode);
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 bool capturing(const Stream& stream);
-// With the lock: ends the stream. A capture that began on it ends; any other capture that it is in is
-// invalidated.
+// With the lock: ends the stream. Ends a capture that began on the stream, and invalidates any other capture
+// that the stream is part of.
 void leave_capture(Stream& stream);
 // For a call that is not allowed while a stream of the context is captured: invalidates the capture and
 // throws.

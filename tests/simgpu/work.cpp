@@ -17,7 +17,7 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 // Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// A Use from begin to end; returns whether it was torn.
+// Holds a Use during the work; returns true if the use was torn.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {
@@ -164,7 +164,7 @@ bool fulfilled(std::uint32_t found, std::uint32_t value, unsigned how) {
   }
 }
 
-// Neither occupies the device: other streams and processes go on meanwhile.
+// Neither of these occupies the device: other streams and processes go on.
 CUresult run_wait(const Context& context, Address word, std::uint32_t value, unsigned how) {
   Driver& d = driver();
   UseGuard use(
@@ -236,7 +236,7 @@ Work signal_work(std::vector<SemaphoreValue> values) {
           }};
 }
 
-// Like run_wait, it does not occupy the device.
+// Like run_wait(), this does not occupy the device.
 Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
   return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context& context) {
             for (const SemaphoreValue& each : values) {

@@ -43,10 +43,11 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
       reported_before || wanted.swappable > its.use.swappable;  // a decrease is always accepted
   if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
   const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
-  // During the recovery others have not reported their memory yet: end_recovery() judges.
+  // During the recovery, other sessions have not reported their memory yet. end_recovery() then judges the
+  // request.
   const bool judged = asks && !recovering;
   Fit fits = !judged ? Fit::yes : host_most != Bytes{} ? Fit::never : fit(session, wanted, at);
-  if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;  // a turn that ends may wait for the answer
+  if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;  // the end of a turn may wait for the answer
   if (fits == Fit::never) {
     refuse(session, usage.request, host_most);
   } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
@@ -62,8 +63,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     its.pin_request = asks ? pins : std::min(its.pin_request, pins);
     if (asks) begin_request(session, usage.request);
   }
-  // The session could not send Ready for growth that was refused, or whose memory has only now arrived.
-  // Another Restore allows it to.
+  // While growth was not answered, the session could not send Ready, even if all its memory is resident.
+  // Another Restore lets it send Ready.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
     its.restored_all = false;
@@ -72,8 +73,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   if (at.drained) note_eviction_report(session, usage.stuck != 0);
 }
 
-// A session of an earlier arbiter has what it reports: only the sum of later promises can be kept within the
-// GPU.
+// A session of an earlier arbiter already has the memory that it reports. So only promises made after this
+// report can be kept within the GPU.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
@@ -163,19 +164,19 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 }
 
 // Growth of a session at work is granted when there is room for it. Other growth is granted at once, since
-// its room comes with the next turn. Pinned memory needs its room at once in any case. A process whose job
-// has a turn elsewhere gets none before it has its place here: without memory, nobody on another node submits
-// work that waits for it.
+// its room comes with the next turn. Pinned memory needs its room at once in any case. If a job has a turn on
+// other nodes, its process here gets no memory before it enters the running set here: as long as it has no
+// memory, no process on another node submits work that waits for it.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
     if (its.unjudged || (at.comes_late && at.phase == Phase::out)) continue;
-    if (at.revoked && at.frozen) continue;  // it is at work again as soon as its process resumes
+    if (at.revoked && at.frozen) continue;  // the session is at work again as soon as its process resumes
     if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
-    // Memory kept for a single submission comes with the order to submit.
+    // A session that may submit once gets the memory for that together with the order to submit.
     const Bytes limit = at.drained ? std::min(its.resident_limit, its.use.resident) : its.resident_limit;
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
@@ -185,8 +186,8 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// A session that comes back reports growth together with what it has, and all of it counts as promised. The
-// growth is granted when the promised memory is there: until then others evict for it, or leave.
+// A session that reconnects reports pending growth together with the memory that it has, and both count as
+// promised. The growth is granted when there is room for all of it; until then other tenants evict or leave.
 bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
   const SessionBook& its = of(session);
   if (!its.growth_counted) return false;
@@ -199,8 +200,9 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 }
 
 // Nobody can make room for a session that asks for memory while it leaves: all sessions with memory here wait
-// for more themselves, or cannot evict. They would keep the GPU forever. So the one that left last is
-// refused. If a gang waits for more on another node, one of the two nodes refuses: that of the younger gang.
+// for more themselves, or cannot evict. Without a refusal they would keep the GPU forever. So the request of
+// the session whose gate closed last is refused. If a gang waits for more on another node, one of the two
+// nodes refuses: that of the younger gang.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
   const Session* youngest = nullptr;  // among sessions that wait for more on another node
@@ -218,7 +220,7 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
     }
     if (!needs_growth(*session->tenant)) {
       if (promised(*session, at) != Bytes{})
-        return;  // it leaves without more memory, now or when its turn is over
+        return;  // this session can drain without more memory, now or when its turn is over
       continue;
     }
     if (!waits_to_grow(*session, at) || can_be_filled(*session->tenant, all)) continue;
@@ -250,9 +252,9 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
 }
 
 // Growth waits for a while if it lacks room only because of unmanaged memory or memory that no survey has
-// shown yet: those processes may end, and the next survey shows more. After that, only certain memory is in
-// its way. Surveys are the only source of doubt about what sessions claim, so growth waits for the first of
-// them, too.
+// shown yet: those processes may end, and the next survey shows more. After that, it is refused only if
+// memory that is certain takes the room. Surveys are the only source of doubt about what sessions claim, so
+// growth waits for the first of them, too.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {
@@ -266,7 +268,7 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
   return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;
 }
 
-// The wait is shorter if the turn is to end, since that may wait for the thread that asks.
+// The wait is shorter if the turn has to end, since the drain may wait for the thread that asks for memory.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   const Nanoseconds due = awaits_survey(*session.gpu) ? gpus_[*session.gpu].first_survey_until
@@ -281,7 +283,7 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
 // the others could still run as before.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
-  // Memory that others ask to pin counts as pinned.
+  // Memory that other sessions ask to pin counts as pinned.
   const auto use_of = [&](const Session* other) {
     if (other == &session) return use;
     MemoryUse its = as_granted(of(*other).use, of(*other).pin_request);
@@ -307,7 +309,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
   if (use.pinned <= of(session).use.pinned) return true;
 
   const Bytes growth = use.pinned - of(session).use.pinned;
-  std::map<const Tenant*, Bytes> needs;  // of the others, without their pinned memory
+  std::map<const Tenant*, Bytes> needs;  // needs of the other tenants, without their pinned memory
   for (const Session* other : gpu.sessions)
     if (other->tenant != session.tenant)
       needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);
@@ -332,7 +334,7 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// The same if `session` has `use`.
+// The same, assuming that `session` has the memory `use`.
 MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const MemoryUse& use) const {
   Evictable sum = evictable(*session.tenant, session.step, &session);
   sum.of_step += use.swappable;
@@ -341,9 +343,9 @@ MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const
   return sum;
 }
 
-// The limit on host memory that the tenant exceeds if `session` has `use`; zero: none. A step's limit covers
-// the evictions of its own processes, the job's limit those of all its steps. Sessions report both. The
-// site's limit is on the whole tenant.
+// Returns the limit on host memory that the tenant would exceed if `session` had the memory `use`; zero:
+// none. A step's limit covers the evictions of its own processes, the job's limit those of all its steps.
+// Sessions report both. The site's limit is on the whole tenant.
 Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& use) const {
   const Evictable sum = evictable_with(session, use);
   const Bytes site = session.tenant->limits.host;
@@ -355,7 +357,7 @@ Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& us
 }
 
 // Returns true if the tenant exceeds the site's limit only because its processes still hold host memory of
-// freed memory.
+// device memory that they have freed.
 bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) const {
   const Bytes site = session.tenant->limits.host;
   return site != Bytes{} && evictable_with(session, use).held > site;

@@ -61,8 +61,9 @@ Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
 }
 
-// If surveys show that part of the contexts is hidden, the rest counts as shown, even beyond the amount that
-// a tenant is believed. Growth that lacks room because of that excess must wait.
+// If surveys show that a part of the contexts is hidden, the rest counts as shown, even if it exceeds the
+// amount up to which a tenant's reports are believed. Growth that lacks room because of this excess must
+// wait.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));

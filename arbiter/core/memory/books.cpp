@@ -18,11 +18,12 @@ void MemoryBooks::add(const Session& session) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.sharers = session.resumes ? 0 : 1;  // an earlier arbiter may have named any number
+  book.sharers = session.resumes ? 0 : 1;  // an earlier arbiter may have sent any number of sharers
   book.last_progress = effects_.now();
 }
 
-// Requests and orders belong to the connection and end with it. Nobody knows which of them arrived.
+// Requests and orders end with the connection. Which of them have arrived is unknown, so they do not pass to
+// the heir.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
@@ -35,7 +36,7 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   to.forecast = from.forecast;
   to.evidence = from.evidence;
   to.unreported = from.unreported || (!attached(&old) && to.unreported);
-  to.sharers = 0;  // nobody knows either if the last Prepare arrived
+  to.sharers = 0;  // whether the last Prepare has arrived is unknown, too
 }
 
 // Enters a session's report of its memory. Growth counts only if it was requested: a session that could grow
@@ -54,7 +55,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
   reported.resident = std::min(reported.resident, most);
-  // Contexts reduce what others may have.
+  // Contexts reduce the memory that other sessions may have.
   its.told_context = reported.context;
   Bytes believed{session.gpu->total.count / kContextPart};
   for (const Session* other : session.tenant->sessions)
@@ -63,19 +64,19 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // A Restore for growth follows the growth, even if one for the rest was sent long ago.
+  // After growth, another Restore is due, even if a Restore for the memory before it was sent long ago.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
-  // Memory that it frees or allocates then is not returned to it.
+  // Memory that the session frees or allocates while it evicts is not returned to it.
   its.taken = std::min(its.taken, minus(std::min(its.use.swappable, reported.swappable), its.resident_limit));
   its.use = reported;
   if (its.evict_to && its.use.resident <= *its.evict_to) its.evict_to.reset();
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
   its.granted_pins = std::min(its.granted_pins, reported.pinned);
-  // Freed memory cannot be filled again without a request. A session that restores is the exception: it may
-  // fill its limit for growth that it is about to request.
+  // Freed memory cannot be filled again without a request. An exception is a session that restores: it may
+  // fill memory up to its limit, for growth that it is about to request.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
   if (at.phase == Phase::out) its.resident_limit = std::min(its.resident_limit, reported.resident);
 }
@@ -92,7 +93,8 @@ void MemoryBooks::on_ready(const Session& session) {
   its.ready = its.use.resident >= its.use.swappable;
   if (!its.ready) return;
   its.evicting = false;
-  // It may have freed memory meanwhile: then a Restore up to the last limit may still be in flight.
+  // The session may have freed memory since it was sent a Restore. That Restore, with the higher limit, may
+  // not have arrived yet.
   const bool more_to_come = its.restored_same_twice || its.restored_limit > its.use.resident;
   its.restore_in_flight = more_to_come ? its.restored_limit : Bytes{};
 }
@@ -223,15 +225,16 @@ bool MemoryBooks::stuck(const Session& session, const Residency& at) const {
   return at.frozen || of(session).stuck_until > effects_.now();
 }
 
-// Returns true if it requests memory while its turn ends.
+// Returns true if the session requests memory while its turn ends.
 bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   return at.phase == Phase::leaving && (at.at_work || at.comes_late) && !its.requests.empty() &&
          its.lacks_room();
 }
 
-// The growth is memory for its submissions that others wait for, or for a thread that allocates while the
-// drain waits for that thread. Most drains need neither, and end sooner.
+// Returns true if the drain may need the growth: the session's next submission may need the memory while
+// other processes wait for that submission, or a thread that the drain waits for is allocating. Most drains
+// need no growth, and end before this.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
   if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;

@@ -13,7 +13,7 @@
 
 namespace sharedgpu {
 
-// Gives up for a while on sessions that were asked to evict and do not.
+// Sessions that were asked to evict and make no progress are planned around for a while.
 void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -39,9 +39,9 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   gpus_[gpu].usable = usable(gpu);
 }
 
-// Hands out free room in this order: pinned memory, which cannot wait for a turn; sessions that run; one that
-// needs it to drain; sessions that ask for it while they leave; the leader of the turn; tenants taken along.
-// Evicts to make up for the rest.
+// Hands out free room in this order: pinned memory, which cannot wait for a turn; sessions that run; a tenant
+// that needs memory to drain; sessions that ask for it while they leave; the leader of the turn; the other
+// members of the running set. Evicts to make up for the rest.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);
@@ -51,8 +51,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
-  // A session gets all that it lacks, or nothing yet: two sessions that each kept a part without knowing
-  // could wait for each other.
+  // A session gets all the memory that it lacks, or nothing yet. If two sessions each got only a part, they
+  // could wait for each other for the rest.
   const auto fill = [&](SessionBook& its) {
     const Bytes costs = lacks(its);
     if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);
@@ -77,7 +77,7 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
       fill(book(*session));
       growing += missing - before;
     }
-  // One tenant at a time gets what it lacks to drain, even from others that leave.
+  // One tenant at a time gets the memory that it lacks to drain, even from other tenants that leave.
   const Tenant* first = first_to_fill(gpu, all);
   for (const Session* session : sessions)
     if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));
@@ -99,7 +99,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// A session that has nothing on the GPU gets what it requests, and nobody makes room for it.
+// A session outside the running set with nothing on the GPU gets the memory that it requests at once. Nobody
+// makes room for that memory yet.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -107,8 +108,8 @@ void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) 
     its.resident_limit = std::max(its.resident_limit, its.use.swappable);
 }
 
-// The growth expected soon of the running sessions. That much is evicted at once, and host memory is prepared
-// for it, as for the growth of others in their turns.
+// Returns the growth that is expected soon of the running sessions. As much memory is evicted in advance, and
+// host memory is prepared for that.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
@@ -119,10 +120,10 @@ Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const 
   return std::max(sum, tuning_.evict_step);
 }
 
-// Resident memory becomes pinned in place: the same memory counts differently. During a restore, crossing
-// messages could let the session fill the old limit in addition to what it pinned, so there must be room for
-// both. The end of a turn may wait for the answer, so the answer has a timeout. Returns the room that is
-// missing for it.
+// Grants requests to pin resident memory in place: the memory stays where it is, and counts as pinned. During
+// a restore, crossing messages could let the session fill the old limit in addition to what it pinned, so
+// there must be room for both. The end of a turn may wait for the answer, so the answer has a timeout.
+// Returns the room that is missing for such requests.
 Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   Bytes missing;
   for (const Session* session : gpu.sessions) {
@@ -140,7 +141,8 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
       if (at.at_work && !at.submits_once) its.resident_limit = minus(its.resident_limit, pins);
       if (at.drained) its.resident_limit = std::min(its.resident_limit, its.use.resident);
       its.pin_request = {};
-      // Nothing arrives while it pins: memory not restored so far will not be.
+      // While the session waits for a pin it restores nothing, so memory that is not restored by now stays
+      // evicted.
       if (at.phase == Phase::running)
         its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
       const Bytes lacks = minus(promised(gpu, all), usable_now(gpu));
@@ -156,8 +158,8 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// The tenant that is next to get the memory that it needs to drain. It is the one that has waited longest
-// among the tenants whose memory fits beside all that cannot be given up now. Null if there is none.
+// The tenant that is next to get the memory that it needs to drain. This is the tenant that has waited
+// longest, of those whose memory fits beside all memory that cannot leave now. Null if there is none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -244,22 +246,23 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
 }
 
 // The accounting knows the size of contexts only by the sessions' guesses, and nothing of unmanaged programs.
-// If it promises more than there is, the driver refuses a restore within the promise. Then waiting tenants
-// give up memory in steps.
+// If the accounting promises more memory than there is, the driver refuses a restore that was promised. Then
+// waiting tenants give up memory in steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     if (at[*session].phase != Phase::entering || its.ready || !its.restored_all) continue;
     if (nothing_there(*session)) continue;
-    // A session that tries in vain continues to report; all that counts is that it is not ready.
+    // A session whose restore the driver refuses keeps reporting, so reports do not count here: only Ready
+    // does.
     const Nanoseconds begun = std::max(*its.all_since, its.pressed);
     Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(its.use.swappable.count >> 30);
     if (effects_.now() >= due) {
       its.pressed = effects_.now();
       due = effects_.now() + tuning_.shortage;
       effects_.note(*session->tenant, "finds less free memory on the GPU than the arbiter has computed");
-      // It may have reported memory as resident that it is just trying to back.
+      // The session may have reported memory as resident for which it is still trying to get physical memory.
       shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);
     }
     effects_.wake_at(due);
@@ -267,8 +270,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   if (shortage != Bytes{}) evict(gpu, shortage, nullptr, at);
 }
 
-// A stopped process cannot evict, and tenants that come meanwhile may need the room. Memory stays if another
-// process of the tenant may need it to end its turn.
+// Memory is evicted before a suspension, since a stopped process cannot evict and other tenants may need the
+// room. Memory stays if another process of the tenant may need it to end its turn.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

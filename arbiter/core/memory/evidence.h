@@ -18,11 +18,11 @@ namespace sharedgpu {
 // The memory that a session has, by its reports.
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
-  Bytes present;      // all that it reports as being on the GPU
-  Bytes all;          // its whole footprint, on the GPU or not, and contexts
+  Bytes present;      // all memory that it reports as being on the GPU
+  Bytes all;          // its whole footprint, wherever that is, and its contexts
 };
 
-// The most that a session may have on the GPU, including what it may take at any moment.
+// The most memory that a session may have on the GPU, including memory that it may take at any moment.
 struct Allowed {
   Bytes memory;
   Bytes context;  // as reported: contexts are not granted
@@ -50,30 +50,31 @@ class Evidence {
     claimed_ = claimed;
     untold_ = false;
   }
-  // A survey was taken and cannot see the session.
+  // Call if a survey was taken that cannot see the session.
   void pass_over() {
     *this = {};
     untold_ = true;
   }
-  // There are no surveys.
+  // Call if there are no surveys any more.
   void forget() { *this = {}; }
 
   // The memory of its process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The part of a claim that is certain while surveys are taken: all of it if they cannot see the session,
-  // and nothing before the first one.
+  // The part of a claim that is certain while surveys are taken: all of the claim if surveys cannot see the
+  // session, and nothing before the first survey.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
-  // The part of its claimed unevictable memory that it does not have.
+  // The part of the session's claimed unevictable memory that surveys contradict.
   Bytes doubted() const { return unevictable_.doubted; }
-  // The part of the memory that it reports on the GPU that is not there.
+  // The part of the memory that the session reports as being on the GPU, and that surveys contradict.
   Bytes absent() const { return present_.doubted; }
-  // Returns true if its process has no memory on the GPU, so it has no context and nothing that it claims.
+  // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
+  // nothing of the memory that it claims.
   bool nothing_there() const { return absences_ == kAbsences; }
 
  private:
   static constexpr unsigned kAbsences = 2;
 
-  // An amount that both of the last two surveys support: the smaller one.
+  // The missing memory that both of the last two surveys show: the smaller of their two amounts.
   struct Doubt {
     Bytes last;  // by the last survey alone
     Bytes doubted;
@@ -91,7 +92,7 @@ class Evidence {
   Claimed claimed_;  // when the last survey arrived
   Doubt unevictable_;
   Doubt present_;
-  unsigned absences_ = 0;  // consecutive surveys that show nothing of what is claimed
+  unsigned absences_ = 0;  // number of consecutive surveys that show none of the claimed memory
 };
 
 }  // namespace sharedgpu

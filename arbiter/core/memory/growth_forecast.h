@@ -28,7 +28,7 @@ class GrowthForecast {
   }
   // A session that frees memory while it waits for its turn does not continue to grow in it.
   void fell() { waits_ = false; }
-  // The session cannot grow until resume(), and then by `most` at most.
+  // The session cannot grow until resume() is called, and then by at most `most`.
   void suspend(Nanoseconds now, Bytes most) {
     waits_ = lasts(now);
     deferred_ = std::min(half(), most);

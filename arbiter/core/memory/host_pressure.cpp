@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that evictions may need. It is announced ahead, because allocating it takes longer than the
-// evictions.
+// The host memory that evictions may need. It is announced in advance, because allocating host memory takes
+// longer than evicting to it.
 #include <algorithm>
 #include <bit>
 
@@ -23,8 +23,9 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 
 }  // namespace
 
-// One tenant has to give up at most all that the GPU lacks for all tenants. Its first sessions give up theirs
-// first, as evict() takes it. For a growing tenant slightly more is evicted.
+// A tenant has to give up at most the memory that the GPU lacks for all tenants together. The tenant's first
+// sessions give up their memory first, in the order of evict(). For a growing tenant, slightly more memory is
+// evicted than it needs.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};
@@ -58,7 +59,7 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// An increase is sent at once, a decrease only after it has lasted for a while.
+// An increase is sent at once; a decrease is sent only if less memory has been enough for a while.
 void MemoryBooks::prepare_host(const Session& session, Bytes need) {
   SessionBook& its = book(session);
   const std::uint32_t sharers = sharers_of(*session.tenant);

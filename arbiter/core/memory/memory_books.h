@@ -24,21 +24,21 @@ namespace sharedgpu {
 
 // The entries of one session.
 struct SessionBook {
-  MemoryUse use;       // as reported, including growth that it waits for
+  MemoryUse use;       // as reported, including growth that the session waits for
   Bytes told_context;  // as reported, before any part of it is doubted
-  // Promises: the limits on its resident evictable memory and on its pinned memory.
+  // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // The limit of a Restore that may not have arrived yet: a session that is ready may still fill memory up to
-  // it.
+  // The limit of a Restore that may not have arrived yet: even a session that is ready may still fill memory
+  // up to this limit.
   Bytes restore_in_flight;
-  Bytes granted_pins;  // of use.pinned, as of the last Verdict
-  Bytes pin_request;   // the resident memory that it asks to pin in place; not in use.pinned yet
+  Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
+  Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
   Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
-  Evidence evidence;                  // of its process's memory on the GPU
+  Evidence evidence;                  // surveys of the memory of the session's process on the GPU
   std::optional<Bytes> most_context;  // the most that counts as context, by the last survey; none: any amount
-  Allowed allowed;                    // the maximum since the last survey
+  Allowed allowed;                    // the maximum of allowed_now() since the last survey
 
   // Requests for growth without a Verdict, and the arrival of the first one.
   std::vector<std::uint64_t> requests;
@@ -52,12 +52,12 @@ struct SessionBook {
   Bytes reported_pinned;                     // in its last report, including deferred growth
   Bytes job_host_limit;  // limit on the evictable memory of the whole job, as reported; zero: none
 
-  // After a restart of the arbiter, its use is unknown until its first report, which may contain growth that
-  // was never granted. Growth that it requests then counts as already promised.
+  // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
+  // growth that was never granted. Growth that this report requests counts as already promised.
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
-  bool unjudged = false;  // its requests since then have not been judged
+  bool unjudged = false;  // requests that came during the recovery have not been judged
 
   // The restore for the turn that its tenant enters.
   bool restoring = false;                // it has been sent a Restore in this turn
@@ -66,31 +66,31 @@ struct SessionBook {
   bool restored_same_twice = false;      // it was sent the same limit twice
   std::optional<Nanoseconds> all_since;  // when a Restore first covered all
   Bytes restored_limit;                  // limit of the last Restore
-  Nanoseconds pressed{};                 // when others last evicted for it beyond the accounting, or it grew
+  Nanoseconds pressed{};                 // when others last evicted beyond the accounting for it, or it grew
 
   bool evicting = false;          // it was asked to evict since it was last ready
-  std::optional<Bytes> evict_to;  // the last limit that it was asked for; none once it is reached, reported
-                                  // as impossible, or its next turn has begun
-  Bytes taken;  // part of its memory that is being evicted for tenants that could not drain otherwise
+  std::optional<Bytes> evict_to;  // the limit of the last Evict; none once the session has reached it, has
+                                  // reported that it cannot, or its next turn has begun
+  Bytes taken;               // the part of its memory that is evicted for tenants that cannot drain otherwise
   Nanoseconds evicted_at{};  // when it was asked to evict, or when its memory last left the GPU
   Nanoseconds
       last_progress{};  // when it last reported something that counts as progress, or was asked for some
   Nanoseconds stuck_until{};               // it cannot evict before this time
-  std::optional<Nanoseconds> stuck_noted;  // time of the last log message about that
+  std::optional<Nanoseconds> stuck_noted;  // time of the last log message about stuck_until
 
   Bytes prepared_host;        // host memory named by the last Prepare
-  std::uint32_t sharers = 1;  // processes that prepare it together, from that Prepare; zero: unknown
-  std::optional<Nanoseconds> less_host_since;  // start of the time in which less has been enough
+  std::uint32_t sharers = 1;  // number of processes that prepare prepared_host together; zero: unknown
+  std::optional<Nanoseconds> less_host_since;  // since when less than prepared_host has been enough
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
-  // Pins that it asks for and may not have yet are not claimed.
+  // Does not include pins that the session asks for and may not have yet.
   Claimed claimed() const {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
             .present = use.resident + kept,
             .all = std::max(use.swappable, use.resident) + kept};
   }
-  // Pins that surveys do not show count as given up.
+  // Does not include pins that surveys do not show.
   Allowed allowed_now() const {
     return {.memory = std::max({use.resident, resident_limit, restore_in_flight}) +
                       minus(pin_limit, minus(evidence.doubted(), use.context)),
@@ -101,8 +101,8 @@ struct SessionBook {
 // The entries of one GPU.
 struct GpuBook {
   Bytes usable;                                         // as of begin()
-  std::optional<GpuSurvey> survey;                      // the last one; none: there are no surveys
-  Nanoseconds first_survey_until = Nanoseconds::min();  // the end of the wait for one
+  std::optional<GpuSurvey> survey;                      // the last survey; none: there are no surveys
+  Nanoseconds first_survey_until = Nanoseconds::min();  // until when growth waits for the first survey
 };
 
 class MemoryBooks {
@@ -115,8 +115,8 @@ class MemoryBooks {
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // The arbiter stood still for that long. Nobody could answer it meanwhile, so requests wait for that much
-  // longer.
+  // The arbiter did not run for `standstill`. It read no answers in this time, so all timeouts are extended
+  // by it.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
@@ -133,7 +133,7 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
-  // Surveys of the GPU begin: the first one comes soon, unless none can be made.
+  // Surveys of the GPU begin. The first survey comes soon, unless surveys are impossible.
   void expect_survey(const Gpu& gpu) {
     gpus_[gpu].first_survey_until = effects_.now() + tuning_.first_surveys;
   }
@@ -147,16 +147,16 @@ class MemoryBooks {
   // ---- phases ----
 
   void note_progress(const Session& session) { books_[session].last_progress = effects_.now(); }
-  // `complete`: all of its memory is resident.
+  // `complete`: all of the session's memory is resident.
   void begin_restore(const Session& session, bool complete);
   void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
   void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
   void open(const Session& session);
-  // Its gate closes while it has work: it cannot grow before its next turn.
+  // The session's gate closes while it has work: its footprint cannot grow before its next turn.
   void defer_growth(const Session& session);
-  // Outside a turn a session must not fill memory that is not on the GPU.
+  // Call at the end of a turn: from now on the session must not restore memory.
   void hold_at_resident(const Session& session);
-  // Its process is stopped: memory that it was asked to evict stays for now.
+  // The session's process is stopped, so memory that it was asked to evict stays on the GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
 
   // ---- advancing a GPU; in this order ----
@@ -172,7 +172,7 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // Memory that sessions may have from now on does not count as hidden in the next survey.
+  // Records the memory that sessions may have from now on, which will not count as hidden in the next survey.
   void note_allowed(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.
@@ -192,7 +192,7 @@ class MemoryBooks {
   // The part of a session outside the running set that counts as staying on the GPU. `tenant_grows`:
   // needs_growth_to_drain() of its tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
-  // Returns true if it has allocated more memory recently, or requests more.
+  // Returns true if the session has allocated memory recently, or requests more.
   bool has_grown_lately(const Session& session) const {
     return of(session).forecast.goes_on(effects_.now()) || !of(session).requests.empty();
   }
@@ -201,17 +201,19 @@ class MemoryBooks {
   // Returns true if all of the tenant's memory is resident and none is to be evicted.
   bool complete(const Tenant& tenant) const;
   bool stuck(const Session& session, const Residency& at) const;
-  // Returns true if its tenant may be unable to end its turn before this session has more memory.
+  // Returns true if the session's tenant may be unable to end its turn before the session gets more memory.
   bool needs_growth_to_drain(const Session& session, const Residency& at) const;
   bool needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const;
-  // Returns true if memory was taken from it and not restored, while peers may wait for its next submission.
+  // Returns true if memory of the session was evicted and not restored, while peers may wait for its next
+  // submission.
   bool displaced(const Session& session, const Residency& at) const;
-  // The memory that it had to evict outside its turn and has neither evicted nor reported as unevictable.
+  // The memory that the session was told to evict outside its turn, and that it has neither evicted nor
+  // reported as unevictable.
   Bytes owed(const Session& session, const Residency& at) const;
-  // The memory that stays on the GPU outside its turn because its process is stopped.
+  // The memory of the session that stays on the GPU outside its turn because its process is stopped.
   Bytes kept_by_stop(const Session& session, const Residency& at) const;
 
-  // The device memory that a tenant sees: the total, and what it may still allocate.
+  // The device memory that a tenant sees: the total, and the part that it may still allocate.
   struct Room {
     Bytes total;
     Bytes free;
@@ -225,9 +227,9 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // How the memory of others counts. `believed`: all that they are believed to have. `certain`: only what
-  // surveys have shown, where these are taken. `uncrowded`: as `believed`, without the memory of processes
-  // that have no session.
+  // How the memory of others counts. `believed`: all that they are believed to have. `certain`: only memory
+  // that surveys have shown, if surveys are taken on the GPU. `uncrowded`: as `believed`, without the memory
+  // of processes that have no session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that cannot be taken from it.
   struct Unevictable {
@@ -237,11 +239,11 @@ class MemoryBooks {
   // Growth fits, may fit when others have gone, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
-  // The most that the processes of a tenant could have to evict, over all GPUs.
+  // The largest amount that the processes of a tenant could have to evict, over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
-    Bytes held;  // of all, including host memory of freed memory that is still held
+    Bytes held;  // of_all, and the host memory that is still held for freed device memory
   };
 
   // belief.cpp

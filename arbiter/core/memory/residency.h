@@ -13,8 +13,8 @@ struct Session;
 
 struct Residency {
   Phase phase = Phase::out;  // of its tenant
-  bool drained = true;   // nothing passes its gate and its work on the GPU is done: its memory may be evicted
-  bool at_work = false;  // its gate is open, or it has not drained since it was
+  bool drained = true;   // its gate is closed and its work on the GPU is done, so its memory may be evicted
+  bool at_work = false;  // its gate is open, or was open and the session has not drained since
   bool submits_once = false;   // it was allowed to submit once after it had drained
   bool leads = false;          // the turn was begun for its tenant
   bool wants = false;          // a thread waits at its gate

@@ -75,16 +75,16 @@ struct Note {
 // evict. Until it has left, there is one note, one warning for each GPU, and repeated cancels.
 struct Overstay {
   enum class Response : std::uint8_t {
-    note,    // it has lasted for a while
+    note,    // the tenant has kept others waiting for a while
     warn,    // it exceeds the limit
-    cancel,  // it exceeds the limit, and the tenant's processes with a session on the GPU are to be ended
+    cancel,  // the time exceeds MaxOveruse: the tenant's processes with a session on the GPU are to be ended
   };
   TenantId tenant;
   GpuUuid gpu;
-  unsigned number = 0;   // of the GPU, in the host's order
-  Nanoseconds lasted{};  // without the time that does not count, see scheduler/overuse.h
+  unsigned number = 0;   // number of the GPU, in the host's order
+  Nanoseconds lasted{};  // the time that counts, see scheduler/overuse.h
   Response response = Response::note;
-  bool evicts = false;   // it has released the GPU and still has to evict memory there
+  bool evicts = false;   // the tenant has released the GPU, and still has to evict memory there
   bool stopped = false;  // its processes there are stopped
 };
 

@@ -30,7 +30,7 @@ class Effects {
     put(Drop{.session = session.id, .reason = std::move(reason)});
   }
 
-  // Requests that the domain being advanced is advanced again at that time. A time in the past has no effect.
+  // Requests that the domain being advanced is advanced again at that time. A time in the past is ignored.
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words between the arbiters of a job that spans nodes. Plain values.
+// Orders and reports, which the arbiters of a job that spans nodes send to each other. Plain values.
 //
 // The tenants of such a job, one on each of its nodes, are a gang: they have their turns at the same time,
-// since their processes may wait for each other on the GPUs. One arbiter coordinates
+// since their processes may wait for each other on the GPUs. One arbiter coordinates the gang
 // (arbiter/gang/coordinator.h) and sends orders; the arbiter of each node, a member of the gang, sends
-// reports. An order and a report are whole states: one that is lost or comes twice does no harm, since the
-// next one says all.
+// reports. Each order and each report has the whole state: if one is lost or comes twice, that does no harm,
+// since the next one says everything again.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,28 @@
 namespace sharedgpu {
 
 enum class GangCommand : std::uint8_t {
-  wait,   // it has no turn; what it had has ended on all nodes
-  enter,  // every member gives it a place in its running set, and has its memory restored
-  run,    // the memory of all is resident: gates open
-  leave,  // gates close; its memory stays where it is until all members have drained
+  wait,   // the gang has no turn, and its last turn has ended on all nodes
+  enter,  // every member takes its tenant into the running set, and has the tenant's memory restored
+  run,    // the memory of all members is resident: gates open
+  leave,  // gates close; memory stays where it is until all members have drained
 };
 
 struct GangOrder {
-  std::uint64_t seen = 0;  // the number of the member's last report that this order follows from
+  std::uint64_t seen = 0;  // the number of the member's last report that the coordinator had
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
-  bool apart = false;     // a node is silent for so long, or not known, that each is on its own
-  bool stopped = false;   // on some node it is stopped or suspended: no turn can begin
+  bool apart = false;     // a node is unknown or silent for long: each node has turns by itself
+  bool stopped = false;   // on some node the tenant is stopped or suspended: no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
-  bool idle = false;      // the sessions of all nodes are
-  bool settled = false;   // no member's footprint has grown for a while in its turn
+  bool idle = false;      // the sessions of all nodes are idle
+  bool settled = false;   // in no member's turn has the footprint grown for a while
   bool urgent = false;    // entering: another member cannot drain without this one
   bool drains = false;    // leaving: a member has not drained
-  bool grows = false;     // leaving: a member needs more memory for that
-  bool lacks = false;     // leaving: a member has no place, so that those without a lease can help nobody
-  // So often has this member, which had drained, been told to let its sessions submit once more.
+  bool grows = false;     // leaving: a member needs more memory to drain
+  bool lacks = false;     // leaving: a member is in no running set, so no submission helps others to drain
+  // How often this member was told, after it had drained, to let its sessions submit once more.
   std::uint64_t steps = 0;
-  Nanoseconds since{};  // since when it waits, of the coordinator's clock. The same for all members
+  Nanoseconds since{};  // since when the gang waits, by the coordinator's clock: the same for all members
 
   bool operator==(const GangOrder&) const = default;
 };
@@ -46,31 +46,31 @@ struct GangOrder {
 struct GangReport {
   std::uint64_t number = 0;  // counts this member's reports
   Phase phase = Phase::out;
-  // Its turn can begin here at once. The member stands by this until an order has seen that it no longer says
-  // so.
+  // The gang's turn can begin here at once. The member keeps to the offer until an order shows that the
+  // coordinator has seen a later report without it (`seen`).
   bool offers = true;
-  bool ends = false;        // its turn has to end, or cannot begin: it is stopped or suspended
-  bool ready = true;        // entering: all memory is resident
-  bool drained = true;      // out or leaving: nothing of it runs on the GPU, and nothing will before an order
-  std::uint64_t steps = 0;  // of the order's, those that it has carried out
-  bool present = false;     // sessions of it have a GPU; a member without them has nothing to wait for
+  bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
+  bool ready = true;    // entering: all memory is resident
+  bool drained = true;  // out or leaving: nothing of the tenant runs on the GPU, nor will without an order
+  std::uint64_t steps = 0;  // how many of the order's steps the member has carried out
+  bool present = false;     // the tenant has sessions on a GPU; nobody waits for a member without sessions
   bool wants = false;
   bool idle = true;
   bool settled = true;
-  bool grows = false;  // leaving: it cannot drain without more memory
+  bool grows = false;  // leaving: the tenant cannot drain without more memory
 
   bool operator==(const GangReport&) const = default;
 };
 
-// Event: the coordinator of the tenant's gang has sent an order. None: there is no coordinator, and the
-// tenant has its turns on this node by itself until there is an order.
+// Event: the coordinator of the tenant's gang has sent an order. Without an order: the gang is apart, and the
+// tenant has its turns on this node by itself until an order comes.
 struct GangOrdered {
   TenantId tenant;
   std::optional<GangOrder> order;
-  Nanoseconds started{};  // without an order: when Slurm has started the job; zero: it is not known
+  Nanoseconds started{};  // without an order: when Slurm started the job; zero: unknown
 };
 
-// Action: for the coordinator of the tenant's gang.
+// Action: send the report to the coordinator of the tenant's gang.
 struct TellGang {
   TenantId tenant;
   GangReport report;

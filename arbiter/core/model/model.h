@@ -57,8 +57,8 @@ struct Tenant {
   std::uint32_t job = 0;              // number of its job there if that spans nodes, see gang.h; else zero
   bool gang = false;                  // it has its turns together with its other nodes
   bool unsettled = false;             // a gang that may still be allocating: never beside another such gang
-  std::vector<Session*> sessions;     // in the order of their arrival
-  std::optional<std::size_t> domain;  // index; none while no session is attached
+  std::vector<Session*> sessions;     // in the order in which they came
+  std::optional<std::size_t> domain;  // index of its domain; none while no session is attached
 
   bool attached() const {
     return std::any_of(sessions.begin(), sessions.end(), [](const Session* its) { return its->gpu; });
@@ -69,13 +69,13 @@ struct Gpu {
   GpuUuid uuid;
   Slot slot = 0;
   unsigned number = 0;            // in the host's order
-  std::optional<unsigned> minor;  // of its device file, if the driver reports it
+  std::optional<unsigned> minor;  // minor number of its device file, if the driver reports it
   Bytes total;
   Bytes capacity;        // see docs/design/memory.md
   bool learned = false;  // known only from sessions; forgotten with the last one
   GpuCondition condition = GpuCondition::healthy;
-  bool drained = false;            // by an administrator: present tenants continue
-  std::vector<Session*> sessions;  // attached to it, sorted by id
+  bool drained = false;            // out of service by an administrator; present tenants continue
+  std::vector<Session*> sessions;  // the sessions attached to it, sorted by id
 };
 
 // A set of GPUs that have tenants in common, and all tenants that use them. Their running sets change
@@ -84,7 +84,7 @@ struct Domain {
   Slot slot = 0;  // its index among the domains
   std::vector<Gpu*> gpus;
   std::vector<Tenant*> tenants;  // sorted by id within each group that was merged
-  Rules rules;                   // of the first of its GPUs in the host's order
+  Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when it must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced
 };
@@ -114,7 +114,7 @@ class Model {
   std::pair<Gpu*, bool> add(const GpuUuid& uuid);
   void join(Tenant& tenant, Session& session);
   void attach(Session& session, Gpu& gpu);
-  void remove(Session& session);  // and the GPU if known only from sessions, of which this is the last
+  void remove(Session& session);  // also removes a learned GPU with its last session
   void remove(Tenant& tenant);    // it must have no sessions
 
   const std::map<SessionId, Session>& sessions() const { return sessions_; }
@@ -127,7 +127,7 @@ class Model {
   // The rules of the tenant's domain, or the node's if it has no domain.
   const Rules& rules_of(const Tenant& tenant) const;
 
-  // The domains as of the last find_domains(). If stale(), their inputs have changed since.
+  // The domains as of the last find_domains(). If stale(), the inputs of the domains have changed since.
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
@@ -135,7 +135,7 @@ class Model {
   void find_domains();
   // Sets the terms that hold for the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
-  // Something about the tenant changes: its domain is advanced with the current event.
+  // Call if something about the tenant changes: its domain is advanced with the current event.
   void touch(const Tenant& tenant);
   void touch_all();
   void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }

@@ -5,8 +5,8 @@
 
 namespace sharedgpu {
 
-// A tenant keeps others waiting for a GPU. It has not left the GPU since its lease was revoked, or its memory
-// has not left since the tenant had to evict it or was stopped.
+// Says for how long, and why, a tenant keeps others waiting for a GPU. It has not left the GPU since its
+// lease was revoked, or its memory has not left since the tenant had to evict it or was stopped.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};

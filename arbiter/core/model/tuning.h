@@ -23,7 +23,7 @@ struct OveruseRules {
 
 struct Tuning {
   TurnRules turns;
-  // None: the core waits for a tenant that does not leave.
+  // nullopt: the core waits without limit for a tenant that does not leave.
   std::optional<OveruseRules> overuse = {};
   // An idle tenant that others wait for keeps its lease for at least idle_release and at most idle_cap; see
   // scheduler/idleness.h.
@@ -45,9 +45,9 @@ struct Tuning {
   // Growth that lacks room only because of processes without sessions is refused after this time. They may be
   // ended meanwhile.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
-  // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU. It
-  // applies to growth that lacks room only because of memory that no survey has shown yet. Zero: there are no
-  // surveys.
+  // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU. This
+  // timeout applies to growth that lacks room only because of memory that no survey has shown yet. Zero:
+  // there are no surveys.
   Nanoseconds first_surveys{};
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
@@ -57,10 +57,11 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of a process whose answer is overdue.
   Nanoseconds look = std::chrono::milliseconds(250);
-  // The same for a tenant that runs while others wait; one of its processes is polled at a time.
+  // The time between two polls of a tenant that runs while others wait; each poll looks at one of its
+  // processes.
   Nanoseconds look_in_turn = std::chrono::milliseconds(500);
-  // A tenant whose processes are stopped loses its lease this long after it could last submit. Work that was
-  // submitted continues, and nobody can tell when it is done.
+  // A tenant whose processes are stopped loses its lease this long after it could last submit. Submitted work
+  // may still run after that, since nobody can tell when it is done.
   Nanoseconds stop_grace = std::chrono::seconds(1);
   // A tenant announced as suspending but never stopped resumes after this time.
   Nanoseconds suspend_notice = std::chrono::seconds(30);

@@ -57,7 +57,7 @@ class Accounts {
   struct Stake {
     bool enters = false;
     bool holds = false;     // a lease
-    bool competes = false;  // for a share of the time
+    bool competes = false;  // waits for a share of the time
   };
   struct Row {
     const Policy* policy = nullptr;

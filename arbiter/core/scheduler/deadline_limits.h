@@ -45,9 +45,9 @@ class DeadlineLimits {
 
   // The tenant's job states new claims; `tenant.stated` still has the old ones.
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
-  // Another policy rules, for which the limits of the previous one do not hold.
+  // Call when another policy takes over: the limits of the previous policy do not hold under it.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
-  // Takes a report. Returns false if it limits nobody.
+  // Takes a report. Returns false if the report limits nobody.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
@@ -77,7 +77,7 @@ class DeadlineLimits {
   Effects& effects_;
   Table<Tenant, Row> tenants_;
   Table<Gpu, Threads> threads_;
-  // The earliest time at which a limit may end for lack of reports; max(): there is none; zero: unknown.
+  // The earliest time at which a limit may end for lack of reports; max(): there is no limit; zero: unknown.
   Table<Domain, Nanoseconds> hold_until_;
 };
 

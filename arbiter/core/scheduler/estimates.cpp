@@ -44,7 +44,7 @@ void Estimates::on_contended(const Session& session, bool contended) {
 }
 
 void Estimates::on_leave(const Tenant& tenant) {
-  // It may have been idle for longer than others have waited.
+  // The tenant may have been idle for longer than others have waited; only the latter counts.
   if (turns_.phase_of(tenant) == Phase::running)
     tenants_[tenant].used += std::max(Nanoseconds{}, busy_time(tenant) - idle_time(tenant));
 }
@@ -88,8 +88,8 @@ Nanoseconds Estimates::submission(const Tenant& tenant) const {
   return counts ? sessions_[*tenant.sessions.front()].submission : Nanoseconds{};
 }
 
-// The time for which the running tenant has had the GPU while others waited. Before that no session reports
-// idleness.
+// The time for which the running tenant has had the GPU while others waited. Before this time no session
+// reports idleness.
 Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   const bool watched =
       std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
@@ -97,7 +97,7 @@ Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   return watched ? effects_.now() - tenants_[tenant].busy_since : Nanoseconds{};
 }
 
-// The time for which all its sessions have been idle, by their reports.
+// The time for which all sessions of the tenant have been idle, by their reports.
 Nanoseconds Estimates::idle_time(const Tenant& tenant) const {
   Nanoseconds least = Nanoseconds::max();
   for (const Session* session : tenant.sessions)

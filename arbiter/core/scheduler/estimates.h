@@ -48,18 +48,20 @@ class Estimates {
 
   // ---- read only ----
 
-  // A running mean of its handoffs; zero: none measured. expected_handoff() falls back on a guess from its
-  // size.
+  // A running mean of the tenant's handoffs; zero: none measured. Then expected_handoff() returns a guess
+  // from the tenant's size.
   Nanoseconds handoff(const Tenant& tenant) const { return tenants_[tenant].handoff; }
   Nanoseconds expected_handoff(const Tenant& tenant) const;
-  // A running mean of its GPU time from a request to a pause, at least that of the current burst.
+  // A running mean of the length of the tenant's bursts (its GPU time from a request to a pause), at least
+  // the length of the current burst.
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // GPU time of one of its submissions if it yields its turn by submissions; zero: unknown.
+  // GPU time of one submission of the tenant, if the tenant yields its turn before submissions that would not
+  // end in time; zero: unknown.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
-  // Returns true if it has been idle for so long that its turn is over.
+  // Returns true if the tenant has been idle for so long that its turn is over.
   bool idle_enough(const Tenant& tenant) const;
   bool idle(const Session& session) const { return sessions_[session].idle != Nanoseconds{}; }
 
@@ -69,9 +71,9 @@ class Estimates {
     bool handoff_is_first = false;  // `handoff` was measured in one turn only
     Nanoseconds used{};             // GPU time in its turns since it last paused
     Nanoseconds burst{};            // running mean of `used` at its pauses; zero: unknown
-    Nanoseconds busy_since{};       // start of its lease that others wait for
+    Nanoseconds busy_since{};       // since when it has held a lease that others wait for
     bool released_idle = false;  // it lost its place because it was idle, and has not asked for the GPU since
-    unsigned long_pauses = 0;    // consecutive ones, see idleness.h
+    unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h
   };
   struct SessionRow {
     Nanoseconds idle{};  // duration, as reported; zero: not idle

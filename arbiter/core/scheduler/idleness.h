@@ -2,9 +2,9 @@
 // The time for which a tenant may leave the GPU idle while others wait before its turn is over.
 //
 // The length of a pause is not known in advance. Waiting for the duration of a handoff loses at most twice
-// what would be lost if it were known. If the pauses for which the tenant last lost its place were longer
-// than the handoffs there and back, the next one probably is too, so the time is halved for each such pause
-// in a row. One shorter pause restores the full time. Pure.
+// the time that would be lost if the length of the pause were known. If the pauses for which the tenant last
+// lost its place were longer than the handoffs there and back, the next one probably is too, so the time is
+// halved for each such pause in a row. One shorter pause restores the full time. Pure.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, N
   return std::max(least / halved, std::min(most, handoff / halved));
 }
 
-// `pause`: the rest of it after the tenant had lost its place.
+// `pause`: the rest of the pause, after the tenant had lost its place.
 constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff, Nanoseconds least) {
   return pause >= 2 * std::max(handoff, least);
 }

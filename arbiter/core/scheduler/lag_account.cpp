@@ -25,8 +25,8 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
 }
 
 // With Pays::due a tenant pays for all of its time on the GPU, or, if several have it together, for its part
-// in proportion to their shares. So tenants that run together gain nothing on each other, and waiting tenants
-// gain what they pay.
+// in proportion to their shares. So the lags of tenants that run together fall equally, and the lags of
+// waiting tenants rise by as much in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:

@@ -14,24 +14,24 @@ struct ActivityInterval {
   bool pays = false;      // it has a lease, and others wait
   unsigned sets = 1;      // running sets that take turns if all tenants want a turn
   Nanoseconds turn{};     // length of a turn
-  bool comes_in = false;  // it is entering, and others wait
+  bool comes_in = false;  // the tenant is entering, and others wait
   bool overuses = false;  // it has a lease although its turn is over
-  unsigned holders = 1;   // tenants on its GPUs that have a lease or are entering
-  double share = 1;       // of the domain's time, while others wait
+  unsigned holders = 1;   // number of tenants on its GPUs that have a lease or are entering
+  double share = 1;       // its fraction of the domain's time, while others wait
   // If some have to take turns, because memory is short or because they are exclusive:
   bool counted = false;  // true in that case
   bool holds = false;    // it has a lease
-  unsigned leases = 0;   // tenants that have a lease on any GPU of its domain
-  double due = 0;  // its fraction of the time, by shares(), among the tenants that have a lease or ask for
-                   // one, on the GPU where it is smallest; in a pause, the last value
+  unsigned leases = 0;   // number of tenants with a lease in its domain
+  double due = 0;  // its fraction of the time by shares(), among the tenants that have a lease or ask for
+                   // one; the smallest value on its GPUs; in a pause, the last value
   double due_to_holders =
-      0;  // sum for all that have a lease on a GPU where it has one; on the GPU where it is smallest
+      0;  // sum of `due` of all tenants with a lease on a GPU on which it has a lease; the smallest such sum
   double limit = 1;  // from its Claims
   bool operator==(const ActivityInterval&) const = default;
 };
 
-// A tenant's lag after `time` more of the activity `did`. With a time of zero, the lag is only clamped to its
-// present bounds.
+// Returns the lag of a tenant that had `lag` and then did `did` for `time`. With a time of zero, the lag is
+// only clamped to its present bounds.
 Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                       Nanoseconds time);
 

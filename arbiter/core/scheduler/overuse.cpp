@@ -11,9 +11,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that is to be ended is dead after half a minute. New ones of its tenant may have come by then.
+// A process that is to be ended is dead after half a minute. New processes of the tenant may have come by
+// then.
 constexpr Nanoseconds kUntilEnded = 31s;
-// Calm for less time does not count: nobody waits for a moment whenever waiting tenants let others go first.
+// A shorter time without waiting tenants does not count: it also occurs for moments while waiting tenants let
+// others go first.
 constexpr Nanoseconds kCalm = 1min;
 
 // Time that an eviction takes at 64 MiB/s, as on a heavily loaded host.
@@ -38,7 +40,7 @@ void Overuse::note_end(const Tenant& tenant) {
   pass_time(its);
   its.clock = Clock::stands;
   its.overdue.reset();
-  its.owed = {};  // memory that ends with its process was not evicted
+  its.owed = {};  // memory that ends with its process does not count as evicted
 }
 
 void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
@@ -78,7 +80,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
     its.calm_since = effects_.now();
 }
 
-// Starts the times anew; the responses so far are kept.
+// Starts measuring again; responses that were sent are remembered.
 void Overuse::begin(Row& its) const {
   const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();
@@ -100,8 +102,8 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// Memory that has left the GPU since the last check buys time, but never more than a silent tenant has.
-// Nothing is owed in a turn: entering one is no eviction.
+// Memory that has left the GPU since the last check buys time, but never more than a silent tenant has. A
+// tenant owes no eviction in its turn, so entering a turn does not count as an eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -121,14 +123,14 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
 }
 
 // The sessions of a leaving, evicting or stopped tenant that others wait for. If some of its processes run,
-// its stopped processes are not to blame. If all are stopped, only the ones that keep others out are to
-// blame, if there are any.
+// its stopped processes are not to blame. If all its processes are stopped, only those that keep other
+// tenants out are to blame, if there are any.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
   if (phase != Phase::leaving && phase != Phase::out) return found;
-  // It may wait for a submission on a node that cannot be reached, and is not to blame for that.
+  // The tenant is not to blame if it waits for a submission on a node that cannot be reached.
   if (!gangs_.in_contact(tenant)) return found;
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {
@@ -181,7 +183,8 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Others take their turns beside the memory of a stopped process, unless that leaves one of them no room.
+// Other tenants take their turns beside the memory of a stopped process, unless the memory leaves no room for
+// one of them.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);
@@ -190,12 +193,12 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
   return known->second.count(stopped.tenant) > 0;
 }
 
-// Nobody is to blame if there would be no room even if all of them released their memory. Otherwise the
-// tenants with the most are to blame first.
+// No stopped tenant is to blame if there would be no room even without the memory of all of them. Otherwise
+// the tenants with the most memory are to blame first.
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;
-    Bytes stays;  // stays on the GPU even while others run
+    Bytes stays;  // memory that stays on the GPU even while others run
     Bytes kept;   // the part of `stays` kept by stopped processes
   };
   std::map<const Tenant*, Part> parts;

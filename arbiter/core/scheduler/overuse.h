@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: others wait for a GPU that a tenant has not left since its lease was revoked, or where it has not
-// evicted what it had to. Or its processes are stopped, and the memory that they keep there leaves no room
-// for a tenant that waits.
+// Overuse: others wait for a GPU that a tenant has not left since its lease was revoked, or on which it has
+// not evicted the memory that it was told to evict. Overuse is also: a tenant's processes are stopped, and
+// the memory that they keep on the GPU leaves no room for a waiting tenant.
 //
 // Time counts while others wait, from the revocation until the tenant has reported that it has drained and
-// has evicted what it had to. The time is forgotten then, or when nobody has waited for so long that tenants
-// that come next have not suffered from it. A session that replaces another of its process continues with its
-// time. Time does not count while the tenant is not to blame:
+// has evicted what it had to. The time is forgotten then, or when nobody has waited for a while. A session
+// that replaces another of its process continues with its time. Time does not count while the tenant is not
+// to blame:
 //
 //   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
 //   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
@@ -52,12 +52,13 @@ class Overuse {
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
   // The tenant is out and about to enter a running set.
   void note_entry(const Tenant& tenant, const Residencies& at);
-  // A session of the tenant is gone; others need not wait for it. watch() finds what they still wait for.
+  // A session of the tenant is gone, so others no longer wait for it. watch() finds the sessions that they
+  // still wait for.
   void note_end(const Tenant& tenant);
   // Must be called last in the advance of the domain, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
 
-  // The arbiter stood still for that long and handled no messages.
+  // The arbiter did not run for `standstill`, and handled no messages.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
@@ -67,7 +68,7 @@ class Overuse {
     return tuning_.overuse && tuning_.overuse->cancel && !its.next_response.empty() &&
            its.lasted >= tuning_.overuse->most;
   }
-  // None if it keeps nobody waiting.
+  // nullopt if the tenant keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
@@ -81,19 +82,18 @@ class Overuse {
     std::optional<Overdue> overdue = {};  // as of `watched`
     Clock clock = Clock::stands;          // as of `watched`
     Nanoseconds watched{};
-    Nanoseconds lasted{};                      // all time that counted
-    std::array<Nanoseconds, kClocks> spare{};  // time that will not count, by clock state
-    Bytes owed;                                // bytes that it has yet to evict while it is out
-    std::optional<Nanoseconds> calm_since =
-        {};              // start of the time in which nobody waits, for it or for others
-    bool noted = false;  // the note has been sent
+    Nanoseconds lasted{};                        // all time that counted
+    std::array<Nanoseconds, kClocks> spare{};    // time that will not count, for each Clock
+    Bytes owed;                                  // bytes that the tenant still has to evict while it is out
+    std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
+    bool noted = false;                          // the note has been sent
     std::map<GpuUuid, Nanoseconds> next_response{};  // after MaxOveruse; max(): none
 
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
-  // The tenants whose stopped processes leave no room for a tenant that waits, even if nobody else ran. By
-  // GPU, for the GPUs that were checked.
+  // For each GPU that was checked, the tenants whose stopped processes leave no room for a waiting tenant,
+  // even if nobody else ran.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

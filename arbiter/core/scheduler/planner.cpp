@@ -9,14 +9,15 @@
 namespace sharedgpu {
 namespace {
 
-// Nobody passes a tenant that has waited for so long while nobody runs.
+// While nobody runs, no tenant may overtake one that has waited for this long.
 constexpr std::chrono::seconds kLongWait{10};
 
 }  // namespace
 
-// The policy says who keeps its place. The first of them stays in any case, unless it is the one that grows:
-// revoking its lease would make no room for anybody. Where a tenant cannot drain for want of memory, nobody
-// stays longer than to the end of the turn.
+// Members that the policy wants to retain are considered first, and stay if they fit beside those that stay
+// already. The first running member stays even if it does not fit, unless it asks for more memory: revoking
+// its lease would make room for nobody. But if the turn is over and a tenant needs memory to drain, it has to
+// leave, too.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -45,7 +46,7 @@ std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   return leave;
 }
 
-// Its members are chosen then.
+// Looks at the running set again. Afterwards its members are chosen in the selection, and nobody else.
 void Planner::look(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   running_ = {.turn = scheduler_.turn_of(domain_), .members = {}};
@@ -70,7 +71,7 @@ void Planner::look(const Residencies& at) {
 void Planner::begin(const Residencies& at) {
   look(at);
   if (!anybody_could_enter()) return;
-  // One that had to leave on its way in, for want of room, waits as well.
+  // A tenant that had to leave before its gates opened, for want of room, waits as well.
   for (const Tenant* tenant : domain_.tenants)
     if (turns_.phase_of(*tenant) == Phase::leaving && !turns_.leases().holds(tenant->id))
       let_nobody_pass(scheduler_.waited(*tenant));
@@ -105,7 +106,8 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// One that has waited for so long may fit when others have left that are yet allowed to take their time.
+// A tenant that has waited for long may fit once the tenants that are leaving, and have time left for that,
+// are out. Until then, tenants that have had a turn since it began to wait do not pass it.
 void Planner::let_nobody_pass(Nanoseconds waited) {
   if (waited < kLongWait || passed_since_) return;
   if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
@@ -113,8 +115,8 @@ void Planner::let_nobody_pass(Nanoseconds waited) {
     passed_since_ = effects_.now() - waited;
 }
 
-// Most events change nothing about that, and ranking many tenants takes long. It may return
-// true although nobody could enter: that only costs time.
+// Returns false if no tenant can enter, as after most events: this saves the ranking of many tenants, which
+// takes long. May return true although nobody can enter; that costs only time.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
   const bool preemptible = running_.turn.state.begun && running_.preemptible;
@@ -139,13 +141,13 @@ bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
   if (turns_.phase_of(tenant) != Phase::out || presence_.absent(tenant)) return false;
   if (!gangs_.possible(tenant)) return false;
   if (scheduler_.wants(tenant)) return true;
-  // One that has not asked enters where that costs nothing.
+  // A tenant that has not asked for the GPU enters only if that costs the other tenants nothing.
   return !tenant.exclusive &&
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
 
-// First come gangs whose turn has begun on other nodes, then those whose jobs would be ended for want of host
-// memory, then as the policy ranks.
+// First in the line are gangs whose turn has begun on other nodes, then tenants that must be recalled for
+// their host memory, then all others as the policy ranks them.
 void Planner::line_up() {
   const bool everybody_fits = scheduler_.selection().everybody_fits();
   std::vector<InLine> line;
@@ -165,8 +167,9 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// Each node has gangs in the order in which they have waited, on the places that its policy gives to any of
-// them: if two nodes preferred different ones, neither could begin.
+// The policy decides which places in the line are those of gangs. On these places the gangs stand in the
+// order in which they have waited, which is the same on all nodes. If two nodes preferred different gangs,
+// neither gang could begin.
 void Planner::seat_gangs(std::vector<InLine>& line) const {
   const auto first = std::partition(line.begin(), line.end(),
                                     [](const InLine& its) { return !its.tenant->gang || its.ordered; });
@@ -181,8 +184,8 @@ void Planner::seat_gangs(std::vector<InLine>& line) const {
   });
 }
 
-// The one that would leave first comes first. Of two that are equal, the tenant with the lower number stays
-// within a turn, and leaves first once the turn is over.
+// Sorts the members so that those that would leave first come first. If the policy ranks two members equally,
+// the one with the lower number leaves last during the turn, and first once the turn is over.
 void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
   const TurnView view = scheduler_.view(domain_, turn.over());
   std::vector<std::pair<Rank, Candidate>> order;
@@ -194,15 +197,16 @@ void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Schedule
   std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
 }
 
-// It has nothing to do with its lease, or nothing that would end in time.
+// Returns true if the member needs its lease no longer: it is idle, or yields the rest of its turn.
 bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
-// Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order, and each
-// stays until it ends. If they took turns, or grew beside each other until they do not fit, two of them could
-// each have a turn on another node, and wait there for each other. One that is here may have a turn on
-// another node before it wants one here.
+// Returns true if the waiter's job is apart and another job that is apart goes first. Such jobs, whose nodes
+// do not reach each other, have the GPU one after the other, in the same order on all nodes, and each stays
+// until it ends. If they took turns, or grew beside each other until they no longer fit, two of them could
+// each have a turn on a different node and wait there for the other. A job that has processes here goes first
+// even if it does not ask for a turn: it may have one on another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -212,9 +216,9 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
-// The waiter fits beside those that are chosen. A job that has its turns by itself shares the GPU with no
-// other job on several nodes, in whichever order they come: one that grows would need the other to leave,
-// which may wait for it on another node.
+// Returns true if the waiter fits beside the chosen tenants. A job that has its turns by itself never shares
+// the GPU with another job on several nodes: if one of them grew, the other would have to leave, and might
+// wait on another node for the one that grows.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -226,15 +230,17 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Its turn may be on this node alone.
+// Returns true if the member does not leave for the waiter: a job that has its turns by itself leaves for no
+// other job on several nodes.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && !member.gang && waiter.job != 0;
 }
 
-// True if a member of the running set makes room for `waiter`: if it is idle or yields its turn; if the turn
-// is over, unless the policy gives the member another; before that, if the policy lets it be preempted. For a
-// recall, members that are still on their way in leave, too. A gang whose turn has begun on other nodes waits
-// only for an elder one that is on its way in, unless somebody cannot drain without it.
+// Returns true if the member makes room for the waiter: if it is idle or yields its turn; if the turn is
+// over, unless the policy gives the member another turn; before that, if the policy lets the waiter preempt
+// it. For a recall, members that are still entering leave, too. A gang whose turn has begun on other nodes
+// waits only for an elder gang that is still entering, and not even for that if another member cannot drain
+// without it.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -250,8 +256,8 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
-// Drops members that may be made to leave until the waiter fits. Returns whether it does; if not, all are
-// chosen again.
+// Deselects members that may leave, one after the other, until the waiter fits. Returns true if it fits.
+// Otherwise all members are chosen again, and the waiter is not.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
   for (const Candidate& member : running_.members) {
@@ -268,10 +274,10 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
   return false;
 }
 
-// Lets `waiter` in if it fits beside the running set, or if it does once those have left that may be made to.
-// A running set whose footprint hovers about what fits must not put others out again and again: a tenant that
-// was displaced waits for its turn, or until it fits beside the largest footprints of this one. Returns
-// whether the running set has to be looked at anew.
+// Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit once
+// members that may leave have left. A running set that keeps growing and shrinking must not displace others
+// again and again. So a tenant that it has displaced enters only when the turn is over, or if it fits beside
+// the largest footprints of this turn. Returns true if the running set has to be looked at again.
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;
@@ -303,7 +309,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
+  // Members that fit beside the newcomer after all do not leave.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -326,8 +332,8 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   return true;
 }
 
-// Gangs leave when all of their nodes are told to. Until then nobody takes the room that the waiter is to
-// have.
+// Asks the gangs among the members to leave: they leave only when all of their nodes are ordered to. Until
+// then nobody else takes the room that the waiter is to have. Returns true if a gang was asked.
 bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
   bool asked = false;
   for (const Candidate* member : leaving) {
@@ -340,10 +346,11 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
   return asked;
 }
 
-// Offers a turn to a gang that could begin one here: to one of those that do not fit together, and to the
-// eldest. A younger one that was offered a turn before may have begun it, so that the offer to the elder one
-// has to wait until the younger one's has been taken back. On all nodes the same one is the elder, so no two
-// wait for each other. The running set goes on meanwhile, beside tenants that make nobody leave.
+// Offers a turn to a gang that could begin one here. Of gangs that do not fit together, only the eldest gets
+// an offer. If a younger gang was offered a turn before, it may have begun that turn, so the elder one gets
+// its offer only after the offer to the younger one has been taken back. All nodes agree which gang is the
+// elder, so no two gangs wait for each other. The running set goes on until the turn begins; tenants that
+// make nobody leave may enter beside it.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
@@ -359,8 +366,8 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// A job whose process here cannot drain may need its turn on other nodes for that, and may need more memory
-// here.
+// Returns true if another job on several nodes has not drained here. To drain, it may need its turn on other
+// nodes, and more memory here.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && turns_.phase_of(*other) == Phase::leaving &&
@@ -368,8 +375,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// The turn that follows is kept for a gang that is offered it, while its other nodes end theirs: for as long
-// as a turn takes. After that it is a tenant's of this node, and the gang is offered the next one.
+// Returns true while the next turn is kept for a gang that it was offered to, so that the gang's other nodes
+// can end their turns: for as long as a turn takes, and at least kLongWait. After that a tenant of this node
+// has the turn, and the gang is offered the one after it.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;
@@ -389,7 +397,8 @@ Move::Leave Planner::leave_of(const Candidate& member) const {
   return leave;
 }
 
-// Beside the largest footprints that the others had in this turn. Ends the selection under way.
+// Returns true if the newcomer fits beside the largest footprints that the members had in this turn. Begins a
+// new selection, so the choice made before is lost.
 bool Planner::fits_at_peak(const Tenant& newcomer, const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at, Selection::Basis::peak);

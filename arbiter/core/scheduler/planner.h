@@ -27,13 +27,14 @@ class Planner {
         domain_(domain),
         policy_(*domain.rules.policy) {}
 
-  // Members of the running set that have to leave since it has outgrown the GPU.
+  // Returns the members of the running set that have to leave because the set has outgrown the GPU.
   std::vector<const Tenant*> overgrown(const Residencies& at);
-  // Looks at the running set and lines up the tenants that wait.
+  // Begins a pass: looks at the running set, and lines up the tenants that wait.
   void begin(const Residencies& at);
-  // The next move; none: the pass is over. `at`: as of now, the last move carried out.
+  // Returns the next move, or nullopt if the pass is over. `at`: after the last move was carried out.
   std::optional<Move> next(const Residencies& at);
-  // The turn is over, nobody has come in whom that was for, and the policy gives those that run another.
+  // Returns true if the turn is over, and the policy gives the running set another turn instead of letting a
+  // waiting tenant in.
   bool gives_another_turn() const { return extends_ && scheduler_.turn_of(domain_).over(); }
 
  private:
@@ -41,22 +42,22 @@ class Planner {
   struct Candidate {
     const Tenant* tenant;
     TenantView view;
-    bool for_host = false;  // it must be recalled for its host memory
+    bool for_host = false;  // the tenant must be recalled for its host memory
   };
   struct RunningSet {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
-    bool preemptible = true;         // not once the policy lets one that waits end nobody's turn
-    bool nobody_passes = false;      // nobody runs: one that has waited for long is next
-    bool is_kept_free = false;       // room that others make yet is for a member that has waited for long
+    bool preemptible = true;         // false if by the policy no waiting tenant may preempt a member
+    bool nobody_passes = false;      // nobody runs: no tenant may overtake one that has waited for long
+    bool is_kept_free = false;  // the room that leaving tenants free is for a member that waited for long
   };
   struct InLine {
     const Tenant* tenant;
-    bool ordered;  // by the coordinator of its gang: its turn has begun
+    bool ordered;  // the coordinator of its gang has ordered it to enter: its turn has begun
     bool for_host;
     Rank rank;
     Nanoseconds waited;
-    TenantId place;  // of places that are equal otherwise the one with the lower number comes first
+    TenantId place;  // of places that are equal otherwise, the one with the lower number comes first
     bool operator<(const InLine& other) const {
       const auto order = [](const InLine& its) {
         return std::tie(its.ordered, its.for_host, its.rank, its.waited);
@@ -97,13 +98,14 @@ class Planner {
   const Policy& policy_;
   RunningSet running_;
   std::priority_queue<InLine> line_;
-  // One has waited since then: those that have had a turn since do not pass it. Else two could have their
-  // turns beside the drains of each other for ever.
+  // When a tenant that has waited for long began to wait. Tenants that have had a turn since then do not pass
+  // it. Otherwise two tenants could alternate for ever, each entering while the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // Gangs that could enter here by what this pass has found, the eldest first, see offer().
+  // Gangs of which this pass has found that they could enter here, the eldest first; see offer().
   std::vector<const Tenant*> gangs_before_;
-  bool is_held_ = false;  // the next turn is a gang's, as soon as that can begin
-  bool moved_ = false;    // a move was made, and the running set is another
+  // Room is kept for a waiter, until gangs have left, or for a gang's turn: nobody else displaces members.
+  bool is_held_ = false;
+  bool moved_ = false;    // next() returned a move, so the running set has changed
   bool extends_ = false;  // the policy gives a member another turn
 };
 

@@ -123,7 +123,8 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
   return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
 }
 
-// Drops recalls that cannot delay another recall. Recalls on a GPU follow one another, so few are kept.
+// Records a recall, and forgets earlier ones that no longer delay another recall (must_recall()). Recalls on
+// a GPU follow one another, so few are kept.
 void Scheduler::after_enter(const Domain& domain, const Move& move) {
   if (!move.for_host) return;
   std::erase_if(recalls_, [this](const auto& entry) {
@@ -172,7 +173,7 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// Nobody can tell when a turn will have to end: a tenant with memory elsewhere comes back without warning.
+// A turn may have to end at any time, since a tenant whose memory is evicted may come back without warning.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -282,9 +283,9 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
-// A displaced tenant may have entered with nothing and keep what it asked for then. Such tenants could follow
-// each other forever if the next one entered while the last one leaves. So it has its full time: to drain,
-// and as much again for memory that it asks for meanwhile.
+// A displaced tenant may have entered without memory and then asked for some, which it keeps. If another such
+// tenant entered while it leaves, such tenants could follow each other forever. So others wait for it for its
+// full time: MaxOveruse to drain, and as much again for memory that it needs for that.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;
@@ -321,9 +322,9 @@ bool Scheduler::yields(const Tenant& tenant) const {
 }
 
 // A recall waits for no turn: a tenant that is short of host memory stops evicting, and reports that every
-// second. The report may be a lie, or the shortage its own doing. So there is a pause between two recalls of
-// a tenant, which also holds for its next process. And after each recall, other tenants' turns have the GPU
-// for as long as the recall took.
+// second. The report may be a lie, or the tenant itself may have caused the shortage. So there is a pause
+// between two recalls of a tenant, which also holds for its next process. And after each recall, other
+// tenants' turns have the GPU for as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

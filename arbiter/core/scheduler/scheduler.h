@@ -2,6 +2,9 @@
 // The scheduler: the waits, accounts and habits of tenants, and the length of turns. Planner decides from
 // these; the policy ranks.
 //
+// A tenant is recalled if it enters before its turn because its evicted memory takes host memory that its job
+// needs. Such a turn, from the entry to the exit of the tenant, is a recall.
+//
 // The scheduler changes no phase and no memory. Events reach it through on_...(), and its answers are values.
 // Not thread-safe.
 #pragma once
@@ -84,29 +87,30 @@ class Scheduler {
 
   // ---- read only ----
 
-  bool waits(const Tenant& tenant) const;  // it has asked for the GPU, and could use it
-  // Returns true if a session of it waits at its gate; for a job that spans nodes, on any node.
+  // Returns true if the tenant has asked for the GPU and could use it.
+  bool waits(const Tenant& tenant) const;
+  // Returns true if a session of the tenant waits at its gate; for a job that spans nodes, on any node.
   bool wants(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   Nanoseconds waiting_since(const Tenant& tenant) const;
-  // Returns true if it has used up its limit under the policy. Others need not wait for the GPU.
+  // Returns true if the tenant has used up its limit under the policy, even if no other tenant waits.
   bool exhausted(const Domain& domain, const Tenant& tenant) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
   TurnView view(const Domain& domain, bool over = false) const {
     return {.rules = domain.rules.turns, .turn = lengths_.of(domain), .over = over};
   }
-  // Returns true if it gives up its turn early: it has yielded, or was recalled a while ago.
+  // Returns true if the tenant ends its turn early: it has yielded, or the time of its recall is over.
   bool yields(const Tenant& tenant) const;
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
-  // Returns true if it is about to leave and is not planned around.
+  // Returns true if the tenant is leaving and expected to be out soon, so others are not planned around it.
   bool is_leaving_soon(const Tenant& tenant) const;
-  // Returns true if it is leaving and has not taken longer for that than MaxOveruse.
+  // Returns true if the tenant is leaving, and for no longer than MaxOveruse.
   bool may_leave_yet(const Tenant& tenant) const;
-  // Returns true if it was preferred to others because of its host memory.
+  // Returns true during a recall of the tenant.
   bool recalled(const Tenant& tenant) const;
-  // Returns true if its evicted memory takes host memory that its job needs, so that the kernel might kill
-  // the job.
+  // Returns true if the tenant has to be recalled: its evicted memory takes host memory that its job needs,
+  // so the kernel might kill the job.
   bool must_recall(const Tenant& tenant) const;
   bool host_short(const Session& session) const { return host_short_[session].has_value(); }
   Nanoseconds elapsed(const Tenant& tenant) const { return tenants_[tenant].elapsed; }
@@ -133,7 +137,6 @@ class Scheduler {
     bool shares_changed = true;
   };
 
-  // A turn in which a tenant was preferred to others because of its host memory.
   struct Recall {
     Nanoseconds began{};
     std::optional<Nanoseconds> ended;
@@ -141,7 +144,8 @@ class Scheduler {
 
   void end_recall(const Tenant& tenant);
   const Recall* last_recall(TenantId tenant) const;
-  Nanoseconds recall_over(const Tenant& tenant) const;  // max(): it is entering, or was not recalled
+  // When the recalled tenant has to leave; max() if it is still entering, or was not recalled.
+  Nanoseconds recall_over(const Tenant& tenant) const;
   std::vector<TurnDemand> turn_demands(const Domain& domain) const;
 
   const Tuning& tuning_;

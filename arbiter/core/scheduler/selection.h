@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection: tells which tenants fit together on a domain's GPUs. It sums what the chosen tenants need and
-// what the others cannot give up.
+// Selection: tells which tenants fit together on a domain's GPUs. It sums the memory that the chosen tenants
+// need, and the memory that the others cannot give up.
 //
 // The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
 // not depend on the number of tenants. A selection is void when a tenant enters or leaves. Not thread-safe.
@@ -20,7 +20,7 @@ class Selection {
  public:
   enum class Basis : std::uint8_t {
     current,  // the footprints as they are
-    peak,     // their maxima since each session's turn began
+    peak,     // the largest footprints since each session's turn began
   };
 
   void add(const Session& session) { sessions_.begin(session); }
@@ -35,7 +35,7 @@ class Selection {
 
   // Returns true if the chosen tenants fit on all GPUs of the domain.
   bool fits() const;
-  // Returns true if they fit on the GPUs on which this tenant needs memory.
+  // Returns true if the chosen tenants fit on the GPUs on which this tenant needs memory.
   bool fits(const Tenant& tenant) const;
   // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;
@@ -44,8 +44,9 @@ class Selection {
   bool disturbs_nobody(const Tenant& tenant) const;
 
   // Computes the running sets that there would be if all of these tenants took turns: each set starts with
-  // the first tenant that is left and takes along the ones that fit. Calls `each` with the members of each
-  // set and returns the number of sets, at most 64. No tenant is chosen before and after.
+  // the first remaining tenant, and includes all remaining tenants that fit beside it. Calls `each` with the
+  // members of each set and returns the number of sets, at most 64. Call only while no tenant is chosen; none
+  // is chosen afterwards.
   unsigned for_each_set(std::vector<const Tenant*> tenants,
                         const std::function<void(const std::vector<const Tenant*>&)>& each);
 

@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::microseconds kTick{1};  // accounts may not move at all in less time
+constexpr std::chrono::microseconds kTick{1};  // in less time, accounts may not change at all
 // The slices by which an account may fall in one turn, and the lowest rate at which accounts are assumed to
 // fall.
 constexpr int kStepsAtOnce = 2;
@@ -35,7 +35,7 @@ Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, con
 }
 
 // The duration of submissions varies. The extra quarter lets a submission finish that takes up to a quarter
-// longer; none is begun in that quarter.
+// longer than expected. No submission begins in that quarter.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
   const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
   if (each == Nanoseconds{}) return length;

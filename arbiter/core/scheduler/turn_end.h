@@ -12,8 +12,8 @@ Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanose
                       const TurnView& turn);
 
 // The time until the tenant's account reaches its lower bound while it has the GPU. Negative if the account
-// is below the bound. The sum of this and the time that the tenant has had is constant, so results computed
-// from it do not drift.
+// is below the bound. The sum of this time and the time that the tenant has had is constant, so results
+// computed from it do not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
 // A time close to `length` that holds a whole number of submissions, at least one. Zero if `submission` is

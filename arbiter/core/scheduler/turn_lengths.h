@@ -21,17 +21,18 @@ struct TurnDemand {
 
 class TurnLengths {
  public:
-  // Turns on an unused GPU have the length that its rules give.
+  // Turns on an unused GPU have the length in the GPU's rules.
   void add(const Gpu& gpu, const Rules& rules);
   void set_rules(const Gpu& gpu, const Rules& rules);
   void begin(const Domain& domain) { domains_.begin(domain); }
-  // `demands`: one for each of the domain's tenants, in order. `selection` has begun, with no tenant chosen.
+  // `demands`: one for each of the domain's tenants, in the same order. Call it after selection.begin(),
+  // while no tenant is chosen.
   void update(const Domain& domain, const std::vector<TurnDemand>& demands, Selection& selection,
               const MemoryBooks& memory);
 
   const TurnLength& of(const Domain& domain) const { return domains_[domain].turn; }
   const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
-  // The running sets that there would be if all wanted to run.
+  // The number of running sets that there would be if all tenants wanted to run.
   unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
   // The mean handoff time of the tenants that take turns; zero: none yet.
   Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenants of jobs that span nodes: the orders that they have, and what this node says to them.
+// The tenants of jobs that span nodes: the orders of their coordinators, and the reports of this node.
 //
-// Such a tenant begins and ends no turn by itself. Whoever plans offers a beginning or asks for an end; both
-// are said anew in every advance of the domain, and the turn begins or ends when the order comes. A tenant
-// that is alone on its node may do everything. One thread at a time.
+// A tenant of a gang begins and ends no turn by itself. The planner offers the beginning of a turn or asks
+// for its end, again in every advance of the domain; the turn begins or ends when the order comes. A tenant
+// with Tenant::gang == false needs no order: its job has one node, or has turns on each node by itself. One
+// thread at a time.
 #pragma once
 
 #include "arbiter/core/model/effects.h"
@@ -20,23 +21,22 @@ class Gangs {
   void add(const Tenant& tenant) { rows_.begin(tenant); }
   void obey(const Tenant& tenant, const GangOrdered& event);
 
-  // ---- what planning says ----
+  // ---- what the planner says ----
 
-  // Offers and ends have to be said anew.
+  // Clears the offers of the domain's tenants, and the requests to end their turns.
   void begin(const Domain& domain);
   void offer(const Tenant& tenant) { rows_[tenant].offers = true; }
   void end(const Tenant& tenant) { rows_[tenant].ends = true; }
-  // The same until it has left.
+  // As end(), but begin() does not clear it: it holds until the tenant has left.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
-  // Its sessions that had drained have been let submit, as often as the order says.
+  // The tenant's drained sessions have been allowed to submit once more, as often as the order says.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
-  // It enters the running set.
+  // The tenant enters the running set.
   void note_entry(const Tenant& tenant) {
     if (tenant.job != 0 && !tenant.gang) rows_[tenant].entered_apart = true;
   }
-  // Sends the report where it is not the last one. Number, offers, ends, steps and
-  // whether it has settled are put in here.
+  // Sends the report if it differs from the last one. Fills in its number, offers, ends, steps and settled.
   void publish(const Tenant& tenant, GangReport report);
 
   // ---- what the order says ----
@@ -47,21 +47,23 @@ class Gangs {
   bool must_leave(const Tenant& tenant) const {
     return tenant.gang && (says(tenant, GangCommand::leave) || says(tenant, GangCommand::wait));
   }
-  // It leaves only after it has been asked to, see end().
+  // Returns true if the tenant leaves the running set only by an order, which end() asks for.
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
-  // A tenant that has drained here has left: no other node may need a submission more.
+  // Returns true if the tenant has left as soon as it has drained here: no other node may need a further
+  // submission from it.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
   }
-  // A member has no place in the turn: what this one could submit would help nobody.
+  // Returns true if a member is not in the running set of its node: until it is, nothing that this tenant
+  // submits could help another member to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // A gang that has had no order may have one on other nodes.
+  // Returns true if the gang may have a turn on other nodes, also if no order has come yet.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
@@ -69,19 +71,20 @@ class Gangs {
   bool owes_step(const Tenant& tenant) const {
     return tenant.gang && rows_[tenant].order.steps > rows_[tenant].steps;
   }
-  // Its nodes reach each other.
+  // Returns true if all nodes of the tenant's job are in contact.
   bool in_contact(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
-  // A turn can begin.
+  // Returns true if a turn of the tenant can begin.
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }
-  // Its job spans nodes, and they do not reach each other, as far as it is known yet: it begins no turn, or
-  // has its turns by itself.
+  // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant begins
+  // no turn, or has its turns on this node by itself.
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
-  // Of two jobs that are apart: one that has had its turn begun here may have it on other nodes, too, and
-  // work there that waits for this one. Else the one that has started first, on all nodes.
+  // Returns true if job `one` goes before job `other`, of two jobs that are apart. A job that has begun its
+  // turn here goes first: it may have a turn on other nodes, too, and work there that waits for this node.
+  // Otherwise the job that Slurm has started first goes first, on all nodes alike.
   bool goes_before(const Tenant& one, const Tenant& other) const;
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
@@ -89,22 +92,22 @@ class Gangs {
   bool is_urgent(const Tenant& tenant) const { return must_enter(tenant) && rows_[tenant].order.urgent; }
   bool idle(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.idle; }
   Nanoseconds since(const Tenant& tenant) const { return rows_[tenant].order.since; }
-  // Its turn may have begun elsewhere by what was offered here.
+  // Returns true if an offer of this node may have let the tenant's turn begin on other nodes.
   bool is_bound(const Tenant& tenant) const;
-  // Of two gangs, on all nodes, the one that has waited longer is the elder.
+  // Returns true if gang `one` has waited longer than gang `other`. The answer is the same on all nodes.
   bool is_elder(const Tenant& one, const Tenant& other) const;
 
  private:
   struct Row {
     GangOrder order;
-    bool ordered = false;        // there is one
-    bool entered_apart = false;  // since there is none, as long as a process is here
-    // When Slurm has started the job; one that has no turns by itself yet comes last.
+    bool ordered = false;        // `order` has come
+    bool entered_apart = false;  // it has entered without an order, and a process has been here since
+    // When Slurm started the job; max() until the job has turns by itself, so that it comes last.
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;
-    bool broken = false;   // it ends, until it has left
-    bool settled = false;  // it has been, at some time
+    bool broken = false;   // its turn ends for good, until it has left
+    bool settled = false;  // settle() was called
     std::uint64_t steps = 0;
     GangReport sent;
     std::uint64_t withdrawn = 0;  // the number of the report that last withdrew an offer
@@ -115,7 +118,7 @@ class Gangs {
   }
 
   Effects& effects_;
-  std::uint64_t last_number_ = 0;  // of a report
+  std::uint64_t last_number_ = 0;  // of the last report
   Table<Tenant, Row> rows_;
 };
 

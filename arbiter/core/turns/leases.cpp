@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// Returns true if a session of the tenant holds this lease, or would.
+// Returns true if the tenant has a session of this step on this GPU, so that its turn includes this lease.
 bool has_holder(const LeaseKey& key, const Tenant& tenant) {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [&](const Session* session) { return attached(session) && lease_of(*session) == key; });
@@ -58,7 +58,8 @@ void TurnMachine::end_lost_leases(const Tenant& tenant) {
 }
 
 void TurnMachine::detach(const Tenant& tenant, const std::optional<LeaseKey>& lease) {
-  // Others of the tenant may still come back: then the lease ends when the recovery does.
+  // Other sessions of the tenant may still come back; until then the lease stays open, at most until the
+  // recovery ends.
   if (resuming(tenant) && lease && !has_holder(*lease, tenant)) leases_.doubt(*lease, effects_.now());
   if (!resuming(tenant)) sync_leases(tenant);
 }

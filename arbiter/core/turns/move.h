@@ -13,7 +13,7 @@ namespace sharedgpu {
 struct Move {
   struct Leave {
     const Tenant* tenant = nullptr;
-    bool for_idleness = false;  // it has nothing to do, and has not asked for the GPU again
+    bool for_idleness = false;  // it leaves because it has nothing to do, and has not asked for the GPU again
     // Set if its turn was preempted: the part that it had used. The rest is still to come.
     std::optional<Nanoseconds> preempted_after = {};
   };
@@ -21,7 +21,7 @@ struct Move {
   const Tenant* enter = nullptr;
   bool leads = false;     // a turn begins for it
   bool preempts = false;  // it preempts a turn
-  bool for_host = false;  // because of the host memory that its evicted contents take
+  bool for_host = false;  // a recall: it enters because its evicted memory takes host memory
   Nanoseconds price{};    // charged to its account
 };
 

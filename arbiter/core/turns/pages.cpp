@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The end of a turn is computed from accounts and rounded at each event: smaller changes are not reported.
+// The end of a turn is computed from accounts, with a rounding error at each event, so smaller changes are
+// not reported.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace
@@ -136,8 +137,7 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  // A session that has drained may have to submit once more for processes on other nodes, so it stays as it
-  // is.
+  // A drained session keeps its memory, since it may have to submit once more for processes on other nodes.
   at.drained =
       at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain) && may_finish(tenant));
   if (attached(&session))

@@ -18,9 +18,9 @@ struct Out {};
 struct Entering {
   Nanoseconds since{};
   Nanoseconds turn_began{};  // start of the turn that it joins
-  Nanoseconds elapsed{};     // used part of its own turn, which was preempted; the rest is still to come
+  Nanoseconds elapsed{};     // the used part of its own turn, if that was preempted; it now gets the rest
   bool leads = false;        // the turn is begun for it
-  bool preempts = false;     // it preempts: the others continue in the earlier turn
+  bool preempts = false;     // the tenant preempts: the other members continue in the earlier turn
   // Set while a session has room for all of its memory and is not ready: start of that time. `awaited` is its
   // earlier total.
   std::optional<Nanoseconds> awaited_since = {};
@@ -29,8 +29,8 @@ struct Entering {
 
 struct Running {
   Nanoseconds opened{};
-  Nanoseconds
-      turn_began{};  // the same for a whole running set, except tenants that a preemption let continue
+  Nanoseconds turn_began{};  // equal for all members of a running set, except tenants that continue beside a
+                             // preemption
   bool leads = false;
 };
 
@@ -42,7 +42,7 @@ struct Leaving {
   Nanoseconds stepped_at{};       // when a session was last allowed to submit, or drained
   Nanoseconds could_submit_at{};  // when a session could last submit, by permission or resumed after a stop
   bool revoked = false;           // the lease was taken without consent, since its processes do not answer
-  bool but_newcomers = false;     // only sessions that have run before may submit
+  bool but_newcomers = false;     // true: only sessions that have run before may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
@@ -52,13 +52,13 @@ constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(p
 // The progress of a session in its tenant's drain.
 enum class Drain : std::uint8_t {
   draining,
-  submits_once,  // it had drained, and may submit once for others that may wait for it
+  submits_once,  // it had drained, and may submit once, since other processes may wait for its submission
   drained,
   drained_again,  // after such a submission
-  given_up,       // it is silent, and has nothing on the GPU that others would have to wait for
+  given_up,       // it does not answer, and has nothing on the GPU for which others would have to wait
 };
 
-// Returns true if the session has reported it.
+// Returns true if the session has reported that it has drained.
 constexpr bool said_drained(Drain drain) { return drain == Drain::drained || drain == Drain::drained_again; }
 constexpr bool is_drained(Drain drain) { return said_drained(drain) || drain == Drain::given_up; }
 

@@ -7,7 +7,7 @@ namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
   TenantRow& its = tenants_[tenant];
-  if (suspended && its.suspended) return;  // the announcement is repeated while it holds
+  if (suspended && its.suspended) return;  // Slurm repeats an announcement while it holds
   its.suspended = suspended;
   its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
@@ -25,7 +25,7 @@ void Presence::freeze(const Session& session, bool suspended) {
   set_frozen(session, true);
 }
 
-// Most answers come before the first poll.
+// Most sessions answer before the first poll, so that is delayed.
 void Presence::poll(const Session& session, bool owes_answer) {
   Row& its = sessions_[session];
   if (!owes_answer) {

@@ -3,10 +3,11 @@
 // suspend, by Ctrl-Z or by a debugger) or announced as suspending.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
-// others wait owes no answer, and leaves early only if all of its processes are stopped. So its processes are
-// polled in turn, one each period, and all of them as soon as one is found stopped. Slurm notifies its
-// slurmstepds of a suspension two seconds before it stops the processes, and they notify the arbiter. The
-// tenant has that time to drain and to evict all that it can.
+// others wait owes no answer, and leaves early only if all of its processes are stopped. So the processes of
+// a running tenant are polled in turn, one each period, and all of them as soon as one is found stopped.
+// Slurm notifies its slurmstepds of a suspension two seconds before it stops the processes, and the
+// slurmstepds notify the arbiter. The tenant has these two seconds to drain, and to evict as much memory as
+// it can.
 #pragma once
 
 #include <vector>
@@ -27,11 +28,11 @@ class Presence {
   void remove(const Session& session) { set_frozen(session, false); }
 
   void freeze(const Session& session, bool suspended);
-  // Returns true if it was frozen.
+  // Returns true if the session was frozen.
   bool resume(const Session& session) { return set_frozen(session, false); }
   // Slurm is about to stop the tenant's processes, or to resume them.
   void suspend(const Tenant& tenant, bool suspended);
-  // Has the domain advanced again at the time by which an announced suspension must have come.
+  // Requests that the domain is advanced again when an announced suspension should have begun.
   void expect_end_of_suspension(const Tenant& tenant) const;
   // Polls the session's process periodically as long as it owes an answer.
   void poll(const Session& session, bool owes_answer);
@@ -40,19 +41,20 @@ class Presence {
   void poll_in_turn(const Tenant& tenant, const std::vector<const Session*>& sessions);
 
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
-  // Returns true if one of its processes is stopped.
+  // Returns true if one of the tenant's processes is stopped.
   bool frozen(const Tenant& tenant) const { return tenants_[tenant].frozen > 0; }
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Returns true if Slurm has announced a suspension and has not ended it.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // Returns true if it was stopped, but not by its user: Slurm has announced it, or a poll has found it.
+  // Returns true if the tenant was stopped, but not by its user: Slurm has announced a suspension, or a poll
+  // has found one.
   bool suspended(const Session& session) const {
     return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
   }
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // Returns true if it could not use the GPU.
+  // Returns true if the tenant could not use the GPU if it had a turn.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
@@ -67,7 +69,7 @@ class Presence {
     bool suspended = false;
     Nanoseconds suspended_until{};
     unsigned frozen = 0;          // stopped sessions
-    Nanoseconds polled = kNever;  // last poll of one of its sessions in turn, or when these polls began
+    Nanoseconds polled = kNever;  // last poll of one of the tenant's sessions, or when these polls began
     std::size_t in_turn = 0;      // the number of such polls
   };
   bool set_frozen(const Session& session, bool frozen);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single submissions while a tenant drains. Its processes may wait for each other on the GPU: one that has
-// drained can hold the work that another's kernel waits for. So each thread of the drained processes may
-// submit once, again and again, until all have drained at the same time. This becomes rarer over time, so
-// that it costs nothing if no process waits. Processes on other nodes may wait in the same way: their
-// arbiters request a submission through the coordinator of the gang.
+// Single submissions while a tenant drains. The tenant's processes may wait for each other on the GPU: a
+// kernel of one process may wait for work that a process that has already drained would submit. So each
+// thread of the drained processes may submit once, again and again, until all have drained at the same time.
+// This becomes rarer over time, so that it costs nothing if no process waits. Processes on other nodes may
+// wait in the same way: their arbiters request a submission through the coordinator of the gang.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"
@@ -30,9 +30,10 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// The next submission waits until this drain can have helped the others: about as long as this drain took. If
-// this session had not been allowed to submit, perhaps the others only have long kernels, as it had itself.
-// The wait is longer then, since the turn ends only when all have drained at the same time.
+// The next submission waits until the submission before it can have helped the others: about as long as this
+// drain took. If a session drains without having been allowed to submit, perhaps it only had long kernels,
+// and so have the others. In that case the wait is longer, since the turn ends only when all have drained at
+// the same time.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
@@ -74,7 +75,7 @@ void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
     its.has_run = true;
     set_wants(*session, false);
     its.order = ++last_order_;
-    grant_lease(*session);  // it may have come only after the turn's end
+    grant_lease(*session);  // the session may have come only after the end of the turn
     effects_.send(
         *session,
         Step{.epoch = epoch(tenant), .allowed = memory_.of(*session).resident_limit, .order = its.order});

@@ -103,7 +103,8 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
                        .elapsed = entry.elapsed,
                        .leads = entry.leads,
                        .preempts = entry.preempts};
-  // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
+  // Restore tells a session its epoch and its memory. A tenant that never had memory needs none: Welcome has
+  // told its sessions the first epoch.
   const auto is_fresh = [&](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return !attached(session) ||
@@ -152,8 +153,8 @@ bool TurnMachine::is_ready(const Tenant& tenant) const {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), is_ready) && !waits_for_drain(tenant);
 }
 
-// An exclusive tenant has the GPU alone: not beside what others have still to do there, unless that outlasts
-// the timeout.
+// An exclusive tenant has the GPU alone: its turn begins only after the tenants that leave have drained, and
+// another tenant's turn only after the exclusive one has drained. A timeout ends this wait.
 bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
   const auto is_in_the_way = [&](const Session* other) {
     const Tenant& its = *other->tenant;
@@ -183,14 +184,15 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins as its leader's gates open. One that was preempted goes on. Tenants that run on beside a
-// preemption do so in the turn that was.
+// A turn begins when its leader's gates open. A preempted turn goes on where it was interrupted. If the
+// leader preempts, members that keep running stay in their own turn.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {
   for (const Tenant* member : domain.tenants)
     if (in_set(*member) && (!entry.preempts || member == &leader))
       set_turn_began(*member, effects_.now() - entry.elapsed);
-  // The handoff begins when those that made room have done their last work, or the leader was chosen.
+  // The handoff begins when the tenants that made room have drained, or when the leader was chosen if that
+  // was later.
   Nanoseconds since = entry.since;
   bool moved = false;
   for (const Session* session : leader.sessions) {
@@ -244,22 +246,24 @@ void TurnMachine::revoke(const Session& session) {
   SessionRow& its = sessions_[session];
   memory_.note_progress(session);
   its.epoch = epoch(*session.tenant);
-  tenants_[*session.tenant].epoch_used = true;  // a tenant that was told to leave comes back by a Restore
+  tenants_[*session.tenant].epoch_used =
+      true;  // a tenant that was sent a Revoke needs a Restore to come back
   its.order = ++last_order_;
   effects_.send(session, Revoke{.epoch = its.epoch, .order = its.order});
 }
 
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
-  if (resuming(tenant)) return;  // more of its sessions may still hold the lease
+  if (resuming(tenant)) return;  // more sessions of the tenant may still reconnect, and hold the lease
   if (!all_said_drained(tenant) || !may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
 }
 
-// A gang that had no gate open in its turn has nothing here that runs for another node. Where it can submit
-// nothing that would help one, it must not keep its memory from a gang that has something running.
+// A gang whose gates did not open in this turn has no work here that another node could wait for. If no
+// submission of it could help another node either, it finishes leaving: otherwise it would hold memory that a
+// gang with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
@@ -292,11 +296,12 @@ void TurnMachine::end_turn(const Tenant& tenant) {
   its.last_ran = effects_.now();
 }
 
-// A stopped process says nothing, and only it could move its memory: that stays on the GPU, and others are
-// planned around it. When the process resumes it drains, and has the lease until it has; a thread that was
-// past the gate already may submit once more before that. That costs others time and nothing else.
+// A stopped process sends nothing, and nobody else can move its memory, which stays on the GPU. Others are
+// planned around it. When the process resumes, it holds the lease again until it has drained. A thread that
+// had already passed the gate may submit once more before that. That costs others time and nothing else.
 //
-// A session that has been given up has nothing on the GPU. Its tenant is not served before it has answered.
+// A session that has been given up has nothing on the GPU. Its tenant gets no turn before the session has
+// answered.
 void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr || resuming(tenant)) return;
@@ -331,15 +336,15 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   return any;
 }
 
-// A session that came back and neither drains nor is stopped is at work: the lease was revoked while it was
-// stopped, and its connection is a new one. It has the lease until it has drained.
+// The lease of a stopped tenant was revoked, and then a session came back on a new connection. If it has not
+// drained and is not stopped, it is at work, so it holds the lease again until it has drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {
     const auto& since = sessions_[*session].unknown_since;
     if (!since || presence_.frozen(*session)) continue;
     const Nanoseconds due =
-        *since + tuning_.look + tuning_.step_after;  // its process has been polled by then
+        *since + tuning_.look + tuning_.step_after;  // by then, its process has been polled
     effects_.wake_at(due);
     if (effects_.now() >= due) grant_lease(*session);
   }

@@ -2,7 +2,7 @@
 // The turn machine: moves tenants into and out of running sets, phase by phase, and records their leases.
 //
 // A lease begins when the gates open and ends when every session has drained. Each Restore carries the epoch
-// of the tenant's turn; each Revoke and Step carries a number of its own. So answers that cross them are
+// of the tenant's turn; each Revoke and Step carries a number of its own. So answers to earlier ones are
 // recognized. It makes no scheduling decision: it carries out Moves. Not thread-safe.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace sharedgpu {
 struct TurnState {
   const Tenant* leader = nullptr;  // the tenant it was begun for; null: the running set is empty
   Nanoseconds began{};
-  bool begun = false;  // false: nobody runs yet, or the leader is still entering
+  bool begun = false;  // false while nobody runs, or while the leader is still entering
 };
 
 // The contents of a session's lease page apart from its gate.
@@ -34,9 +34,9 @@ struct PageState {
   Nanoseconds turn_ends{};      // zero: none
 };
 
-// Only a tenant with one process, one GPU and one node learns the end of its turn: with several, one of them
-// cannot know if the work of the others still fits. A tenant that shares the GPU does not learn it either,
-// since its overuse is not held against it.
+// Only a tenant with one process, one GPU and one node learns the end of its turn: if there were several, a
+// process could not know if the work of the others still fits into the turn. A tenant that shares the GPU
+// does not learn the end of its turn either, since its overuse has no consequences.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
@@ -62,9 +62,10 @@ class TurnMachine {
   void welcome(const Session& session, Backend backend);
   // A session has a GPU: its step's lease there, if open, is surely held.
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
-  // A new session has a GPU. It has nothing in memory yet, so it shares at once what its tenant holds.
+  // A new session has a GPU. The session has no memory yet, so it shares its tenant's lease at once.
   void attach(const Session& session);
-  // Returns true if it came while its tenant had no turn and could not submit or restore anything since.
+  // Returns true if the session came while its tenant had no turn, and has not been able to submit or restore
+  // anything since.
   bool is_newcomer(const Session& session) const;
   // The lease of a reconnected session continues without a pause: its page is open before the session maps
   // it.
@@ -92,7 +93,8 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // The tenant gives up its place. Returns false if nothing was sent to it yet: then it is out at once.
+  // The tenant gives up its place. Returns false if nothing was sent to the tenant yet: then it is out at
+  // once.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens the tenant's gates. Returns the duration of the handoff if memory moved and a turn has begun with
@@ -101,9 +103,9 @@ class TurnMachine {
   // The running set has another turn.
   void begin_anew(const Domain& domain);
   // `awaited`: a session of the entering tenant has room for all of its memory and is not ready. Returns the
-  // total duration of that, including sessions that are gone.
+  // total time for which this was the case, including sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // The arbiter stood still for that long and handled no messages.
+  // The arbiter did not run for `standstill`, and handled no messages.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -117,15 +119,15 @@ class TurnMachine {
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
-  void on_resumed(const Session& session);  // its process has resumed from a stop
+  void on_resumed(const Session& session);  // The session's process has resumed from a stop.
   void set_wants(const Session& session, bool wants);
 
   // ---- pages ----
 
-  // Returns the sessions for which it changes.
+  // Returns the sessions for which the value changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
-  // Zero: no end. Only tenants that can yield get it.
+  // Zero: no end. Only tenants that can yield their turn get this time.
   void set_turn_ends(const Domain& domain, Nanoseconds at);
 
   // ---- read only ----
@@ -135,19 +137,19 @@ class TurnMachine {
   bool in_set(const Tenant& tenant) const;
   bool leads(const Tenant& tenant) const;
   bool revoked(const Tenant& tenant) const;
-  // Returns true if it is entering and nothing on this node keeps its gates closed.
+  // Returns true if the tenant is entering and nothing on this node keeps its gates closed.
   bool is_ready(const Tenant& tenant) const;
-  // Returns true if nothing of it runs on the GPU: all of its sessions have reported that, or its lease was
-  // revoked.
+  // Returns true if nothing of the tenant runs on the GPU: all of its sessions have reported that they have
+  // drained, or its lease was revoked.
   bool has_drained(const Tenant& tenant) const;
-  // Returns true if a process of it that is not stopped has yet to drain.
+  // Returns true if a process of the tenant that is not stopped has yet to drain.
   bool still_drains(const Tenant& tenant) const;
   bool resuming(const Tenant& tenant) const { return tenants_[tenant].resuming; }
   Epoch epoch(const Tenant& tenant) const { return tenants_[tenant].epoch; }
   Nanoseconds turn_began(const Tenant& tenant) const;
   Nanoseconds gates_closed(const Tenant& tenant) const { return tenants_[tenant].gates_closed; }
   Nanoseconds last_ran(const Tenant& tenant) const { return tenants_[tenant].last_ran; }
-  // The duration of its last drain if its processes waited for each other; zero: they did not.
+  // The duration of the tenant's last drain if its processes waited for each other; zero: they did not.
   Nanoseconds last_drain(const Tenant& tenant) const { return tenants_[tenant].last_drain; }
 
   bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
@@ -173,7 +175,7 @@ class TurnMachine {
  private:
   struct TenantRow {
     TenantPhase phase = Out{};
-    Epoch epoch;              // of its last turn, or of its first turn to come
+    Epoch epoch;              // epoch of its last turn, or of its first turn if that is still to come
     bool epoch_used = false;  // that turn has begun
     bool resuming = false;    // its lease is known from the ledger
     unsigned wanting = 0;     // sessions that want the GPU
@@ -183,12 +185,12 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // it could submit, or may have submitted under an earlier arbiter
+    bool has_run = false;  // its gate was open, or may have been under an earlier arbiter
     bool wants = false;
     Drain drain = Drain::draining;
-    Epoch epoch;                               // the last one that it was sent
+    Epoch epoch;                               // the last epoch that it was sent
     std::uint64_t order = 0;                   // number of the last Revoke or Step
-    std::optional<Nanoseconds> unknown_since;  // when it came back; it may be at work until it drains
+    std::optional<Nanoseconds> unknown_since;  // when it reconnected; it may be at work until it has drained
     PageState page;
   };
 
@@ -225,10 +227,10 @@ class TurnMachine {
   Effects& effects_;
   LeaseBook leases_;
   Epoch last_epoch_;
-  std::uint64_t last_order_;  // above all numbers of earlier arbiters
+  std::uint64_t last_order_;  // starts above all numbers of earlier arbiters
   Table<Tenant, TenantRow> tenants_;
   Table<Session, SessionRow> sessions_;
-  Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn there
+  Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn on the GPU
   Residencies residencies_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same with the driver API alone: two contexts, blocks on several streams, a graph, stream-ordered,
 // pitched, managed and mapped memory, an array, and physical memory that the program maps itself. Verifies
-// all of it in every round.
+// all of this memory in every round.
 #include <cuda.h>
 
 #include <algorithm>
@@ -50,8 +50,8 @@ class Kernels {
     launch(step_, stream, {&data, &count, &iteration});
   }
 
-  // Compares the checksum of the result of fill_and_step(), computed on the GPU and here. The host does it
-  // once for each size and seed.
+  // Compares the checksum of the result of fill_and_step(), computed on the GPU and here. The host computes
+  // it once for each size and seed.
   Word inspect(CUdeviceptr data, Word count, Word seed, CUstream stream) {
     Word found = 0;
     Word first = 0;
@@ -115,7 +115,7 @@ Block allocate(std::size_t bytes) {
   return block;
 }
 
-// The memory that is held all the time.
+// The memory that is held during all rounds.
 struct Held {
   std::vector<Block> blocks;
   CUstream streams[kStreams] = {};

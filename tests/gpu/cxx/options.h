@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of the C++ programs, their rounds, and their results.
+// Shared by the C++ programs: the command line, the loop of rounds, and the printing of results.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another library in LD_PRELOAD: wraps malloc and related functions, as allocators and leak finders do. It
-// looks the real ones up with dlsym, at its first call, which comes before any constructor has run.
+// looks up the real functions with dlsym at its first call, which comes before any constructor has run.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

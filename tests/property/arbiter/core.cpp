@@ -77,8 +77,8 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
-// Each of them may prolong a round: by 10 s while it enters, by 5 s while it leaves, and by its end. No other
-// tenant enters during the 10 s.
+// Each such tenant may prolong a round: by 10 s while it enters, by 5 s while it leaves, and by the time
+// until it has ended. No other tenant enters during these 10 s.
 TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();

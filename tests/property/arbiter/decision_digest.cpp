@@ -77,7 +77,7 @@ struct Fields {
 
 struct Kind {
   const char* name;
-  std::uint64_t number;  // in digests, independent of the order in the variant
+  std::uint64_t number;  // number of the kind in digests, independent of the order in the variant
   bool loose;
 
   static Kind of(const Send&) { return {"Send", 1, true}; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decisions of a core as two numbers, which are equal if two cores decided the same.
 //
-// They depend only on the actions and their times, not on the core's own types. The texts of Note and Drop
-// are left out: wordings may change.
+// The numbers depend only on the actions and their times, not on the core's own types. The texts of Note and
+// Drop are left out: wordings may change.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sharedgpu::test {
 
 struct DecisionDigest {
   std::uint64_t strict = 0;  // digest of every action with all its fields, in their order
-  // Only of Send, SetGate and RecordLease: an event that changes nothing, such as a timer that fires too
-  // often, leaves it as it is.
+  // Digest of only Send, SetGate and RecordLease. An event that changes nothing, such as a timer that fires
+  // too often, does not change this digest.
   std::uint64_t loose = 0;
 
   void note(Nanoseconds now, const Action& action);

@@ -91,7 +91,7 @@ Seen run_group(unsigned group) {
   return sum;
 }
 
-// In order of the groups, independent of the number of threads.
+// The results are in the order of the groups, independent of the number of threads.
 std::vector<Seen> run_groups(Range groups, unsigned threads) {
   std::vector<Seen> seen(groups.last - groups.first + 1);
   std::atomic<unsigned> next = 0;

@@ -178,8 +178,8 @@ void HostileClients::claim_memory(SessionId session, Client&) {
   if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
 }
 
-// Requests the GPU and never drains. While they enter, one half of them report slow restores all the time;
-// the others report at once all memory that they were granted.
+// A client that requests the GPU and never drains. While such clients enter, one half of them report slow
+// restores all the time. The other half report at once that all memory that they were granted is resident.
 void HostileClients::keep_the_turn(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = mebibytes(60);
@@ -190,7 +190,7 @@ void HostileClients::keep_the_turn(SessionId session, Client& client) {
   say(session, Want{.host_short = static_cast<std::uint8_t>(world_.random(0, 1))});
 }
 
-// Answers without a request, to earlier orders, or out of order.
+// Sends answers without a request, to earlier orders, or out of order.
 void HostileClients::answer_wrongly(SessionId session, Client& client) {
   const Epoch epoch{client.epoch.value + world_.random(0, 2) - 1};
   const std::uint64_t order = client.order + world_.random(0, 2) - 1;

@@ -36,7 +36,7 @@ class HostileClients {
 
   static constexpr unsigned kMostSessions = 4;  // of a tenant
 
-  // `tenants` from `first` on; With `absurd` they also have any units, shares and deadlines.
+  // `tenants` from `first` on; With `absurd`, their tenants also have any units, shares and deadlines.
   HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd);
 
   bool owns(SessionId session) const { return clients_.count(session) != 0; }
@@ -45,7 +45,7 @@ class HostileClients {
   void end_session(SessionId session);
   void end_tenant(TenantId tenant);
   void end_all();
-  // Adds their memory to a survey of the GPU.
+  // Adds the clients' memory to a survey of the GPU.
   void show(const GpuUuid& gpu, GpuSurvey& survey) const;
   // Requests for growth, each of which is to be answered at most once.
   std::uint64_t requests() const { return requests_; }

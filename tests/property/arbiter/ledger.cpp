@@ -151,7 +151,7 @@ Record any_record() {
         Type::fields(any, what);
       },
       record.what);
-  // An empty one stands for a damaged line.
+  // An empty text stands for a damaged line.
   if (auto* lost = std::get_if<LostRecord>(&record.what); lost != nullptr && lost->records == 0)
     lost->records = 1;
   return record;
@@ -184,7 +184,7 @@ TEST_CASE("Of a ledger that is cut or damaged anywhere, every line that is whole
     const auto count = *rc::gen::inRange<std::size_t>(1, 20);
     std::string text;
     std::vector<std::string> values;
-    std::vector<std::size_t> ends;  // of the lines, after their newlines
+    std::vector<std::size_t> ends;  // positions after the newlines of the lines
     for (std::size_t i = 0; i < count; ++i) {
       const Record record = any_record();
       text += format_record(record);
@@ -197,7 +197,8 @@ TEST_CASE("Of a ledger that is cut or damaged anywhere, every line that is whole
             ? std::set<std::size_t>{}
             : *rc::gen::container<std::set<std::size_t>>(rc::gen::inRange<std::size_t>(0, text.size()));
     const bool torn = !text.empty() && text.back() != '\n';
-    // The last bit, so that no hexadecimal digit only changes its case, which leaves a checksum valid.
+    // Flips the last bit: another bit could change only the case of a hexadecimal digit, which leaves a
+    // checksum valid.
     for (const std::size_t place : damaged) text[place] = static_cast<char>(text[place] ^ 1);
 
     std::vector<std::string> whole;

@@ -57,8 +57,8 @@ TEST_CASE("Turns cost what MaxSwapOverhead allows, and everybody gets his share"
 
 TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
   CHECK(holds("waits", [] {
-    // If some fit together, each turn decides anew which of them leave, and there can be more sets than it
-    // seemed.
+    // If some tenants fit together, each turn decides anew which of them leave, so there can be more running
+    // sets than expected.
     const bool any_sets = *rc::gen::arbitrary<bool>();
     const auto programs = any_hogs(any_sets ? 10 : 51);
     const Nanoseconds max_wait = any_time(1000, 20000);
@@ -68,7 +68,7 @@ TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the
     stage.run(200s);
     stage.begin_measuring();
     stage.run(500s);
-    // No handoff takes longer than it takes to move the largest, and the messages.
+    // No handoff takes longer than moving the memory of the largest tenant, and the messages.
     const Nanoseconds handoff = 100 * per_mib + 50ms;
     const auto count = static_cast<long>(programs.size());
     const Nanoseconds half = (count - 1) * (2 * handoff + 100ms) + handoff;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every policy under random programs: the invariants of world.cpp hold, no tenant waits longer than the
-// policy states, and the same history gives the same decisions. Also the promises of each policy about time.
+// policy states, and the same history gives the same decisions. Also checks the promises of each policy about
+// time.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ Nanoseconds patience_with(const Scenario& scenario) {
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
   // A debt of 10 s, if requests leave at least two fifths to be shared by units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
-  // The same, or a debt of 10 s if deadlines leave a twentieth of the time.
+  // As above, or a debt of 10 s if deadlines leave a tenant a twentieth of the time.
   if (scenario.policy == "deadline") return 200s + 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
@@ -306,7 +307,7 @@ TEST_CASE(
   Stage stage(5, {}, 0ms, {pausing, busy({.request = 0.2}), busy({.request = 0.1})}, "elastic");
   stage.run(1s);
   Nanoseconds before[3] = {};
-  Nanoseconds alike{};  // duration of its work, or of its pause
+  Nanoseconds alike{};  // duration of the program's work, or of its pause
   bool worked = false;
   unsigned used = 0;
   unsigned unused = 0;
@@ -330,7 +331,7 @@ TEST_CASE(
     } else if (!works && !ends) {
       ++unused;
       CHECK(share[0] < 0.001);
-      CHECK(share[1] > 0.5);  // its request and half of the rest
+      CHECK(share[1] > 0.5);  // the program's request, and half of the rest
       CHECK(share[2] > 0.4);
     }
   }

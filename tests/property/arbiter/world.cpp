@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Something is awaited, other than hints and unsolicited entries, which come with the next event.
+// Returns true if something is awaited, except for hints and unsolicited entries, which come with the next
+// event.
 bool decides(const Action& action, const Snapshot& before) {
   if (const auto* send = std::get_if<Send>(&action)) {
     if (send->message.type == MessageType::prepare) return false;
@@ -54,7 +55,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
-  // All honest tenants fit beside the real memory of hostile clients.
+  // Returns true if all honest tenants fit beside the real memory of hostile clients.
   if (scenario.hostile > 0)
     for (unsigned t = 1; t <= scenario.tenants; ++t)
       caps_[TenantId{t}] = mebibytes(scenario.capacity) - held_by_hostile(scenario);
@@ -91,7 +92,7 @@ void World::run() {
   while (timeline_.next()) {
     const auto happen = timeline_.go_on();
     if (now() > end_ && !winding_down_) {
-      // No program starts new work; then all end.
+      // From now on no program starts new work, so that all end.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);
@@ -111,7 +112,7 @@ void World::tell(const Event& event) {
   count(actions);
   if (watcher_) watcher_(now(), *core_, event, actions);
   perform(actions);
-  note_request(event);  // the same event may have ended the lease before
+  note_request(event);  // the same event may have ended the lease already
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
   const auto session = core_->session(usage->session);
@@ -269,7 +270,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   Client& its = *client;
   its.mute = tenant.value > scenario_.tenants;
   its.step = its.mute ? 0 : random(0, 1);
-  // It joins the common actions of the existing sessions.
+  // The new session joins the common actions of the existing sessions.
   for (const auto& [key, other] : clients_)
     if (other->tenant == tenant) its.submitted = its.done = std::max(its.submitted, other->submitted);
   clients_[client->key] = std::move(client);
@@ -420,7 +421,7 @@ void World::change_terms() {
               .claims = claims_of(tenant)});
 }
 
-// As if its job had ended; another tenant of that name begins at zero.
+// Ends the tenant as if its job had ended; another tenant of this name begins at zero.
 void World::forget_somebody() {
   if (winding_down_) return;
   at(now() + delay(300), [this] { forget_somebody(); });

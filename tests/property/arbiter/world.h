@@ -62,8 +62,8 @@ struct Scenario {
   // reconnects.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
-  // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`
-  // they also have any claims. Not with restarts.
+  // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`,
+  // hostile clients also state any claims. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
   bool surveys = false;         // surveys show the memory of sessions, a little late
@@ -95,15 +95,15 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned kernels = 0;
     unsigned stuck = 0;
     unsigned settled = 0;  // swappable memory became pinned
-    unsigned steps = 0;    // single submissions allowed for others of the tenant
+    unsigned steps = 0;    // single submissions that drained sessions were allowed to make
     unsigned late = 0;     // growth with memory for a session whose turn was ending
     unsigned home = 0;     // sessions that were restored for their host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
     unsigned given_back = 0;  // turns, before they were over
     unsigned taken = 0;       // leases of tenants whose processes were stopped
-    unsigned late_work = 0;   // submissions after that, by threads that had passed the gate before
-    unsigned bounded = 0;     // tenants, each time that deadlines of others left them less
+    unsigned late_work = 0;   // submissions of such tenants, by threads that had passed the gate before
+    unsigned bounded = 0;     // number of times that deadlines of others left a tenant less time
     unsigned answers = 0;     // to queries of free memory
     unsigned forgotten = 0;   // tenants
     unsigned given_up = 0;    // mutes that had nothing on the GPU
@@ -111,10 +111,10 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned dropped = 0;     // sessions of hostile clients
     unsigned gpu_changes = 0;
-    unsigned lost_sessions = 0;  // that were on a GPU when it was lost
+    unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
     unsigned displaced = 0;      // tenants that got another GPU for one that had failed
     Nanoseconds longest_wait{};
-    double most_actions = 0;  // that followed from an event, for each session there was
+    double most_actions = 0;  // the most actions that followed from an event, per session
     DecisionDigest decisions;
   };
   const Tally& tally() const { return tally_; }
@@ -217,7 +217,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   LeaseBook written_;  // what a ledger would hold
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often
-  std::set<TenantId> requested_;                      // asked for the GPU since their last lease ended
+  std::set<TenantId> requested_;  // tenants that have asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
   struct GpuState {
@@ -225,8 +225,9 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     bool drained = false;
     bool takes() const { return condition == GpuCondition::healthy && !drained; }
   };
-  std::vector<GpuState> gpus_;    // by their indices in uuids_
-  std::set<GpuUuid> begun_anew_;  // where more memory may count as promised than exists, since a restart
+  std::vector<GpuState> gpus_;  // by their indices in uuids_
+  std::set<GpuUuid>
+      begun_anew_;  // GPUs on which more memory may count as promised than exists, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::optional<HostileClients> hostile_;  // none: there are none
   std::uint64_t verdicts_ = 0;             // to hostile clients

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kSeen = 400ms;  // until the arbiter notices that a process has resumed
+constexpr Nanoseconds kSeen = 400ms;  // time until the arbiter notices that a process has resumed
 
 }  // namespace
 
@@ -96,7 +96,7 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
 }
 
 void World::check_waits() {
-  // Far more than a round of turns: a tenant starves.
+  // A wait of far more than a round of turns: a tenant starves.
   const Nanoseconds patience = hostile_
                                    ? progress_bound(scenario_) + scenario_.patience
                                    : (scenario_.tenants + 2) * (kQuantum + 2s) + 30s + scenario_.patience;

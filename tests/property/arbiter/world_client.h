@@ -43,11 +43,11 @@ struct World::Client : simulation::Session {
   bool computing = false;  // has submitted work that is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
-  bool busy = false;  // the GPU works on the first unfinished one
-  bool full = false;  // waits until some of it is done
+  bool busy = false;  // the GPU works on the first unfinished submission
+  bool full = false;  // waits until a part of its work is done
   Bytes prepared;     // host memory that evictions need, as the arbiter ordered
   bool capturing = false;
-  std::set<unsigned> holding;  // its last submission ends only after another one
+  std::set<unsigned> holding;  // its last submission ends only after its next submission
   Nanoseconds draining_since{};
   unsigned passed = 0;         // threads, while it drained
   std::uint32_t step = 0;      // of its job
@@ -55,7 +55,7 @@ struct World::Client : simulation::Session {
   bool waiting = false;        // at the gate
   bool asking = false;         // for a Verdict
   bool hoarding = false;       // its host memory is used up: cannot evict
-  Nanoseconds barred_until{};  // it needs its host memory for itself: the same
+  Nanoseconds barred_until{};  // it needs its host memory for itself, so it cannot evict either
   Nanoseconds waiting_since{};
   Nanoseconds asking_since{};
   Nanoseconds idle_since{};

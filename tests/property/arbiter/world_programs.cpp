@@ -11,7 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPerMib = 100us;  // of copying
-constexpr unsigned kAhead = 4;          // submissions of a program before it waits for the first
+constexpr unsigned kAhead =
+    4;  // number of submissions that a program makes before it waits for the first one
 constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress
 
 }  // namespace
@@ -160,7 +161,7 @@ Nanoseconds World::longest_submission(simulation::Session&) {
 
 // ---- a program ----
 
-// Chooses what the program does next. It does one thing at a time.
+// Chooses what the program does next. The program does one thing at a time.
 void World::live(Client& client) {
   if (client.puts_off([this, key = client.key] {
         auto entry = clients_.find(key);
@@ -317,7 +318,8 @@ void World::gate_opened(Client& client) {
   at(now(), [this, key = client.key] { pass(key); });
 }
 
-// A thread that waited at the gate goes on. It finds it closed again, if it was stopped meanwhile.
+// A thread that waited at the gate goes on. The thread finds the gate closed again, if it was stopped before
+// it could pass.
 void World::pass(SessionId key) {
   auto entry = clients_.find(key);
   if (entry != clients_.end() && entry->second->puts_off([this, key] { pass(key); })) return;
@@ -364,7 +366,8 @@ void World::ask_for_memory(SessionId key) {
   at(now() + delay(1000), [this, key] { ask_for_memory(key); });
 }
 
-// Every second one has a context and the memory that it was granted; the others have nothing on the GPU.
+// A mute client obeys no order. Half of the mute clients use the GPU: they have a context, and the memory
+// that they were granted. The other half have nothing on the GPU.
 void World::hear_mutely(Client& client, const Message& message) {
   const bool has_memory = client.tenant.value % 2 == 0;
   if (message.type == MessageType::attached) {
@@ -406,7 +409,7 @@ void World::watch_idle(SessionId key, unsigned generation) {
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
   if (client.page.open && !client.computing && now() - client.idle_since >= 20ms)
     say(client, Idle{.epoch = client.epoch, .idle = now() - client.idle_since});
-  // It estimates that its next submission would not end in its turn.
+  // The session estimates that its next submission would not end in its turn.
   if (client.page.open && client.page.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
     ++tally_.given_back;
     say(client, GiveBack{.epoch = client.epoch});

@@ -141,7 +141,7 @@ class Model {
     if (after != blocks_.end()) RC_ASSERT(end <= after->first);
     if (after != blocks_.begin())
       RC_ASSERT(std::prev(after)->first + std::prev(after)->second.count <= *place);
-    // Earlier work on it, if any, runs before the next work of this stream.
+    // Earlier work on the block, if any, runs before the next work of this stream.
     for (CUdeviceptr unit = *place; unit < end; unit += kUnit) {
       const std::shared_ptr<Place>& freed = freed_[unit];
       if (freed != nullptr) RC_ASSERT(freed->stream == stream || freed->passed());
@@ -176,7 +176,7 @@ class Model {
   CUdeviceptr next_chunk_ = 1ull << 40;
   std::map<CUdeviceptr, Bytes> chunks_;
   std::map<CUdeviceptr, Bytes> blocks_;
-  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // by unit: where it was freed last
+  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // for each unit of memory, where it was freed last
 };
 
 }  // namespace

@@ -186,7 +186,7 @@ class Model {
     CUdeviceptr address = 0;
     Bytes size;
     unsigned seed = 0;                  // 0: never written
-    std::optional<std::uint32_t> word;  // it was written with that, last
+    std::optional<std::uint32_t> word;  // the word with which the block was last filled
     std::map<CUdeviceptr, Physical> settled;
   };
 
@@ -203,7 +203,7 @@ class Model {
     unsigned seed = 0;
   };
 
-  // Only with everything resident, as inside the gate.
+  // Call only while all memory is resident, as inside the gate.
   bool running() {
     for (const Handle& handle : t_.memory.handles()) {
       if (!handle.usable()) return false;
@@ -255,7 +255,7 @@ class Model {
     Made& made = made_[n % made_.size()];
     if (made.views.empty()) return;
     if (t_.program.unmap(made.views.back().address) != CUDA_SUCCESS) {
-      made.views.back().accessible = false;  // parts of it may be gone
+      made.views.back().accessible = false;  // parts of the range may be gone
       return;
     }
     made.views.pop_back();
@@ -314,7 +314,7 @@ class Model {
     block.word.reset();
     fill(block.address, block.size, block.seed);
   }
-  // Blocks by the same word, so that whole handles are uniform, or nearly so.
+  // Fills blocks with the same word, so that whole handles are uniform, or nearly uniform.
   void write_uniform(std::uint32_t n) {
     if (!running()) return;
     check_contents();

@@ -16,7 +16,7 @@ void suspend(Bench& b, std::uint64_t id, bool suspended) {
   b.handle(Suspend{.tenant = TenantId{id}, .suspended = suspended});
 }
 
-// Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
+// Tenant 2, with sessions 2 and 3, is leaving, and neither session has drained. Tenant 1 is entering.
 Bench two_leave() {
   Bench b;
   b.settle_in(2, 2, 30);
@@ -122,7 +122,7 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
   stop(b, 1);
-  REQUIRE(b.sent<Revoke>(2));  // the memory of 1 stays on the GPU
+  REQUIRE(b.sent<Revoke>(2));  // the memory of tenant 1 stays on the GPU
   b.release(1, true, Bench::use(60, 60));
   CHECK(b.sent<Restore>(1));
 }

@@ -35,7 +35,7 @@ Recovered with_lease(unsigned expected) {
   return recovered;
 }
 
-// 1 has drained and evicted; 2 may restore all of its memory.
+// Tenant 1 has drained and evicted; tenant 2 may restore all of its memory.
 Bench two_restores() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -215,7 +215,7 @@ TEST_CASE("Growth of a session that came back waits for room as long as the sess
   come_back(b, 2, 2);
   b.grow(2, 60, 50);
   CHECK_FALSE(b.sent<Verdict>(2));
-  b.release(2, true, Bench::use(60, 50));  // it allocates nothing before its next turn
+  b.release(2, true, Bench::use(60, 50));  // the tenant allocates nothing before its next turn
   CHECK(b.granted(2));
 }
 

@@ -52,7 +52,8 @@ TEST_CASE("Pinned memory that two surveys do not show takes nothing from others"
   CHECK(b.granted(1));
 }
 
-// The turn of 1 is over, it has drained, got an order to evict, and reports that it cannot.
+// The turn of tenant 1 is over. The tenant has drained, has been ordered to evict, and reports that it
+// cannot.
 Bench one_keeps(const Shown& shown) {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -122,7 +123,7 @@ TEST_CASE("Pinned memory that is asked for and not granted yet is no claim") {
   b.ready(2, 30);
   REQUIRE(b.tenant(2).phase == Phase::running);
   b.grow(2, 30, 30, 20);
-  REQUIRE_FALSE(b.granted(2));  // 1 has to give up more first
+  REQUIRE_FALSE(b.granted(2));  // tenant 1 has to give up more memory first
   REQUIRE_FALSE(b.refused(2));
   for (int i = 0; i < 3; ++i) survey(b, {{1, 71}, {2, 1}});
   b.tell(1, 80, 50);
@@ -256,7 +257,7 @@ TEST_CASE("A session that waits without memory on the GPU is not doubted while i
 
 // ---- what sessions hide ----
 
-// A survey that shows so much hidden memory of a process, beside `shown` of sessions.
+// A survey that shows `hidden` MiB of hidden memory of a process, beside the memory of sessions in `shown`.
 void survey_hidden(Bench& b, unsigned hidden, const Shown& shown) {
   b.now += 1s;
   GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
@@ -359,7 +360,7 @@ TEST_CASE("Contexts count up to what a survey leaves of them") {
   survey_contexts(28);
   CHECK(b.gpu().usable == mebibytes(90));
   b.grow(1, 95, 0);
-  CHECK_FALSE(b.refused(1));  // the rest of them may go
+  CHECK_FALSE(b.refused(1));  // the rest of the contexts may go
   CHECK_FALSE(b.granted(1));
   survey_contexts(0);
   CHECK(b.granted(1));
@@ -372,7 +373,7 @@ TEST_CASE("A session is allowed all contexts that it tells of, whatever part its
     b.attach(id);
     claim_context(b, id, 20);
   }
-  CHECK(b.session(2).use.context == mebibytes(10));  // a quarter of the GPU for both
+  CHECK(b.session(2).use.context == mebibytes(10));  // both may have a quarter of the GPU
   CHECK(b.session(2).allowed.context == mebibytes(20));
   GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
   for (const std::uint64_t id : {1, 2}) {

@@ -25,10 +25,10 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // The last messages to each session, from the actions of the core. The tests carry out its orders.
+  // The last messages to each session, from the actions of the core. The tests carry out the core's orders.
   std::map<std::uint64_t, simulation::Session> told;
   LeaseBook written;                            // by the records of leases
-  std::optional<Nanoseconds> timer;             // that was armed by the last step
+  std::optional<Nanoseconds> timer;             // the timer that the last step armed
   std::vector<std::string> notes;               // of the last step
   std::vector<Overstay> overstays;              // the same, of all steps
   std::map<std::uint64_t, GangReport> reports;  // the last ones, by tenant
@@ -123,8 +123,8 @@ struct Bench {
     if (!timer) throw std::logic_error("no timer was armed");
     pass(*timer - now);
   }
-  // The same until a message of that kind is sent to the session, and not for longer than `most`. Returns how
-  // long it took.
+  // As above, until a message of this kind is sent to the session, but not for longer than `most`. Returns
+  // how long it took.
   template <class Body>
   std::optional<Nanoseconds> until_sent(std::uint64_t id, Nanoseconds most = std::chrono::minutes(1)) {
     const Nanoseconds begun = now;
@@ -135,7 +135,7 @@ struct Bench {
     now = begun + most;
     return std::nullopt;
   }
-  // The same repeatedly, for this time. Nothing else happens meanwhile.
+  // As above, repeatedly for this time. Nothing else happens meanwhile.
   void pass_by_timers(Nanoseconds time) {
     const Nanoseconds end = now + time;
     while (timer && *timer <= end) pass_to_timer();
@@ -156,7 +156,8 @@ struct Bench {
   bool open(std::uint64_t id) const { return told.at(id).page.open; }
   bool holds(std::uint64_t id) const { return written.holds(TenantId{id}); }
 
-  // The messages of that kind that the last step sent to the session: all, the first, the last.
+  // The messages of this kind that the last step sent to the session: all of them, the first one, the last
+  // one.
   template <class Body>
   std::vector<Body> all_sent(std::uint64_t id) const {
     std::vector<Body> all;

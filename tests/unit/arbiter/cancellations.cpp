@@ -48,7 +48,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   pid_t pid() const { return pid_; }
-  // The signal that it ended by; 0: it lives.
+  // The signal that ended the child; 0: the child lives.
   int signal() {
     int status = 0;
     if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) ended_ = WTERMSIG(status);
@@ -148,7 +148,7 @@ TEST_CASE("A process that has ended gets no second signal, and one that cannot b
   if (!may) system.signals = EPERM;
   Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
   cancellations.end(peer.client, "");
-  const std::size_t most = may ? 2 : 1;  // the second fails, of a process that has ended
+  const std::size_t most = may ? 2 : 1;  // the second signal fails, since the process has ended
   run_until(loop, [&] { return may ? child.signal() != 0 : !system.sent.empty(); });
   for (int i = 0; i < 10; ++i) loop.run_one_for(1ms);
   CHECK(system.sent.size() <= most);
@@ -191,7 +191,7 @@ struct Standoff {
     return host;
   }
   nlohmann::json overdue() const { return host.status()["tenants"][0]["overdue"]; }
-  // The log has a line with that text.
+  // Returns true if the log has a line with this text.
   bool logs(const std::string& text) {
     for (const std::string& line : host.new_log_lines()) log += line + "\n";
     return log.find(text) != std::string::npos;
@@ -224,7 +224,7 @@ TEST_CASE("A tenant that does not release the GPU is told why and ended where th
   at.host.run_until([&] { return child.signal() != 0; });
   CHECK(child.signal() == SIGTERM);
   CHECK(at.logs(": was sent SIGTERM"));
-  // Its memory is free, and the other tenant enters.
+  // The memory of the ended process is free, and the other tenant enters.
   at.host.run_until([&] { return at.waiting.hear().find<Restore>().has_value(); });
 }
 
@@ -234,7 +234,8 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   Standoff at(child, system, Measure::cancel, {});
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
-    return restore && restore->allowed == mebibytes(800);  // with all memory that the other was granted
+    return restore &&
+           restore->allowed == mebibytes(800);  // with all the memory that the other tenant was granted
   });
   CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));
   CHECK(at.host.status()["tenants"][0]["lease"] == false);

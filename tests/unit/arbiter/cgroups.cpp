@@ -74,7 +74,7 @@ TEST_CASE("A step's folder is known by its hierarchy and its path") {
   const std::string sluid = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_0";
   CHECK(step_folder("0::" + sluid + "/user") ==
         StepFolder{.controllers = "", .path = sluid, .job = {}, .step = 0});
-  // It lies above the part of the tree that this process sees.
+  // The folder lies above the part of the tree that this process sees.
   CHECK_FALSE(step_folder("0::/../system.slice/slurmstepd.scope/job_7/step_0"));
 }
 

@@ -52,7 +52,8 @@ struct Pair {
     connection->send(Message::of(Verdict{.request = static_cast<std::uint32_t>(++sent), .allowed = {}}),
                      descriptor);
   }
-  // How many messages have arrived, in their order, and how many descriptors came with them.
+  // Returns the number of messages that have arrived in order, and the number of descriptors that came with
+  // them.
   std::pair<std::uint64_t, unsigned> read_all() {
     std::uint64_t count = 0;
     unsigned descriptors = 0;
@@ -68,7 +69,7 @@ struct Pair {
   }
 };
 
-// How many messages a peer may leave unread: what the socket holds, and those that wait beside it.
+// The number of messages that a peer may leave unread: those in the socket, and those that wait beside it.
 unsigned most_unread() {
   Pair pair;
   for (unsigned count = 0;; ++count) {
@@ -114,7 +115,7 @@ TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside th
   pair.run();
   CHECK_FALSE(pair.closed);
   pair.send();
-  pair.send();  // it is already closed, so nothing changes
+  pair.send();  // the connection is already closed, so nothing changes
   pair.run();
   CHECK(pair.closed == kDoesNotRead);
 }
@@ -223,7 +224,7 @@ TEST_CASE("A peer that does not read is closed sooner where others of its user d
   CHECK(pair.sent < 256);
   CHECK(job.read_all().first == job.sent);
   CHECK(admission.enter(1, Admission::Rank::stranger)
-            ->add_waiting());  // messages that waited for it no longer count
+            ->add_waiting());  // messages that waited for the connection no longer count
 }
 
 }  // namespace

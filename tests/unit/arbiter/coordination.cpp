@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job on several nodes as the daemon of one of them has it: who is written to, what is obeyed, and what is
-// kept.
+// A job on several nodes, seen by the daemon of one of them: the letters that it sends, the orders that it
+// obeys, and the state that it keeps.
 #include "arbiter/daemon/coordination.h"
 
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr StepName kStep{.job = 12, .step = 0};
 
-// What goes out, and the way in.
+// The letters that were sent, and the function that receives letters.
 struct Post {
   std::vector<std::pair<std::string, GangLetter>> sent;
   Mail::Heard heard;
@@ -37,13 +37,13 @@ class TestMail final : public Mail {
   Post& post_;
 };
 
-// The job is the only one on this node that spans nodes.
+// Slurm's answer: one job on this node spans nodes.
 constexpr char kLine[] = R"sh(case "$0 $*" in
 */squeue*-w*) echo 12 2 2026-11-26T21:13:11 gres:sharedgpu:1; exit ;;
 esac
 )sh";
 
-// A node of a site whose Slurm knows the address of n1.
+// A node of a cluster whose Slurm knows the address of node n1.
 struct Node {
   Post post;
   Host host;
@@ -76,7 +76,7 @@ struct Node {
     job.gang = gang;
     REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
   }
-  // Of the tenant in the status.
+  // The gang of the first tenant in the status.
   Json gang() const { return host.status()["tenants"][0]["gang"]; }
   const GangLetter& await_letter() {
     host.run_until([this] { return !post.sent.empty(); });
@@ -139,7 +139,7 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   for (const GangMembers::Sent& sent : other.take_letters())
     node.post.heard("10.0.0.7", format_letter(sent.letter));
   node.host.run_until([&] { return !node.post.sent.empty(); });
-  CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer
+  CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer goes to the sender
   CHECK(node.post.sent[0].second.reader == 7);
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   node.host.restart();
   Member member(node.host);
   CHECK(node.await_letter().nodes == 2);
-  CHECK_FALSE(node.await_letter().is_new);  // it may have had orders before
+  CHECK_FALSE(node.await_letter().is_new);  // the earlier arbiter may have had orders
   node.register_job(1);
   node.post.sent.clear();
   CHECK_FALSE(node.await_letter().is_new);

@@ -67,7 +67,7 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   b.attach(3, kOther);
   CHECK(grow(1, 20, 50));
   CHECK(grow(2, 20, 50));
-  CHECK_FALSE(grow(3, 20, 50));  // on another GPU, but of the same host memory
+  CHECK_FALSE(grow(3, 20, 50));  // a session on another GPU, but with the same host memory
   CHECK(grow(3, 10, 50));
   CHECK_FALSE(grow(1, 21, 50));
   CHECK(grow(1, 21, 60));  // the limit was lifted
@@ -294,7 +294,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   CHECK_FALSE(b.sent<Prepare>(1));  // seven eighths are not full yet
 
   b.pass(1s);
-  b.grow(2, 40, 20);  // they just fit, but it is likely to go on
+  b.grow(2, 40, 20);  // they just fit, but the growth is likely to go on
   REQUIRE(b.sent<Prepare>(1));
   REQUIRE(b.sent<Prepare>(2));
   CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, in slabs
@@ -338,7 +338,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   b.want(2);
   b.pass(10s);
   b.release(1, 90, true);
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // stopped by the end of its turn
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // its growth was stopped by the end of its turn
   b.tell(1, 90, 70);
   b.ready(2, 20);
   REQUIRE(b.open(2));
@@ -411,7 +411,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
               1000s);
   Nanoseconds now = 1000s;
   using Told = std::map<std::uint64_t, Bytes>;
-  // The last number that all get: it does not go on growing.
+  // The last number that all sessions get: it does not go on growing.
   auto grow = [&](std::uint64_t session, Bytes size) {
     const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
     core.handle(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
@@ -436,10 +436,11 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   CHECK(grow(2, gibibytes(31)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
   CHECK(grow(2, gibibytes(32)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
 
-  // Each may have to leave what the GPU lacks for both, and a little for one that grows.
+  // Each may have to evict the memory that the GPU lacks for both, and slightly more for a tenant that grows.
   const Bytes each = gibibytes(10) + mebibytes(128);
   CHECK(grow(2, gibibytes(50)) == Told{{1, each}, {2, each}});
-  CHECK(grow(2, gibibytes(50) + mebibytes(2)) == Told{{1, each}, {2, each}});  // it is included in the report
+  CHECK(grow(2, gibibytes(50) + mebibytes(2)) ==
+        Told{{1, each}, {2, each}});  // the growth is included in the report
   come(3, 3);
   CHECK(grow(3, gibibytes(60)) ==
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
@@ -470,7 +471,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   Bench b;
   b.settle_in(1, 1, 20);
   b.come(2, 1);
-  REQUIRE(b.sent<Prepare>(1));  // there are two now, though neither needs anything
+  REQUIRE(b.sent<Prepare>(1));  // the tenant has two sessions now, though neither needs any memory
   CHECK(b.sent<Prepare>(1)->host == Bytes{});
   CHECK(b.sent<Prepare>(1)->sharers == 2);
   CHECK(b.session(2).sharers == 1);
@@ -494,7 +495,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// The second one evicts next, as the first has nothing left there.
+// The second session evicts next, since the first one has nothing left there.
 TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
@@ -826,7 +827,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
-  // The entering tenant gives up its place: it cannot have it before the other has left.
+  // The entering tenant gives up its place: it cannot enter before the other tenant has left.
   b.pass(100ms);
   CHECK(b.tenant(1).phase == Phase::leaving);
   CHECK_FALSE(b.sent<Step>(2));
@@ -848,7 +849,7 @@ TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, 
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
-  b.grow(2, 50, 30);  // does not fit: it has to leave
+  b.grow(2, 50, 30);  // does not fit: the tenant has to leave
   REQUIRE(b.tenant(2).phase == Phase::leaving);
   CHECK(b.open(1));
   b.release(2, true, Bench::use(50, 30));
@@ -863,7 +864,7 @@ TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, 
   CHECK(b.sent<Step>(2));
 }
 
-// Tenant 1, of 60, leaves, and 2, of 60, is on its way in.
+// Tenant 1, of 60 MiB, is leaving, and tenant 2, of 60 MiB, is entering.
 Bench one_leaves() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -1043,7 +1044,7 @@ TEST_CASE("What cannot be evicted is planned around and tried again") {
   b.pass(10s);
   b.release(1, 75, true);
   b.tell(1, 75, 60, true);
-  CHECK(b.tenant(2).phase == Phase::leaving);  // it was told to restore 25 already
+  CHECK(b.tenant(2).phase == Phase::leaving);  // tenant 2 was told to restore 25 MiB already
   CHECK(b.tenant(1).phase == Phase::entering);
   b.ready(1, 75);
   b.release(2, 0, true);
@@ -1174,7 +1175,7 @@ TEST_CASE("Who was ready, and has filled what it was told once more, is asked to
   b.pass(10s);
   b.release(2, 75, false);
   b.tell(2, 75, 39);
-  b.ready(1, 60);  // the others of its tenant are still on their way
+  b.ready(1, 60);  // the other sessions of its tenant are still reconnecting
   REQUIRE_FALSE(b.open(1));
   b.tell(1, 40, 40);
   b.grow(1, 50, 40);
@@ -1203,7 +1204,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   b.tell(1, 75, 25);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
-  // The books are in order, but the driver has less memory.
+  // The memory books are right, but the driver has less memory.
   b.tell(2, 75, 60);
   b.pass_by_timers(499ms);
   CHECK_FALSE(b.sent<Evict>(1));

@@ -81,7 +81,7 @@ class Daemon {
   pid_t pid_ = 0;
 };
 
-// Two simulated GPUs, as daemons find them that start meanwhile.
+// Two simulated GPUs, which daemons find that start while this object lives.
 struct SimulatedGpus {
   std::string state = "/dev/shm/sharedgpu-test-" + std::to_string(getpid());
   SimulatedGpus() {
@@ -110,7 +110,7 @@ struct Client {
   void say(const Body& body) {
     REQUIRE(channel.send(Message::of(body)) == 0);
   }
-  // The next message of that kind; skips others.
+  // Returns the next message of this kind; skips other messages.
   template <class Body>
   Body hear() {
     for (;;) {
@@ -229,7 +229,7 @@ struct OldClient {
     std::copy(body.begin(), body.end(), bytes + 16);
     REQUIRE(send(socket.get(), bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes);
   }
-  // Skips others; returns false if the arbiter has closed the connection.
+  // Skips other messages. Returns false if the arbiter has closed the connection.
   bool hear(unsigned char version, unsigned char type) {
     for (;;) {
       pollfd entry = {.fd = socket.get(), .events = POLLIN, .revents = 0};
@@ -312,7 +312,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   CHECK(reply.free == gibibytes(1));
   CHECK(reply.processes == 0);
 
-  // More of them than one reply has room for.
+  // More processes than one reply has room for.
   constexpr std::uint32_t kMembers = GpuReply::kProcesses + 2;
   std::vector<std::unique_ptr<Client>> members;
   for (std::uint32_t i = 0; i < kMembers; ++i) {
@@ -472,7 +472,7 @@ TEST_CASE("A peer that asks without reading is dropped") {
   Client bad(daemon);
   bad.say(Hello{});
   bad.attach();
-  // Far more answers than socket and queue hold.
+  // Far more answers than the socket and the queue can hold.
   Message question = Message::of(MemoryQuery{});
   int error = 0;
   for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
@@ -522,7 +522,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     const Json status = status_of(daemon);
     return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
   };
-  for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);  // it keeps the files of some answers
+  for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);  // the arbiter keeps the files of some answers
   const std::size_t before = daemon.descriptors();
   JobOptions options;
   options.units = ~0u;
@@ -538,7 +538,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     run.channel = {};
     await_status(daemon, [&](const Json&) { return units() == 0; });
   }
-  CHECK(daemon.descriptors() < before + 10);  // and not one for each run
+  CHECK(daemon.descriptors() < before + 10);  // fewer than one for each run
   daemon.stop(SIGKILL);
   daemon.start();
   CHECK(units() == 0);

@@ -9,7 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Three tenants on a GPU that has room for all: 1 has deadlines of 100 ms and priority 2, 2 and 3 are below.
+// Three tenants on a GPU that has room for all: tenant 1 has deadlines of 100 ms and priority 2; tenants 2
+// and 3 have lower priorities.
 struct World : Bench {
   explicit World(const char* name = "deadline", bool by_threads = false) {
     next = make_policy(name);

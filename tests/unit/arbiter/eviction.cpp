@@ -15,7 +15,7 @@ TEST_CASE("The tenant that ran least recently evicts first, whatever its number"
   const std::uint64_t first = GENERATE(2, 3);
   const std::uint64_t second = 5 - first;
   for (const std::uint64_t id : {first, second}) {
-    b.grow(id, 75, 30);  // it outgrows the running set, with 30 on the GPU
+    b.grow(id, 75, 30);  // the tenant outgrows the running set, with 30 MiB on the GPU
     REQUIRE(b.sent<Revoke>(id));
     b.release(id, false, Bench::use(75, 30));
     REQUIRE(b.tenant(id).phase == Phase::out);
@@ -26,7 +26,7 @@ TEST_CASE("The tenant that ran least recently evicts first, whatever its number"
   REQUIRE(b.sent<Evict>(first));
   CHECK(b.sent<Evict>(first)->allowed == mebibytes(10));
   CHECK_FALSE(b.sent<Evict>(second));
-  // The next one evicts once the first has nothing left.
+  // The next tenant evicts once the first one has nothing left.
   b.grow(1, 75, 30);
   CHECK(b.sent<Evict>(first)->allowed == Bytes{});
   CHECK(b.sent<Evict>(second)->allowed == mebibytes(25));

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr TenantId kFirst{1};
 constexpr TenantId kSecond{2};
 
-// Two tenants of 80 MiB on a GPU of 100, watched.
+// Two tenants of 80 MiB on a GPU of 100 MiB, whose figures are observed.
 struct Watched : Bench {
   FigureBook figures;
 
@@ -59,7 +59,7 @@ TEST_CASE("What the GPU finishes within a turn that was given back is not overus
   CHECK(w.figures.of(kFirst, {}, w.now + left + 5ms).overuse == 5ms);
   w.after(1ms, [] {});
   w.after(left + 6ms, [&] { w.release(1, 0, true); });
-  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 after it was given back
+  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 after the memory was given back
 }
 
 TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
@@ -179,7 +179,7 @@ TEST_CASE("Figures that grow for long are news every 15 seconds, and those that 
   q.after(15s - 1ns, [] {});
   CHECK(q.news().empty());
   q.after(1ns, [] {});
-  CHECK(q.news() == kBoth);  // memory of the first, time waited of the second
+  CHECK(q.news() == kBoth);  // the memory of the first tenant, and the time that the second one has waited
   q.after(14s, [] {});
   CHECK(q.news().empty());
   q.after(1s, [] {});

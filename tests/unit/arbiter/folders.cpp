@@ -59,7 +59,7 @@ TEST_CASE(
   REQUIRE(lchown(link.c_str(), 0, 0) == 0);
   REQUIRE(chown(parent.c_str(), kOther, kOther) == 0);
   CHECK(check_folder(folder).message() == parent + " belongs to uid 4321");
-  // The link is ours, and leads there.
+  // The link belongs to this user, and leads to the folder.
   CHECK(check_folder(link + "/folder").message() == parent + " belongs to uid 4321");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of a gang, told what its members report.
+// The coordinator of a gang, with reports of its members.
 #include <catch2/catch.hpp>
 #include <set>
 #include <vector>
@@ -200,7 +200,7 @@ TEST_CASE("A gang that is stopped on one node begins no turn before it goes on t
   CHECK_FALSE(stopped.order(1).stopped);
 }
 
-// Its turn ends before it has brought anything back; the order does not come to another one yet.
+// The turn of one member ends before any memory is restored; the other member has not got the order yet.
 TEST_CASE("A member that is out again is asked for no submission") {
   Members gang(2);
   gang.offer_all();
@@ -315,7 +315,7 @@ TEST_CASE("A member that had a turn by itself while nobody else knew ends it") {
   CHECK(gang.command() == GangCommand::leave);
   gang.leave(1, false);
   gang.pass(100ms);
-  CHECK(gang.order(0).urgent);  // what it has submitted may wait for the other
+  CHECK(gang.order(0).urgent);  // the work of member 1 may wait for member 0
 }
 
 TEST_CASE("A member whose gate may have opened is waited for though it was never heard to run") {
@@ -384,7 +384,8 @@ TEST_CASE("A coordinator that begins anew goes on with what it finds") {
   }
 }
 
-// One of three has come late, and cannot be given its place; the second has drained, the third cannot.
+// One of three members has come late and cannot enter the running set of its node; the second one has
+// drained, and the third one cannot drain.
 struct WithoutPlace : Members {
   WithoutPlace() : Members(3) {
     run_all();
@@ -395,7 +396,7 @@ struct WithoutPlace : Members {
     leave(0, false);
     leave(1, true);
   }
-  // The time until it is to enter again.
+  // Waits until the order is `enter` again, and lets that fail. Returns the time waited.
   Nanoseconds try_once() {
     const Nanoseconds since = now;
     while (command() == GangCommand::leave) pass(1ms);

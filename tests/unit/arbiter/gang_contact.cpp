@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a gang and its coordinator, over a network that loses what the test says.
+// Members of a gang and its coordinator, over a network that loses the letters of chosen nodes.
 #include <catch2/catch.hpp>
 #include <map>
 #include <optional>
@@ -28,7 +28,7 @@ class Network {
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     GangReport report{.offers = false, .ready = false, .present = true, .wants = true};
-    std::vector<std::optional<GangOrder>> told;  // the core
+    std::vector<std::optional<GangOrder>> told;  // the orders that the core got
     bool all_known = true;
   };
   void boot(const std::string& name) {
@@ -71,12 +71,12 @@ class Network {
 
   Nanoseconds now = 1000s;
   std::map<std::string, Node> nodes;
-  std::set<std::string> cut;  // nodes that nothing comes to or from
+  std::set<std::string> cut;  // nodes that send and receive no letters
   unsigned letters = 0;
-  unsigned listings = 0;  // that Slurm was asked for
+  unsigned listings = 0;  // how often Slurm was asked for the nodes of a job
   bool slurm_answers = true;
   std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // on each node, as Slurm tells it
-  unsigned lines = 0;                                                  // that Slurm was asked for
+  unsigned lines = 0;                                                  // how often Slurm was asked for it
   std::vector<GangDesk::Apart> aparts;
   bool new_job = false;
   std::uint64_t run = 0;
@@ -180,7 +180,7 @@ TEST_CASE("Nodes that do not reach each other for long go on by themselves until
   CHECK(net.contact("a") == Contact::given_up);
   CHECK_FALSE(net.nodes["a"].told.back());
   CHECK_FALSE(net.nodes["b"].told.back());
-  // The core has begun anew with the tenant: it is told again.
+  // If the core has forgotten the tenant and begun anew with it, the core gets the order again.
   const std::size_t told = net.nodes["b"].told.size();
   net.say("b");
   REQUIRE(net.nodes["b"].told.size() == told + 1);
@@ -363,7 +363,7 @@ TEST_CASE("A node without processes that falls silent may have some by now, and 
   CHECK(net.aparts.size() == 1);
   net.letters = 0;
   net.pass(60s);
-  CHECK(net.letters <= 2 * 61 + 7);  // those of "a" to itself, and some questions
+  CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some questions
 }
 
 TEST_CASE("Where the first node that a user names does not answer, the one that Slurm names coordinates") {
@@ -499,11 +499,11 @@ TEST_CASE("Jobs that are apart begin in the order in which Slurm has started the
   line.slurm = {{.number = 3, .started = 20s}, {.number = 9, .started = 10s}, {.number = 4, .started = 20s}};
   line.say(4);
   line.pass(kTimes.never + kTimes.line);
-  CHECK(line.begun.empty());  // 9 has no process here yet, and may have one elsewhere
+  CHECK(line.begun.empty());  // job 9 has no process here yet, and may have one on another node
   line.say(9);
   line.pass(kTimes.never + 1s);
   CHECK(line.alone(9));
-  CHECK_FALSE(line.alone(4));  // 3 has started in the same second
+  CHECK_FALSE(line.alone(4));  // job 3 has started in the same second
   line.say(3);
   line.pass(kTimes.never + 1s);
   CHECK(line.begun == std::vector<std::pair<std::uint64_t, Nanoseconds>>{{9, 10s}, {3, 20s}, {4, 20s}});
@@ -524,7 +524,7 @@ TEST_CASE("A job that is apart waits for none that has ended, or whose nodes rea
     line.say(3);
     line.order(3, GangOrder{.possible = false});
     line.pass(kTimes.heartbeat);
-    CHECK_FALSE(line.alone(4));  // another node of that job may be apart by now
+    CHECK_FALSE(line.alone(4));  // on another node, job 3 may be apart by now
     line.order(3, GangOrder{.possible = true});
     line.pass(kTimes.heartbeat);
   }
@@ -539,7 +539,7 @@ TEST_CASE("One that follows a job whose processes have ended asks Slurm at once 
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // after 3, which the core knows
+  REQUIRE(line.alone(4));  // after job 3, which the core knows
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);

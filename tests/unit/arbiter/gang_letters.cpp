@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The letters of arbiters: what is written is read again, and nothing else is.
+// The letters of arbiters: a letter that is written can be read again, and no other text can.
 #include <catch2/catch.hpp>
 #include <random>
 

@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tenant 1 has its job on this node alone, tenant 2 on others as well; session 1 and 2 are theirs. Each has
-// 60 of 100 MiB, and tenant 1 has the turn.
+// The job of tenant 1 has only this node; that of tenant 2 has other nodes as well. Session 1 belongs to
+// tenant 1, session 2 to tenant 2. Each has 60 of 100 MiB, and tenant 1 has the turn.
 struct Node : Bench {
   GangOrder order{.possible = true, .settled = true};
 
@@ -40,7 +40,7 @@ struct Node : Bench {
   }
   GangReport report() { return reports.at(2); }
   Phase phase() const { return tenant(2).phase; }
-  // The turn of tenant 1 is over, and the order to enter comes.
+  // Ends the turn of tenant 1, and gives tenant 2 the order to enter.
   void enter_turn() {
     want(2);
     pass_by_timers(11s);
@@ -51,13 +51,13 @@ struct Node : Bench {
     make_way(true);
     command(GangCommand::run);
   }
-  // Tenant 1 leaves what the gang needs, which is there then. `wants`: tenant 1 waits for its next turn.
+  // Tenant 1 leaves and evicts, and tenant 2 restores its memory. `wants`: tenant 1 waits for its next turn.
   void make_way(bool wants) {
     release(1, 60, wants);
     tell(1, 60, 40);
     ready(2, 60);
   }
-  // Its turn is over, and another node has not drained.
+  // The turn of tenant 2 is over, and another node has not drained.
   void drain_for_others() {
     begin_turn();
     pass_by_timers(11s);
@@ -391,7 +391,7 @@ TEST_CASE("A gang that loses its coordinator while it submits once more ends its
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
   b.release(2, 60, true);
   CHECK_FALSE(b.holds(2));
-  // The coordinator has missed all that.
+  // The coordinator has not seen these reports.
   b.command(GangCommand::leave);
   CHECK(b.report().steps == 1);
   CHECK(b.report().drained);
@@ -467,7 +467,7 @@ TEST_CASE("A job whose nodes do not reach each other keeps others off while it i
     REQUIRE(b.open(2));
     come_alone(3);
     REQUIRE(b.open(2));
-    b.say(2, Idle{.epoch = b.epoch(2), .idle = 5s});  // its process on the other node may be at work
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = 5s});  // the job's process on the other node may be at work
     b.pass_by_timers(1min);
     CHECK(b.open(2));
   }
@@ -490,7 +490,7 @@ TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each o
   CHECK(b.open(2));
   b.handle(GangOrdered{.tenant = TenantId{3},
                        .order = GangOrder{.command = GangCommand::enter, .possible = true, .settled = true}});
-  CHECK_FALSE(b.open(2));  // its turn has begun elsewhere: it would keep its places there
+  CHECK_FALSE(b.open(2));  // tenant 3 has begun its turn on other nodes, and would hold its memory there
 }
 
 TEST_CASE(
@@ -513,7 +513,7 @@ TEST_CASE(
   b.grow(9, 60, 0);
   b.want(9);
   b.pass_by_timers(11s);
-  REQUIRE_FALSE(b.open(2));  // the turn of the tenant of this node
+  REQUIRE_FALSE(b.open(2));  // tenant 1, which has only this node, has the turn
   b.release(2, 60, true);
   b.tell(2, 60, 40);
   b.ready(1, 60);

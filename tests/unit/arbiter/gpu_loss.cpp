@@ -44,7 +44,7 @@ TEST_CASE("A GPU that is lost drops its sessions, and their leases end then") {
   CHECK(b.written.of_tenant(TenantId{1}, b.now + 10s) == 5s);
   CHECK(b.gpu().sessions.empty());
   CHECK(b.gpu().promised == Bytes{});
-  // Their later messages belong to no session.
+  // Later messages of these sessions belong to no session.
   b.tell(1, 20, 20);
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK(b.last.empty());
@@ -60,8 +60,8 @@ TEST_CASE("A GPU that is lost while a tenant waits for it: nobody waits any more
   CHECK(b.core->snapshot().tenants.empty());
 }
 
-// The first tenant joins both GPUs. It has to leave for the second, and its process never answers for the one
-// that is lost.
+// The first tenant joins both GPUs. The first tenant has to leave for the second one, and its process never
+// answers for the session on the lost GPU.
 TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   Bench b;
   b.settle_in(1, 1, 10);
@@ -79,7 +79,8 @@ TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   b.pass(11s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   b.release(2, 80, true);
-  REQUIRE(b.tenant(1).phase == Phase::leaving);  // its other process is at work on what is lost in a moment
+  REQUIRE(b.tenant(1).phase ==
+          Phase::leaving);  // its other process is at work on the GPU that is about to be lost
   change(b, GpuCondition::lost);
   CHECK(b.tenant(1).phase != Phase::leaving);
   CHECK(b.tenant(1).sessions == std::vector<SessionId>{SessionId{2}});

@@ -20,12 +20,12 @@
 namespace sharedgpu {
 namespace {
 
-// Behaviour of the libraries' functions. They run in a child of this process, and see it as it is at the
-// fork.
+// Behaviour of the libraries' functions. These run in a child of this process, and see its memory as it is at
+// the fork.
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
-  int failing_device = -1;  // of which uuid and memory fail, and of no other
+  int failing_device = -1;  // index of the GPU whose uuid and memory queries fail
   bool crashes = false;     // at the second device
   bool hangs = false;       // the same
 };
@@ -199,7 +199,7 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
-  // The GPUs that it has reported until then count.
+  // The GPUs that the child has reported until then count.
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("GPUs that come later are found") {
   loop.run_for(std::chrono::milliseconds(1200));  // it has looked once
   CHECK(found.empty());
   host.has_nvml = true;
-  loop.run_for(std::chrono::seconds(20));  // or until it has nothing more to do
+  loop.run_for(std::chrono::seconds(20));  // or until the loop has nothing more to do
   CHECK(names(found) == kOfNvml);
 }
 

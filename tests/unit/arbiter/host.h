@@ -20,7 +20,7 @@
 #include "protocol/channel.h"
 #include "systems.h"
 
-extern template class nlohmann::basic_json<>;  // in host.cpp, since it takes long to compile
+extern template class nlohmann::basic_json<>;  // defined in host.cpp, since it takes long to compile
 
 namespace sharedgpu::test {
 
@@ -55,7 +55,8 @@ class Host {
   TemporaryFolder folder;
   Settings settings;
   std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
-  std::function<std::unique_ptr<Mail>()> make_mail;  // at each start from then on; none: there is none
+  std::function<std::unique_ptr<Mail>()>
+      make_mail;  // makes the mail at each start of an arbiter from now on; empty: there is no mail
   std::optional<asio::io_context> loop;
   std::optional<Schedule> schedule;
   std::optional<Closer> closer;

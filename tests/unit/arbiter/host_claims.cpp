@@ -63,7 +63,7 @@ class Memory : public FaultySystem {
 
 constexpr Bytes kAll = mebibytes(800);
 
-// A session has its 800 MiB on the GPU and has had its turn, and another waits for the memory.
+// A session that has had its turn has 800 MiB on the GPU, and another session waits for this memory.
 struct Standoff {
   explicit Standoff(Measure measure = Measure::warn)
       : host(settings_of(measure), memory),
@@ -161,7 +161,7 @@ TEST_CASE("A session that says without end that it has no host memory, which it 
   CHECK(at.tenant()["overdue"]["free_host_bytes"] == (gibibytes(8) - mebibytes(256)).count);
   CHECK_FALSE(at.cancelled);
   at.claim(
-      400s);  // the clock jumps here, and the arbiter assumes that it stood still for a part of that time
+      400s);  // the clock jumps here, and the arbiter assumes that it did not run for a part of that time
   CHECK(at.cancelled);
   CHECK_FALSE(at.disbelieved());  // said once
 }
@@ -212,7 +212,7 @@ TEST_CASE("A session that is not believed is believed again once it is short") {
 
 TEST_CASE("Claims that come seldom are believed for longer, and not without end") {
   Standoff at(Measure::cancel);
-  at.claim(200s, 40s);  // 20 s for each pause, of which four lie behind it
+  at.claim(200s, 40s);  // 20 s for each pause, of which four have passed
   CHECK_FALSE(at.disbelieved());
   at.claim(40s, 40s);
   CHECK(at.disbelieved());

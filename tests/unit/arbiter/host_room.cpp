@@ -36,7 +36,7 @@ struct Machine : RootedSystem {
     write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(40)));
     write("/proc/sys/vm/overcommit_memory", "0\n");
   }
-  // A group of version 2, or of version 1 where it is in that hierarchy.
+  // The memory cgroup of the process, of version 2 or of version 1.
   void group(const std::string& path, const std::string& limit, Bytes used,
              const std::string& stat = "a 1\n") {
     const bool v1 = path.starts_with("/memory");
@@ -112,7 +112,7 @@ TEST_CASE("The least room of a group and of those above it counts") {
     CHECK(machine.room() == room);
     machine.write("/proc/77/cgroup", "0::" + path + "\n");
     CHECK(machine.room() == Bytes{});
-    for (int i = 0; i < 28; ++i) {  // the first 32, with the topmost
+    for (int i = 0; i < 28; ++i) {  // the first 32 groups, beginning with the topmost
       machine.group(path.substr(0, 19 + 2 * static_cast<std::size_t>(i + 1)), "max\n", {});
     }
     CHECK(machine.room() == room);

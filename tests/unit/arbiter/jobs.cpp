@@ -51,7 +51,7 @@ TEST_CASE("A run lasts as long as its connection or a session of it") {
   child.end();
   host.run_until([&] { return host.status()["tenants"].empty(); });
   CHECK(host.ledger().back() == "end 1");
-  // Its token is invalid from here on.
+  // The token of the ended run is invalid from here on.
   Guest late(host, kUser);
   CHECK(late.say(hello).find<Welcome>()->tenant != run.tenant);
 }
@@ -226,7 +226,7 @@ TEST_CASE("A job lives as long as a process that was told of it, or a session") 
   CHECK(ask(host, 12).known == 1);  // and may come again
 }
 
-// A job has run here and ended, in each way of reporting it.
+// A job has run here and ended; its end is reported in each possible way.
 struct Requeued {
   Host host;
   Process stepd, task;
@@ -483,7 +483,7 @@ TEST_CASE("A step sees the GPUs that it holds whole before the shared ones") {
   REQUIRE(reply.gpus.count == 2);
   CHECK(reply.gpus.gpu[0] == TwoGpus::kSecondGpu);
   CHECK(reply.gpus.gpu[1] == kHostGpu);
-  // It has no units on the one that it has whole.
+  // The step has no units on the GPU that it holds whole.
   CHECK(host.units() == Units{1, 0});
   job.whole.bits = 1 << 6 | 1 << 5;  // the arbiter does not know all of them
   const RegisterReply unknown = *slurmstepd.say(job).find<RegisterReply>();
@@ -518,8 +518,8 @@ TEST_CASE("GPUs that are held whole come in the host's order, each once, and lea
   CHECK(put_before(state, {.bits = 0b1011}, none) == 0);
   CHECK(none.count == 0);
   gpus = list({14});
-  CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // of one there is no number
-  CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // as many as the list has room for
+  CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // one of the GPUs has no number
+  CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // as many GPUs as the list has room for
   CHECK(ids(gpus) == std::vector<unsigned>{14});
   CHECK(put_before(state, {.bits = 0b111111011111}, gpus) == 11);
   CHECK(gpus.count == 12);

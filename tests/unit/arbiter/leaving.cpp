@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
 
-// Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
+// Tenant 2, with sessions 2 and 3, is leaving, and neither session has drained. Tenant 1 is entering.
 Bench two_leave() {
   Bench b;
   b.settle_in(2, 2, 30);
@@ -122,7 +122,7 @@ TEST_CASE("What counts of a step is the time since the last one that drained") {
   b.release(2, 20, true);
   b.pass_by_timers(10ms);
   b.release(3, 20, true);
-  // 3 drained 10 ms after 2, so the time of 2 counts.
+  // Session 3 drained 10 ms after session 2, so the time of session 2 counts.
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
   b.release(2, 20, true);
   REQUIRE(b.until_sent<Step>(2));
   b.pass_by_timers(1s);
-  b.release(2, 20, false);  // it has nothing more to submit
+  b.release(2, 20, false);  // the session has nothing more to submit
   b.release(3, 20, true);
   REQUIRE(b.until_sent<Step>(3));
   CHECK_FALSE(b.sent<Step>(2));
@@ -222,7 +222,8 @@ TEST_CASE("Of two that wait for memory to leave the one that left first gets it"
   CHECK_FALSE(b.sent<Verdict>(1));
 }
 
-// 1 and 2, of 45 each, leave, and 3 has given up its place. 1 needs more than there is.
+// Tenants 1 and 2, of 45 MiB each, are leaving, and tenant 3 has given up its place. Tenant 1 needs more
+// memory than there is.
 Bench both_leave() {
   Bench b;
   b.settle_in(1, 1, 45);

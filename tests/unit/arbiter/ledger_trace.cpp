@@ -70,7 +70,7 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   CHECK(first.claims.timed);
   REQUIRE(first.pieces.size() == 3);
   CHECK(first.pieces[0].burst == 2s);
-  CHECK(first.pieces[0].pause == 2s);  // of four: half of all gaps was waited for
+  CHECK(first.pieces[0].pause == 2s);  // of four gaps; half of their total time was waiting
   CHECK(first.pieces[1].burst == 1s);
   CHECK(first.pieces[1].pause == 1s);
   CHECK(first.pieces[2].burst == 3s);

@@ -177,7 +177,7 @@ TEST_CASE("Each message as a user who administers nothing") {
   }
   RunRequest vouched;
   vouched.vouched = 1;
-  const std::string why = "only an administrator may give a run units or another user";
+  const std::string why = "only an administrator may set the units of a run or start it for another user";
   CHECK(reaction_to(vouched, In::new_connection, kUser) ==
         "Refused (" + why + "); closed; warning: pid N: dropped: " + why);
   CHECK(reaction_to(vouched, In::new_connection) == "RunReply");
@@ -238,7 +238,7 @@ std::vector<MemoryUse> impossible_uses() {
     use.*field = kTooLarge;
     uses.push_back(use);
   }
-  // More that settles than each of the three in which it is.
+  // More memory being pinned than each of the three counts that contain it.
   const Bytes one = mebibytes(1);
   MemoryUse settling{.swappable = one, .resident = one, .pinned = one, .context = {}, .host = {}};
   settling.settling = one;
@@ -366,7 +366,7 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
   CHECK(let_in < 4 * kAtOnce);
   // Messages that add to the ledger have to wait, and the log soon omits them.
   const auto soon = [&](const Message& message) {
-    for (int tries = 0; tries < 1000; ++tries)  // it may write 50 times a second
+    for (int tries = 0; tries < 1000; ++tries)  // the user may write 50 times a second
       if (std::string text = ask(message, kUser); text == "closed") return text;
     return std::string("never");
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control daemon of MPS is started, watched and found again. A script stands in for it.
+// The control daemon of MPS is started, watched and found again. A script stands in for the control daemon.
 #include "arbiter/daemon/mps.h"
 
 #include <signal.h>
@@ -20,7 +20,7 @@
 namespace sharedgpu::test {
 namespace {
 
-// Puts the stand-in, or nothing of its name, into the path. It writes down how it was started.
+// Puts the stand-in, or nothing of its name, into the path. The script writes down how it was started.
 class StandIn {
  public:
   explicit StandIn(const std::string& script = kServes) {
@@ -49,7 +49,7 @@ class StandIn {
     for (std::string line; std::getline(file, line);) lines.push_back(line);
     return lines;
   }
-  // It prints its arguments, and then reports that it serves.
+  // The script prints its arguments, and then reports that it serves.
   static constexpr char kServes[] =
       "umask; readlink /proc/self/fd/0; ps -o sid= -p $$ | tr -d ' '; echo wrong >&2\n"
       "trap - PIPE; trap -p PIPE\n"
@@ -126,7 +126,7 @@ TEST_CASE("The control daemon is started for all users, and serves as soon as it
   CHECK(mode_of(served.pipes()) == 0755);
   CHECK(mode_of(served.logs()) == 0700);
   CHECK(mode_of(served.logs() + "/control.out") == 0600);
-  // It has a session of its own, and its output is in a file.
+  // The daemon has a session of its own, and its output is in a file.
   CHECK(served.text_of(served.logs() + "/control.out") ==
         "0022\n/dev/null\n" + std::to_string(served.daemon()) + "\nwrong\n");
   CHECK(served.logged("Mps: nvidia-cuda-mps-control started, pid " + std::to_string(served.daemon())));
@@ -142,7 +142,7 @@ TEST_CASE("The next arbiter finds the control daemon of the one before, and star
   CHECK(served.changes == 2);
   CHECK(stand_in.starts().size() == 1);
   CHECK(served.logged("Mps: uses the control daemon that an earlier arbiter started"));
-  // It is watched like a daemon that this arbiter started.
+  // The daemon that was found is watched like one that this arbiter started.
   kill(first, SIGKILL);
   waitpid(first, nullptr, 0);
   served.run_until([&] { return !served.mps->serves(); });

@@ -40,7 +40,7 @@ const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
 
-// The same as revoked(), on a GPU of 100 GiB, of which each has and needs 60.
+// As revoked(), on a GPU of 100 GiB, of which each tenant has and needs 60 GiB.
 Bench revoked_with_much() {
   Bench b = bench({.cancel = true});
   b.handle(GpuFound{
@@ -59,12 +59,12 @@ Bench revoked_with_much() {
   return b;
 }
 
-// 2 had to leave for lack of memory, and still waits.
+// Tenant 2 had to leave for lack of memory, and still waits.
 void let_go_first(Bench& b) {
   if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(kMuch, 0));
 }
 
-// 1 has 60 and is in its turn, which is over when this returns; 2 needs 60.
+// Tenant 1 has 60 MiB and its turn, which is over when this returns; tenant 2 needs 60 MiB.
 Bench revoked(const OveruseRules& rules = {}) {
   Bench b = bench(rules);
   b.settle_in(1, 1, 60);
@@ -75,7 +75,7 @@ Bench revoked(const OveruseRules& rules = {}) {
   return b;
 }
 
-// The same, but 1 was granted 60 and never reported memory.
+// As above, but tenant 1 was granted 60 MiB and never reported memory.
 Bench revoked_and_empty() {
   Bench b = bench();
   b.come(1, 1);
@@ -100,7 +100,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its le
   CHECK_FALSE(b.holds(1));
   CHECK(b.notes ==
         std::vector<std::string>{"does not answer, and has nothing on the GPU; its lease goes to others"});
-  // Its granted memory no longer counts, and others get it.
+  // The granted memory no longer counts, and others get it.
   CHECK(b.gpu().promised == mebibytes(60));
   REQUIRE(b.session(2).resident_limit == mebibytes(60));
   b.ready(2, 60);
@@ -333,7 +333,8 @@ TEST_CASE("Overuse is on the GPU where the tenant has not drained, and others wa
   }
 }
 
-// 1 has 60 on two GPUs and leaves neither; 2 waits for the first one and 3 for the other.
+// Tenant 1 has 60 MiB on each of two GPUs and leaves neither; tenant 2 waits for the first GPU, and tenant 3
+// for the second one.
 Bench revoked_on_both(bool cancel) {
   Bench b = bench({.cancel = cancel});
   b.settle_in(1, 1, 60);
@@ -522,7 +523,8 @@ TEST_CASE("A tenant whose process has died begins anew") {
 
 // ---- evictions ----
 
-// 1 has 60 on the GPU and has drained; 2 needs 60, so 1 got an order to evict 20.
+// Tenant 1 has 60 MiB on the GPU and has drained. Tenant 2 needs 60 MiB, so tenant 1 was ordered to evict 20
+// MiB.
 Bench told_to_evict(bool wants = false) {
   Bench b = revoked({.cancel = true});
   b.release(1, 60, wants);
@@ -722,11 +724,11 @@ TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drai
   b.settle_in(3, 1, 30);
   b.settle_in(5, 5, 30);
   b.queue_up(2, 2, 75);
-  b.grow(5, 60, 30);  // that does not fit: it has to leave, and cannot drain without
+  b.grow(5, 60, 30);  // the growth does not fit: the tenant has to leave, and cannot drain without it
   REQUIRE(b.tenant(5).phase == Phase::leaving);
   b.pass_by_timers(10s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
-  b.release(1, 30, true);  // 3 may wait for its next submission
+  b.release(1, 30, true);  // session 3 may wait for its next submission
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 30, 0);
   CHECK(b.tenant(1).overdue);
@@ -771,7 +773,8 @@ TEST_CASE("A tenant that asks for memory waits for one that does not leave, and 
 
 TEST_CASE("Two tenants that lack memory for each other's sake are ended in the end") {
   Bench b = bench({.cancel = true});
-  // Of each tenant the first process hangs. The second one drains, and evicts for the first of the other.
+  // The first process of each tenant hangs. The second process drains, and evicts for the first process of
+  // the other tenant.
   b.settle_in(1, 1, 20);
   b.settle_in(3, 1, 20);
   b.settle_in(5, 5, 20);
@@ -818,7 +821,7 @@ TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
 
 // ---- new processes of a tenant that does not leave ----
 
-// 1 has not left for a minute; 3 has come to its tenant since, and waits at its gate.
+// Session 1 has not left for a minute; session 3 of its tenant has come since, and waits at its gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);

@@ -10,8 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// 1 and 2 need 60 each. The turn of 1 is over and it has drained and evicted; 2 is told that all may come
-// back. Each wait begins at an odd time, so that no other timer fires at its end.
+// Tenants 1 and 2 need 60 MiB each. The turn of tenant 1 is over, and it has drained and evicted; tenant 2
+// may restore all of its memory. Each wait begins at an odd time, so that no other timer fires at its end.
 Bench two_restores(unsigned size = 60) {
   Bench b;
   b.settle_in(1, 1, size);
@@ -110,7 +110,7 @@ TEST_CASE("A second more for each GiB that has to come back") {
   CHECK(b.until_sent<Revoke>(2) == 16s);
 }
 
-// The turn of 1 is over, it has drained and got an order to evict 20 of 60.
+// The turn of tenant 1 is over. It has drained, and was ordered to evict 20 of its 60 MiB.
 Bench one_evicts() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -132,7 +132,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
       b.want(1);
     }
   }
-  // The memory that it does not give back is its own: 2 gives up its place.
+  // Tenant 1 keeps the memory that it does not evict, so tenant 2 gives up its place.
   REQUIRE(b.until_sent<Revoke>(2));
   CHECK(b.notes == std::vector<std::string>{"does not evict its memory; it stays on the GPU for now"});
   REQUIRE(b.sent<Restore>(1));
@@ -376,7 +376,7 @@ TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not
   const Nanoseconds begun = b.now;
   while (!b.holds(1) && b.timer) b.pass_to_timer();
   CHECK(b.holds(1));
-  CHECK(b.now - begun == 350ms);  // it has been looked at by then
+  CHECK(b.now - begun == 350ms);  // by then, its process has been polled
 }
 
 }  // namespace

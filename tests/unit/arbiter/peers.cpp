@@ -55,7 +55,7 @@ TEST_CASE("A peer whose number or descriptor is not to be had") {
   for (const int error : {EMFILE, ENFILE, ENOMEM}) {
     system.processes = error;
     const Status status = identify(system, peer);
-    CHECK(is_shortage(status.code()));  // it may succeed a moment later
+    CHECK(is_shortage(status.code()));  // a retry may succeed a moment later
     CHECK_FALSE(peer.pidfd);
   }
   system.processes = ESRCH;
@@ -100,7 +100,7 @@ TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
   without([](const std::string& path) { return path.ends_with("/status"); });
   without([](const std::string& path) { return !path.ends_with("/stat"); });
 
-  // One that cannot be read for another reason is in no job; its user is known all the same.
+  // A process that cannot be read for another reason is in no job, but its user is known.
   FaultySystem system;
   system.reading = [](const std::string& path) { return path.ends_with("/cgroup") ? EACCES : 0; };
   Peer peer;

@@ -23,7 +23,7 @@ struct Stage {
   Tenants tenants;
   Complaints complaints{loop, kHostSystem};
   SessionTable sessions;
-  std::map<SessionId, int> looks;  // at the process of each session
+  std::map<SessionId, int> looks;  // number of polls of the process of each session
   Performer performer{loop,
                       schedule,
                       kHostSystem,

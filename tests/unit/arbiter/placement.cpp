@@ -161,7 +161,7 @@ TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
   CHECK(host.put(4, 0b011, 2, 3) == Gpus{kOther, kThird});
   CHECK(host.put(5, 0b1000).empty());
   CHECK(host.core.snapshot().placements.size() == 4);
-  CHECK(host.put(6, 0) == Gpus{kGpu});  // the devices that it can open are not known
+  CHECK(host.put(6, 0) == Gpus{kGpu});  // the devices that the tenant can open are unknown
 }
 
 TEST_CASE("A GPU whose number is not known is open to all") {

@@ -11,7 +11,8 @@ using namespace std::chrono_literals;
 
 const TurnRules kAuto{};
 
-// Tenants 1 and 2 of 75 MiB each, sessions likewise: 1 runs, 2 is out and does not want to run.
+// Tenants 1 and 2 of 75 MiB each, with sessions 1 and 2. Tenant 1 runs; tenant 2 is out, and does not want to
+// run.
 Bench hog_and_other(const TurnRules& turns = kAuto) {
   Bench b({}, turns);
   b.settle_in(1, 1, 75);
@@ -23,7 +24,7 @@ Bench hog_and_other(const TurnRules& turns = kAuto) {
   return b;
 }
 
-// The turn of `from`, which wants to go on, is over: `to` comes in, `took` after the last work of `from`.
+// The turn of `from`, which wants to go on, is over: `to` enters, `took` after the last work of `from`.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
   b.release(from, 75, true);
   b.tell(from, 75, 25);
@@ -42,7 +43,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   hand_over(b, 1, 2, 1s);
   REQUIRE(b.open(2));
   CHECK(gpu(b).handoff == 1s);
-  // The other's is guessed from its 75 MiB yet: next to nothing.
+  // The handoff of the other tenant is still a guess from its 75 MiB: next to nothing.
   b.pass(9s);
   REQUIRE(b.open(2));
   b.pass(1s);
@@ -72,7 +73,7 @@ TEST_CASE("A first handoff that was slow counts no longer than until the next on
   CHECK(b.tenant(2).handoff == 400ms);
   b.pass(30s);
   hand_over(b, 2, 1, 7s);
-  CHECK(b.tenant(1).handoff == 4s);  // a slower one is one of several
+  CHECK(b.tenant(1).handoff == 4s);  // a slower handoff counts as one of several
   b.pass(30s);
   hand_over(b, 1, 2, 200ms);
   CHECK(b.tenant(2).handoff == 350ms);
@@ -137,7 +138,8 @@ TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
     CHECK(b.tenant(2).lag == before - 200ms);
     hand_over(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
-    // A quarter of a second of work, then it yields, and the other goes on with what is left of its turn.
+    // After a quarter of a second of work the tenant yields, and the other tenant goes on with the rest of
+    // its turn.
     b.pass(250ms);
     b.say(2, Idle{.epoch = b.epoch(2), .idle = 120ms});
     REQUIRE_FALSE(b.open(2));
@@ -215,7 +217,7 @@ TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
     const MemoryUse its = b.session(id).use;
     b.release(id, true, its);
   };
-  // The first one grows and shrinks twice a second for 30 s; the other always wants to run.
+  // The first tenant grows and shrinks twice a second for 30 s; the other one always wants to run.
   for (int i = 0; i < 60; ++i) {
     b.grow(1, i % 2 == 0 ? 53 : 50, 50);
     answer(1);
@@ -241,7 +243,7 @@ TEST_CASE("Who was put out by growth comes back as soon as it fits beside the la
   REQUIRE_FALSE(b.open(2));
   b.release(2, true, b.use(53, 48));
   b.tell(2, 45, 45);
-  CHECK(b.tenant(2).phase == Phase::out);  // it had 53 in this turn, and the other 50
+  CHECK(b.tenant(2).phase == Phase::out);  // it had 53 MiB in this turn, and the other tenant 50 MiB
   SECTION("the other shrinks") {
     b.tell(1, 47, 47);
     CHECK(b.tenant(2).phase == Phase::out);
@@ -265,7 +267,7 @@ TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first 
   const Rules other{.policy = elastic.get(), .turns = seven, .all_timed = true};
   b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 5s}}, .own = {{kOther, other}}});
   b.come(1, 1);
-  CHECK(b.tenant(1).policy == credit.get());  // where it will be nobody knows
+  CHECK(b.tenant(1).policy == credit.get());  // which GPU it will use is unknown
   b.attach(1, kOther);
   CHECK(b.tenant(1).policy == elastic.get());
   CHECK(b.tenant(1).exclusive);
@@ -324,7 +326,7 @@ TEST_CASE(
   CHECK(b.open(2));
 }
 
-// While nobody could come in, nobody reckons who is barred, and for how long.
+// While nobody could enter, the core does not compute which tenants are throttled, and for how long.
 TEST_CASE("Who has passed its limit comes in once it has earned that, though the others left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b({}, kAuto);
@@ -356,7 +358,8 @@ TEST_CASE("Who has passed its limit comes in once it has earned that, though the
   CHECK(b.now - left < 2 * debt + 1ms);
 }
 
-// Tenants 1 and 2, whose time is ruled, on a GPU that has room for both; 1 has its turn and 2 waits.
+// Tenants 1 and 2, which have stated shares, on a GPU that has room for both; tenant 1 has its turn, and
+// tenant 2 waits.
 struct Ruled : Bench {
   Ruled() : Bench({}, kAuto) {
     handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
@@ -405,7 +408,7 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
-    const TurnRules rules{.fixed = 24h};  // or its turn would have been over long since
+    const TurnRules rules{.fixed = 24h};  // otherwise its turn would have been over long before
     b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = rules}});
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
     REQUIRE(b.open(1));
@@ -495,7 +498,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   CHECK(b.tenant(2).due == Approx(0.25));
   CHECK(b.tenant(3).due == Approx(1));
   CHECK(b.tenant(1).share + b.tenant(2).share + b.tenant(3).share == Approx(1));
-  // On each of its two it has what it has where that is least.
+  // On both of its GPUs, the tenant has the share of the GPU where this share is smallest.
   b.want(4);
   CHECK(b.tenant(1).due == Approx(0.6 + 0.2 / 3));
   CHECK(b.tenant(3).due == Approx(0.2 + 0.7 / 2));
@@ -551,7 +554,7 @@ TEST_CASE("A burst is as long as three quarters of those before and one of the l
     while (b.open(1)) b.pass(1s);
     hand_over(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
-    b.pass(time + 100ms);  // of which it was idle at the end
+    b.pass(time + 100ms);  // at the end of which it was idle
     b.say(2, Idle{.epoch = b.epoch(2), .idle = 100ms});
     REQUIRE_FALSE(b.open(2));
     b.release(2, 75, false);

@@ -262,7 +262,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // pauses are a part of it too, whatever the share beside others
+  limited.limit = 0.25;  // pauses count, too, whatever the share beside others is
   limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
@@ -336,13 +336,13 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
   TenantView view;
   view.due = 0.5;
-  view.lag = 10ms;  // 20 ms until it is as far below, and it falls at half the speed
+  view.lag = 10ms;  // the account has to fall as far below as 20 ms, and falls at half the speed of time
   const auto length = [&](Nanoseconds submission) {
     view.submission = submission;
     return std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, {}, turn));
   };
   CHECK(length(0ms) == 40ms);
-  CHECK(length(17ms) == 38ms);  // two, and a quarter of one
+  CHECK(length(17ms) == 38ms);  // two submissions, and a quarter of one
   CHECK(length(15ms) == 49ms);  // three
   CHECK(length(100ms) == 125ms);
   CHECK(length(1h) == 1250ms);
@@ -386,7 +386,7 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
       .turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
   CHECK(lag_after(policy->rules().account, {}, waits, 100ms) == 50ms);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 100ms);
-  // But for a turn, where turns are longer.
+  // But for the length of a turn, if turns are longer.
   ActivityInterval long_turns = waits;
   long_turns.turn = 4s;
   CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
@@ -425,7 +425,7 @@ TEST_CASE("deadline: nobody preempts a tenant that starved until it was served")
   TenantView running;
   running.due = 0.1;
   running.lag = 900ms - 90ms;
-  running.elapsed = 101ms;  // 91 ms of it exceeded its share
+  running.elapsed = 101ms;  // 91 ms of this time exceeded its share
   running.waited = 601ms;
   CHECK_FALSE(may_preempt(*policy, urgent, running, turn));
   running.elapsed = 99ms;

@@ -169,7 +169,7 @@ TEST_CASE("Pids are those of the viewer's own namespace") {
   CHECK(seen_by(inner, middle) == 0);
   CHECK(seen_by(middle, getpid()) == 0);
   CHECK(seen_by(inner, 0) == 0);
-  kill(middle, SIGKILL);  // and with it all processes in its namespace
+  kill(middle, SIGKILL);  // which ends all processes in its namespace
   kill(outer, SIGKILL);
   CHECK(waitpid(outer, nullptr, 0) == outer);
   CHECK(seen_by(inner, getpid()) == 0);
@@ -275,7 +275,7 @@ TEST_CASE("What cannot be read of a process is not so") {
   root.write("/proc/7/stat", "7 (a) T 1 7");
   CHECK_FALSE(is_stopped(root, 7));  // its threads have vanished
   root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
-  root.write("/proc/7/task/8/other", "");  // and one of them in between
+  root.write("/proc/7/task/8/other", "");  // and one process in between
   CHECK_FALSE(is_stopped(root, 7));
   CHECK(start_time_of(root, 7) == 0);
   CHECK(program_of(root, 7) == 0);

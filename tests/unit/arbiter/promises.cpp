@@ -173,7 +173,7 @@ TEST_CASE("For whom the turn is gets room before who is taken along") {
   b.release(1, 100, true);
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 100, 50);
-  // 4 has waited longer, so it gets the turn, although 3 needs more.
+  // Tenant 4 has waited longer, so it gets the turn, although tenant 3 needs more memory.
   CHECK(b.sent<Restore>(4)->allowed == mebibytes(30));
   CHECK(b.sent<Restore>(3)->allowed == mebibytes(20));
 }
@@ -206,7 +206,7 @@ TEST_CASE("Every turn has an epoch of its own") {
     REQUIRE(b.sent<Restore>(comes));
     epochs.push_back(b.sent<Restore>(comes)->epoch);
     b.say(comes, Ready{.epoch = Epoch{b.epoch(comes).value - 1}, .use = Bench::use(60, 60)});
-    CHECK_FALSE(b.open(comes));  // it is of an earlier turn
+    CHECK_FALSE(b.open(comes));  // the message is of an earlier turn
     b.ready(comes, 60);
     REQUIRE(b.open(comes));
   }
@@ -261,8 +261,8 @@ TEST_CASE("No Revoke goes to a session that was sent no Restore") {
 
 // ---- memory that settles ----
 
-// Tenant 2, with sessions 2 and 3, leaves; 2 has drained and may submit once, 3 has not drained. 1 is on its
-// way in.
+// Tenant 2, with sessions 2 and 3, is leaving: session 2 has drained and may submit once, session 3 has not
+// drained. Tenant 1 is entering.
 Bench let_forward() {
   Bench b;
   b.settle_in(2, 2, 50);
@@ -281,7 +281,7 @@ TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
   REQUIRE_FALSE(b.sent<Verdict>(2));
   b.tell(2, 40, 40);
   CHECK(b.granted(2));
-  b.grow(1, 100, 0);  // nothing of the others is pinned
+  b.grow(1, 100, 0);  // no memory of the other tenants is pinned
   CHECK(b.granted(1));
 }
 

@@ -27,7 +27,7 @@ Recovered with_leases(const std::vector<LeaseKey>& keys, unsigned expected, Nano
   return recovered;
 }
 
-// A session that comes back. `held`: it has the lease still.
+// A session that comes back. `held`: the session claims that it still holds the lease.
 Hello back(bool held, bool wants = false) {
   Hello hello;
   hello.resuming = 1;
@@ -57,7 +57,7 @@ void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("No epoch of an open lease is given again") {
   Recovered recovered = with_leases({key_of(1)}, 1);
-  recovered.last_epoch = Epoch{3};  // the ledger's newest file may know of no other
+  recovered.last_epoch = Epoch{3};  // the ledger's newest file may contain no other tenant
   Bench b(std::move(recovered));
   b.come(2, 2);
   CHECK(b.epoch(2) > kEpoch);
@@ -105,8 +105,8 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
   b.grow(1, 60, 20);
   come_back(b, 2, 2, true);
   b.grow(2, 60, 20);
-  // They fit no longer together. A tenant that keeps its turn gets its memory at once: the other has 20, not
-  // 60.
+  // They fit no longer together. A tenant that keeps its turn gets its memory at once: the other tenant has
+  // 20 MiB, not 60.
   CHECK_FALSE((b.open(1) && b.open(2)));
   REQUIRE((b.open(1) || b.open(2)));
   CHECK(b.granted(b.open(1) ? 1 : 2));
@@ -143,7 +143,7 @@ TEST_CASE(
   const bool asks_before = GENERATE(true, false);
   if (asks_before) b.grow(1, 60, 30);
   b.pass_by_timers(1ms);
-  come_back(b, 2, 2, false);  // and claims what it does not have
+  come_back(b, 2, 2, false);  // and claims a lease that it does not have
   b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
   b.release(2, false, Bench::use(0, 0, 60));
   if (!asks_before) b.grow(1, 60, 30);
@@ -189,7 +189,7 @@ TEST_CASE("Of a tenant whose other sessions never come, one that has drained can
   come_back(b, 1, 1, false);
   b.tell(1, 30, 30);
   b.release(1, false, Bench::use(30, 30));
-  CHECK(b.holds(1));  // another one may still hold it
+  CHECK(b.holds(1));  // another session may still hold the lease
   end_recovery(b);
   CHECK_FALSE(b.holds(1));
   b.ready(1, 30);
@@ -357,8 +357,8 @@ TEST_CASE("A process whose memory no arbiter has heard of yet is waited for when
   CHECK_FALSE(b.core->in_grace());
 }
 
-// 1 fills the GPU; the tenant of 2 waits, and 3 has come to it since, and was granted memory for its first
-// turn. Then that begins.
+// Session 1 fills the GPU. The tenant of session 2 waits; session 3 of this tenant has come since, and was
+// granted memory for its first turn. Then that begins.
 Bench with_newcomer_on_its_way_in() {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 100);

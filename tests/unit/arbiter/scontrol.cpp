@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Slurm is told by scontrol, which may be missing, fail or hang.
+// The commands that the daemon gives Slurm: scontrol may be missing, fail or hang.
 #include "arbiter/daemon/scontrol.h"
 
 #include <sys/stat.h>
@@ -215,7 +215,7 @@ TEST_CASE("What goes on failing is given up, and what was started for it ends") 
   site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
   Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});
   scontrol.requeue(12);
-  scontrol.requeue(12);  // runs already, or waits: then once more is too much
+  scontrol.requeue(12);  // the first one runs already and this one waits, so the third one is dropped
   scontrol.requeue(12);
   site.loop.run();
   CHECK(site.text_of("calls").empty());
@@ -250,7 +250,7 @@ TEST_CASE("A child that cannot be watched is ended") {
   Scontrol scontrol(site.loop, host);
   scontrol.drain_node("first");
   site.loop.run();
-  CHECK(site.logged("cannot be watched"));
+  CHECK(site.logged("cannot watch its process"));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct Listening {
       text = "Name:\tx\nUid:\t" + std::to_string(uid) + "\n";
       return {};
     }
-    std::optional<uid_t> owner;  // of the user namespace of all peers
+    std::optional<uid_t> owner;  // owner of the user namespace of all peers
     std::optional<uid_t> user_namespace_owner(pid_t /*pid*/) const override { return owner; }
   };
   Users system;
@@ -174,7 +174,7 @@ TEST_CASE("A connection that its peer has closed and left empty is closed, and n
   CHECK(its.read == 0);
   CHECK(its.arbiter.host.new_log_lines().empty());
   its.arbiter.system.peers = 0;
-  Channel next = its.arbiter.connect();  // those do not count as its user's
+  Channel next = its.arbiter.connect();  // such connections do not count as connections of their user
   CHECK(its.arbiter.is_served(next));
 }
 

@@ -87,7 +87,8 @@ TEST_CASE("Sessions that end at once take turns with other users") {
   process.end();
   std::size_t left = 0;
   std::function<bool()> other = [&] {
-    if (sessions_in(host) == 20) return true;  // its turns come until it sees the first one go
+    if (sessions_in(host) == 20)
+      return true;  // the other user has turns until it sees that a session is gone
     left = sessions_in(host);
     return false;
   };
@@ -104,7 +105,7 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   open_session(guest, {}, mebibytes(10));
   guest.channel.close();
   int looks = 0;
-  host.run_until([&] { return ++looks == 50; });  // half a second: it was looked for twice
+  host.run_until([&] { return ++looks == 50; });  // half a second: the process was looked for twice
   REQUIRE(sessions_in(host) == 1);
 
   Guest again(host, kUser, {}, process.pid());
@@ -221,7 +222,7 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   CHECK(sessions_in(host) == 2);
 }
 
-// An arbiter that has a ledger, in which a process is not.
+// An arbiter that has a ledger, and a process that is not in the ledger.
 struct Forgetful {
   Host host;
   Process process;
@@ -432,7 +433,7 @@ struct Page {
   bool is_open() const { return LeasePage::is_open(page->gate.load()); }
 };
 
-// Requests more than fits beside the other, and drains, so that it waits for a turn.
+// Requests more memory than fits beside the other session, and drains, so that it waits for a turn.
 void wait_for_turn(Guest& guest, Bytes footprint) {
   REQUIRE(guest.say(Hello{}).find<Welcome>());
   REQUIRE(guest.say(attach_to()).find<Attached>());
@@ -501,7 +502,7 @@ TEST_CASE("A process that comes back ends its own closed session, and nobody els
   Guest again(host, kUser, {}, second.pid());
   REQUIRE(again.say(returning()).find<Welcome>());
   CHECK(sessions_in(host) == 3);
-  // It may still submit, as it did before.
+  // The session may still submit, as before.
   CHECK(again.say(attach_to()).find<Revoke>());
   CHECK(sessions_in(host) == 2);
   CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});

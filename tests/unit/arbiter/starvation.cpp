@@ -39,7 +39,7 @@ class Watched {
   }
   // From now on its work on the GPU continues for this time after the end of its turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
-  // It does not answer until it resumes.
+  // The tenant does not answer until it resumes.
   void hang(std::uint64_t id, bool hangs) {
     obeying_.at(id).hangs = hangs;
     obey();
@@ -123,7 +123,7 @@ class Watched {
 TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
   const unsigned jobs = GENERATE(3u, 4u);
   const int life = GENERATE(1, 2, 4, 8);         // s, between two of them: each lives until others have come
-  const unsigned there = GENERATE(0u, 2u, 80u);  // of the 80 that each says it has
+  const unsigned there = GENERATE(0u, 2u, 80u);  // of the 80 MiB that each claims to have
   const bool begins_small = GENERATE(false, true);  // or comes in with nothing
   CAPTURE(jobs, life, there, begins_small);
   Watched w;

@@ -37,7 +37,7 @@ TEST_CASE("A status file holds the text, and who gets it can neither change nor 
   CHECK(fcntl(file.to_read.get(), F_ADD_SEALS, F_SEAL_SHRINK) == -1);
   struct stat info = {};
   REQUIRE(fstat(file.to_read.get(), &info) == 0);
-  CHECK((info.st_mode & 0777) == 0444);  // so that no other user opens it anew to write
+  CHECK((info.st_mode & 0777) == 0444);  // so that no other user can open the file for writing
 }
 
 TEST_CASE("Status files beyond a few are emptied, whoever holds them") {

@@ -96,7 +96,7 @@ struct Scene {
                                              .limit = mebibytes(100),
                                              .reserve = {},
                                              .sessions = {{SessionId{1}, mebibytes(61)}}}});
-    bench.pass(std::chrono::seconds(10));  // the turn of 1 is over, and it does not leave
+    bench.pass(std::chrono::seconds(10));  // the turn of tenant 1 is over, and it does not leave
     figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {

@@ -22,7 +22,7 @@ Nanoseconds lease_of(const Bench& b, std::uint64_t id) {
   return b.core->leases().of_tenant(TenantId{id}, b.now);
 }
 
-// 1 has the turn with 60 of 100 MiB; 2 waits with 60, of which nothing is resident.
+// Tenant 1 has the turn, with 60 of 100 MiB. Tenant 2 waits, with 60 MiB of which nothing is resident.
 Bench contended() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -46,7 +46,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1500ms);
-  // Its memory stays: 3 fits beside that, 2 does not and waits.
+  // The memory of tenant 1 stays: tenant 3 fits beside it; tenant 2 does not fit, and waits.
   b.settle_in(3, 3, 30);
   CHECK(b.open(3));
   CHECK(b.tenant(2).phase == Phase::out);
@@ -95,7 +95,7 @@ TEST_CASE("The lease of who goes on and is stopped again is taken as long after 
   CHECK_FALSE(holds());
 }
 
-// 1 runs with three processes, of 20 MiB each; 2 waits with 60.
+// Tenant 1 runs with three processes of 20 MiB each; tenant 2 waits with 60 MiB.
 Bench three_run() {
   Bench b;
   for (std::uint64_t id : {1, 3, 4}) b.settle_in(id, 1, 20);
@@ -222,7 +222,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   stop(b, 2);
   CHECK(b.tenant(2).phase == Phase::leaving);
   CHECK(b.sent<Revoke>(2));
-  // It may still obey its last Restore, so others wait for that memory.
+  // The session may still obey its last Restore, so others wait for that memory.
   CHECK_FALSE(b.tenant(1).in_set());
   go_on(b, 2);
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // it never had one
@@ -241,7 +241,7 @@ TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on")
   CHECK(b.session(1).resident_limit == mebibytes(60));
   CHECK_FALSE(b.tenant(2).in_set());
   go_on(b, 1);
-  CHECK(b.tenant(1).in_set());  // it asked first among those that can run
+  CHECK(b.tenant(1).in_set());  // of the tenants that can run, it asked first
 }
 
 TEST_CASE("A tenant some of whose processes are stopped waits for the others to drain") {
@@ -270,7 +270,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   b.ready(2, 60);
   CHECK(b.open(2));
   b.pass(20s);
-  CHECK(b.open(2));  // 1 is still stopped, and 4 does not want
+  CHECK(b.open(2));  // session 1 is still stopped, and session 4 does not want the GPU
 }
 
 TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle gives up its turn") {
@@ -294,7 +294,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK_FALSE(b.open(1));
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  CHECK(b.sent<Prepare>(1).has_value() == false);  // it was told with the Revoke
+  CHECK(b.sent<Prepare>(1).has_value() == false);  // the Revoke has told it
   REQUIRE(b.sent<Evict>(1));
   CHECK(b.sent<Evict>(1)->allowed == Bytes{});
   CHECK_FALSE(b.tenant(1).in_set());  // though it wants
@@ -335,7 +335,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
     REQUIRE(b.sent<Revoke>(id));
     b.tell(id, 30, 30);
   }
-  b.release(4, 30, true);  // 1 waits on the GPU for a later submission of 4
+  b.release(4, 30, true);  // session 1 waits on the GPU for a later submission of session 4
   SECTION("it went on meanwhile") { b.pass(2s); }
   SECTION("it is still stopped") {
     stop(b, 1);

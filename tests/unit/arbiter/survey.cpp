@@ -21,7 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Behaviour of NVML's functions. They run in a child of this process, and see it as it is at the fork.
+// Behaviour of NVML's functions. These run in a child of this process, and see its memory as it is at the
+// fork.
 struct Behaviour {
   int init = 0, memory = 0, compute = 0, graphics = 0;  // statuses
   unsigned processes = 2;
@@ -34,7 +35,7 @@ struct Behaviour {
   unsigned long long ecc_errors = 3;
   unsigned events = 0;  // Xids 13, 14, ... of the first device, and then a double bit error
   bool has_events = true;
-  unsigned instance = ~0u;  // of the first process; that: none
+  unsigned instance = ~0u;  // memory of the first process; this value: none
 };
 Behaviour nvml;
 
@@ -143,7 +144,7 @@ class Nvml : public System {
   }
 };
 
-// A survey that is needed until the test ends that, with short times.
+// A survey with short times, which is needed until the test says otherwise.
 struct Looking {
   asio::io_context loop{1};
   bool needed = true;
@@ -205,7 +206,7 @@ TEST_CASE("A survey goes on while it is needed, and leaves no child when it is n
   looking.until([] { return waitpid(-1, nullptr, WNOHANG) == -1; });
   const unsigned before = looking.answers;
   looking.loop.restart();
-  looking.loop.run();  // it has nothing more to do
+  looking.loop.run();  // the loop has nothing more to do
   CHECK(looking.answers == before);
   looking.needed = true;
   looking.survey.wake();
@@ -352,7 +353,8 @@ TEST_CASE("A survey's child that cannot be watched is not left behind") {
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-// A library that writes to the arbiter's end itself: the child has no other descriptor but the standard ones.
+// A library that writes to the survey's connection itself. The connection is the first descriptor after the
+// standard ones, since the child has no others.
 TEST_CASE("A survey's child that answers nonsense is killed, and nothing of it counts") {
   struct Host : Nvml {
     SurveyLine line;

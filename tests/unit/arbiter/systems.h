@@ -49,7 +49,7 @@ class FaultySystem : public System {
  public:
   // The errno value of reading a file or folder; 0: as on the host.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
-  // These fail with this errno value unless it is 0.
+  // These calls fail with this errno value unless it is 0.
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns: which tenant gets another turn or the rest of one, the effects of a turn on its members, the
-// exclusion by exclusive tenants, and events about unknown things.
+// Turns: which tenant gets another turn or the rest of its turn, the effects of a turn on its members,
+// exclusive tenants, and events about unknown tenants, sessions and GPUs.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -321,7 +321,7 @@ TEST_CASE("A tenant waits since the first of its sessions asked, and not since t
 
 // ---- exclusive tenants ----
 
-// 1 and 2 use a GPU that has room for both; one of them is exclusive.
+// Tenants 1 and 2 use a GPU that has room for both; one of them is exclusive.
 struct Exclusive : Bench {
   explicit Exclusive(std::uint64_t exclusive) {
     handle(RulesSet{.node = {.policy = elastic.get(), .turns = {.fixed = 10s}}});
@@ -502,7 +502,8 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// 1 and 4 are of one tenant, each on a GPU of its own; 2 waits for the first of these.
+// Sessions 1 and 4 belong to one tenant, each on a GPU of its own; session 2 waits for the first of these
+// GPUs.
 Bench one_on_two() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -564,7 +565,7 @@ TEST_CASE("A tenant on two GPUs restores on both before either gate opens") {
   b.pass(10s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  CHECK_FALSE(b.sent<Evict>(3));  // what is missing is missing on the other GPU
+  CHECK_FALSE(b.sent<Evict>(3));  // the tenant lacks memory on the other GPU
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 60, 40);
   b.ready(3, 60);

@@ -148,7 +148,7 @@ class Board : public FaultySystem {
 };
 
 constexpr GpuUuid kSecondGpu{{2}};
-constexpr pid_t kPid = 4'200'001;  // beyond those that the kernel gives
+constexpr pid_t kPid = 4'200'001;  // pids beyond those that the kernel assigns
 const char* const kOfJob = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
 
 Settings with(Measure measure) {
@@ -206,7 +206,7 @@ TEST_CASE("Unmanaged processes are those without a session but for the arbiter's
   board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
   board.add(kPid + 1, mebibytes(50), {.uid = 0});
   board.add(kPid + 2, mebibytes(50), {.parent = getpid()});
-  Board::list(kPid + 3, mebibytes(50).count);  // it has ended, or is in another PID namespace
+  Board::list(kPid + 3, mebibytes(50).count);  // the process has ended, or is in another PID namespace
   board.add(kPid + 4, Bytes{~0ull}, {});       // NVML cannot tell
   const Scene scene(board, Measure::ignore);
   CHECK(scene.pids() == Pids{kPid, kPid + 1});
@@ -416,12 +416,12 @@ TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its 
       " of GPU 0 beyond what its session reports; the arbiter does not hand out that memory"));
   CHECK(board.signals.empty());
   scene.pass(60s);
-  // A session that claims a context may be the library's.
+  // A session that claims a context may be one of the library.
   const std::vector<std::pair<pid_t, int>> asked = {{liar.process.pid(), SIGTERM}};
   CHECK(board.signals == (context == Bytes{} ? asked : std::vector<std::pair<pid_t, int>>{}));
 }
 
-// Comes again and again with another session, of which at most one survey shows each.
+// Connects again and again with another session; each session is seen by at most one survey.
 void rotate(Scene& scene, Liar& liar, unsigned times) {
   for (unsigned i = 0; i < times; ++i) {
     liar.come(scene, kHostGpu, mebibytes(1));
@@ -462,7 +462,7 @@ TEST_CASE("Contexts beyond the usual are hidden memory") {
   for (int i = 0; i < 3; ++i) scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
   CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(180).count);
-  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // and none of them counts twice
+  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // and no memory counts twice
 }
 
 TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not handed out") {
@@ -472,7 +472,7 @@ TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not han
   Scene scene(board, Measure::ignore);
   liar.come(scene, kHostGpu, mebibytes(1));
   for (int i = 0; i < 3; ++i) scene.pass(1s);
-  // The other one has no session.
+  // The other process has no session.
   CHECK(scene.pids() == Pids{large.process.pid()});
   CHECK(scene.gpu()["unmanaged_bytes"] == mebibytes(600).count);
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 600 - 115).count);
@@ -505,7 +505,7 @@ TEST_CASE("A session for another GPU spares a process only where the arbiter has
   scene.pass(50s);
   scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
-  CHECK(board.signals.empty());  // it may not have reported yet
+  CHECK(board.signals.empty());  // the session may not have reported yet
   scene.pass(10s);
   CHECK(board.signals.empty() == spares);
 }
@@ -528,7 +528,7 @@ TEST_CASE("Unmanaged memory is not known when the last session has ended, a few 
   board.add(kPid, mebibytes(300), {});
   Scene scene(board, Measure::warn);
   REQUIRE(scene.pids() == Pids{kPid});
-  scene.guest->say(Usage{});  // it has nothing to come back for
+  scene.guest->say(Usage{});  // the process has no reason to reconnect
   scene.guest.reset();
   scene.host.run_until([&] { return scene.host.status()["tenants"].empty(); });
   CHECK(scene.gpu()["surveyed"] == true);

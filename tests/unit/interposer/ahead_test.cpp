@@ -104,7 +104,7 @@ TEST_CASE("what was queued before anybody counted delays, and teaches nothing") 
 
 TEST_CASE("a kernel that waits for the program's next submission gets it") {
   PacedGpu gpu(5us);
-  for (int i = 0; i < 200; ++i) gpu.submit(30ms);  // one at a time from now on
+  for (int i = 0; i < 200; ++i) gpu.submit(30ms);  // from now on, one submission at a time
   Nanoseconds worst{};
   const Nanoseconds began = gpu.now();
   for (int i = 0; i < 100; ++i) {

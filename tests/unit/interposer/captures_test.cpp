@@ -52,7 +52,7 @@ void ends_as_it_should(CUcontext context) {
   CUstream stream = new_stream();
   CUgraph graph = nullptr;
   begin(stream);
-  // Wrong calls do not end it.
+  // Wrong calls do not end a capture.
   CHECK(cuStreamEndCapture(stream, nullptr) == CUDA_ERROR_INVALID_VALUE);
   CHECK(gate::capturing());
   on_a_thread(context, [&] {
@@ -60,7 +60,7 @@ void ends_as_it_should(CUcontext context) {
     CHECK(cuStreamEndCapture(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   });
   CHECK(gate::capturing());
-  // Nor does a second beginning, or an end on another stream.
+  // A second beginning, or an end on another stream, does not end a capture either.
   CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_ERROR_ILLEGAL_STATE);
   CHECK(gate::capturing());
   CUstream other = new_stream();
@@ -72,13 +72,13 @@ void ends_as_it_should(CUcontext context) {
   CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   CHECK(cuStreamDestroy_v2(other) == CUDA_SUCCESS);
 
-  // A relaxed one may end on another thread.
+  // A relaxed capture may end on another thread.
   begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   on_a_thread(context, [&] { CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS); });
   CHECK(!gate::capturing());
   CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
 
-  // A spoiled one ends with an error.
+  // An invalidated capture ends with an error.
   begin(stream);
   CHECK(cuStreamSynchronize(stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(gate::capturing());
@@ -201,7 +201,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   CHECK(SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(released.get().epoch == Epoch{2});
 
-  // The capture mode of the program's threads is as it left it.
+  // The capture mode of the program's threads is as the program has left it.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
   CHECK(cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
   CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);

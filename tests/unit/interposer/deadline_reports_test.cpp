@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of deadlines by a program: the pipe's reader, the header, the lines.
+// How a program reports its deadlines: the reader of the pipe, the header that programs include, and the
+// format of the lines.
 #include "interposer/session/deadline_reports.h"
 
 #include <fcntl.h>

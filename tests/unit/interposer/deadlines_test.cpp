@@ -47,7 +47,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   arbiter.welcome(true, {1});
   REQUIRE(init.get() == CUDA_SUCCESS);
 
-  // A process that uses no GPU leaves it to others of its tenant.
+  // A process that uses no GPU leaves the reports to other processes of its tenant.
   std::this_thread::sleep_for(50ms);
   CHECK(unread() == 4);
   auto context = std::async(std::launch::async, [] {
@@ -65,7 +65,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   CHECK(seen.met == 0);
   CHECK(seen.missed == 1);
 
-  // The next arbiter gets the reports made meanwhile.
+  // The next arbiter gets the reports that were made while there was none.
   arbiter.die();
   arbiter.listen();
   CHECK(arbiter.accept().resuming == 1);
@@ -73,7 +73,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   arbiter.welcome(true, {1});
   CHECK(arbiter.expect<Deadlines>().met == 1);
 
-  // One of an earlier version would not understand it.
+  // An arbiter of an earlier version would not understand the message.
   arbiter.version = Deadlines::kSince - 1;
   arbiter.page().set_open(false);
   const int told = arbiter.deadlines;

@@ -51,7 +51,7 @@ class Call final : public gate::Drain {
     work_();
     return ++drains_ > failures;
   }
-  int failures = 0;  // the first so many could not wait
+  int failures = 0;  // number of drains, from the first on, that could not wait
 
  private:
   std::function<void()> work_;
@@ -265,7 +265,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   first.set_open(false);
   CHECK(close_quietly());
   CHECK(!gate::is_open());
-  gate::after_fork();  // as in a child: a single page of its own
+  gate::after_fork();  // as in the child of a fork: a single page of our own
   CHECK(gate::is_open());
 }
 
@@ -301,7 +301,7 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   });
   thread.join();
   closer.join();
-  // What was let through is drained as well.
+  // Work that was let through is drained as well.
   CHECK(rounds == 2);
 }
 

@@ -115,7 +115,7 @@ void blocks_of_pools() {
   CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
         CUDA_SUCCESS);
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
-  CHECK(pinned() == mebibytes(8));          // what is in use of it lives on
+  CHECK(pinned() == mebibytes(8));          // memory of it that is in use lives on
   hooks::pools().free_pinned(address, [] {  // until the driver has freed it
     hooks::pools().tend();
     CHECK(pinned() == mebibytes(8));
@@ -212,7 +212,7 @@ void context_that_stays() {
   CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
   CHECK(byte == 7);
   CHECK(backlog::locate(stream)->id == id);
-  // Its streams are still asked whether they have something to do.
+  // Streams of a context that is being destroyed are still queried for work.
   CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
   CHECK_FALSE(Process::get()->contexts().idle());
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
@@ -225,7 +225,7 @@ void work_of_a_context(CUdeviceptr block) {
   CUstream stream = nullptr;
   REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-  // Nor for one that is captured from.
+  // No drain waits for a context from which a capture is in progress either.
   CUstream captured = nullptr;
   REQUIRE(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   REQUIRE(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
@@ -352,7 +352,7 @@ void loans() {
   CHECK(imports.find(again));
   CHECK(lender.is_held(6));
 
-  // A capture that begins just then keeps it open, as nobody can wait for the GPU.
+  // A capture that begins during the close keeps the memory open, since nobody can wait for the GPU.
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);

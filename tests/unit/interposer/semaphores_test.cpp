@@ -40,7 +40,7 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// A timeline of the simulated GPU's: a file, of which this is the other side.
+// A timeline of the simulated GPU: a file, of which this is the other side.
 struct Timeline {
   Timeline() {
     const int file = memfd_create("timeline", MFD_CLOEXEC);
@@ -91,7 +91,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   CUstream stream = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 
-  // Open gate: the awaited value comes from outside, and from a stream.
+  // Open gate: a stream waits for a value that comes from outside, and for one that another stream signals.
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
@@ -106,7 +106,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(timeline.now() == 2);
 
-  // The turn ends while a stream waits for what comes from outside.
+  // The turn ends while a stream waits for a value from outside.
   REQUIRE(timeline.wait(3, stream, true) == CUDA_SUCCESS);
   std::atomic<bool> signalled{false};
   arbiter.page().set_open(false);
@@ -121,7 +121,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   outside.join();
   CHECK(!gate::held());
 
-  // Closed gate: neither passes, in any stream.
+  // Closed gate: neither waits nor signals pass, in any stream.
   std::vector<std::future<CUresult>> calls;
   for (const bool own : {false, true})
     for (const CUstream each : {stream, static_cast<CUstream>(nullptr)}) {

@@ -31,8 +31,8 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// Every way to name a default stream (xsched 21: the default stream was not held).
-// Each fills a byte of its own: those of two threads do not wait for each other.
+// Every way to name a default stream (xsched 21: the default stream was not held). Each thread fills a byte
+// of its own; the fills of two threads do not wait for each other.
 std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdeviceptr address) {
   using Fill = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);
   struct Way {
@@ -128,7 +128,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(96); });
 
   for (std::uint64_t turn = 1; turn <= 3; ++turn) {
-    // The turn ends; the memory goes.
+    // The turn ends, and the memory is evicted.
     arbiter.page().set_open(false);
     arbiter.say(Revoke{.epoch = {turn}, .order = turn});
     Released released = arbiter.expect<Released>();
@@ -138,7 +138,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
 
-    // A grant that comes only now brings no memory, which belongs to others.
+    // A grant that comes only now brings no memory: the room belongs to others.
     CUdeviceptr late = 0;
     REQUIRE(in_context([&] { return cuMemAlloc_v2(&late, mebibytes(24).count); }) == CUDA_SUCCESS);
     const Bytes grown = released.use.swappable + mebibytes(24);
@@ -146,7 +146,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(arbiter.last_usage->use.resident == released.use.resident);
     REQUIRE(in_context([&] { return cuMemFree_v2(late); }) == CUDA_SUCCESS);
 
-    // It may submit once for others of its tenant: waiting work is submitted and drained.
+    // The session may submit once for other sessions of its tenant: waiting work is submitted and drained.
     auto forward = std::async(std::launch::async, [&] {
       cuCtxPushCurrent_v2(context);
       return cuMemsetD8_v2(address, pattern[0], 1);
@@ -210,12 +210,13 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);
   CHECK(seen == pattern);
 
-  // While others wait, an idle session says so.
+  // While others wait, an idle session reports its idleness.
   arbiter.page().set_contended(true);
   Idle idle = arbiter.expect<Idle>();
   CHECK(idle.epoch == Epoch{4});
   CHECK(idle.idle > 0ns);
-  // But not while a thread lives whose per-thread default stream no other thread can query.
+  // The session does not report idleness while a thread lives that has used its per-thread default stream,
+  // which no other thread can query.
   arbiter.page().set_contended(false);
   std::promise<void> used;
   std::promise<void> over;
@@ -230,7 +231,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     const auto end = std::chrono::steady_clock::now() + time;
     arbiter.serve_until([end] { return std::chrono::steady_clock::now() >= end; });
   };
-  serve_for(200ms);  // what it had said before may still be on its way
+  serve_for(200ms);  // earlier messages may still be on their way
   arbiter.idles = 0;
   arbiter.page().set_contended(true);
   serve_for(200ms);
@@ -284,7 +285,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(arbiter.attaches == 1);
   CHECK(in_context([&] { return cuMemFree_v2(more); }) == CUDA_SUCCESS);
 
-  // It dies between our turns: a thread that waits at the gate goes on waiting.
+  // The arbiter dies between our turns: a thread that waits at the gate goes on waiting.
   arbiter.page().set_open(false);
   arbiter.say(Revoke{.epoch = {4}});
   arbiter.expect<Released>();
@@ -300,7 +301,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(hello.held == 0);
   CHECK(hello.wants == 1);
 
-  // The next one refuses the session: all memory is restored, and the process uses plain CUDA.
+  // The next arbiter refuses the session: all memory is restored, and the process uses plain CUDA.
   arbiter.refuse("the test is over");
   CHECK(fill.get() == CUDA_SUCCESS);
   REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);

@@ -20,7 +20,7 @@ using test::ScriptedArbiter;
 namespace {
 
 constexpr std::size_t kBytes = 1 << 20;  // a fill takes 1 ms
-constexpr int kPlaces = 13;              // streams that work at once fill each a place of their own
+constexpr int kPlaces = 13;              // each of the streams that work at the same time fills its own place
 
 template <class Work>
 void beside(ScriptedArbiter& arbiter, Work work) {
@@ -105,11 +105,11 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
     CHECK(cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
     std::size_t nodes = 0;
     CHECK(cuGraphGetNodes(graph, nullptr, &nodes) == CUDA_SUCCESS);
-    CHECK(nodes == 100);  // no event of ours is among them
+    CHECK(nodes == 100);  // the library has added no event of its own
     CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // they still write where the next ones do
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // they still write to the same place as the next ones
 
   // A per-thread stream ends with its thread, and so does its state.
   StreamId of_thread;
@@ -121,7 +121,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   }).join();
   CHECK(backlog::known_queue(of_thread) == nullptr);
 
-  // More streams than a thread keeps in mind, and a context that goes with its streams.
+  // More streams than a thread remembers, and a context that is destroyed with its streams.
   CUcontext other = nullptr;
   beside(arbiter, [&] {
     CUcontext popped = nullptr;

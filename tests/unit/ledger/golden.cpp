@@ -144,7 +144,7 @@ std::vector<std::string> foreign_lines() {
   add("steptime 83 84 85 4611686018427387903");
   add("steptime 83 84 85 4611686018427387904");
   add("tenant 10 4294967296 job 11");
-  // fields that are not what they should be
+  // fields with wrong contents
   add("options 20 10000000021 22 23 24 -25 10000000026 3 1 27");
   add("steptime 83 84 85 -1");
   add("lost -1");
@@ -157,7 +157,7 @@ std::vector<std::string> foreign_lines() {
   std::string many = "place 40 41 42 43";
   for (std::uint32_t i = 0; i <= GpuList::kMost; ++i) many += " " + hex;
   add(many);
-  // too few, too many, none, unknown
+  // too few fields, too many, none, an unknown kind
   add("gone");
   add("gone 69 70");
   add("gone 69 ");

@@ -342,7 +342,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   CHECK(placement.gpus == std::vector<GpuUuid>{kGpu, GpuUuid{{0xcd}}});
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), placed(1, 44, 98)}).empty());
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99)}, "b-2").empty());
-  // So does a process with a session.
+  // A process with a session also keeps the placement.
   const Record session{.at = 3s,
                        .what = SessionRecord{.session = SessionId{5},
                                              .tenant = TenantId{1},
@@ -371,7 +371,7 @@ TEST_CASE("Runs and processes of which nothing lives are over, and jobs are not"
       boot, tenant(1, run), tenant(2, process), tenant(3, choosy), tenant(4, job(9)), placed(1, 7, 5), kept};
   History history;
   for (const Record& record : all) history.add(record);
-  // Also where the next file of the ledger begins.
+  // This also holds if the next file of the ledger begins in between.
   History after;
   for (const Record& record : history.checkpoint(only_44_lives)) after.add(record);
   for (History* each : {&history, &after}) {
@@ -525,7 +525,7 @@ TEST_CASE("Records are added for what ended without an arbiter: sessions first, 
     history.add(record);
   CHECK(bodies_of(history.finish({.boot_id = "b-1", .booted = 7ns}, lives, 20s)) ==
         "20000000000 boot b-1 7\n20000000000 gone 7\n20000000000 gone 8\n20000000000 end 3\n");
-  CHECK(history.recovered.expected_sessions == 1);  // the one that had a GPU
+  CHECK(history.recovered.expected_sessions == 1);  // the session that had a GPU
   CHECK(history.recovered.last_record == 2s);
   CHECK_FALSE(history.take_session(48, 99, kGpu).id);
   CHECK_FALSE(history.take_session(50, 99, kGpu).id);

@@ -151,7 +151,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
         faults = {.call = 0, .fails_at = fails_at, .for_good = for_good};
         const int upto = write_turns(ledger, 25, 24) - 1;
         sure = upto;
-        if (!for_good) {  // it goes on as soon as it can
+        if (!for_good) {  // the ledger goes on as soon as it can be written
           CHECK(ledger.flush().ok());
           sure = write_turns(ledger, upto + 2, 24) - 2;
         }
@@ -395,7 +395,7 @@ struct NamedCalls : FileCalls {
 
 // The length of the line of a grant or a release whose times have the same number of digits.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
-// Appends that line and passes it to the kernel.
+// Appends a line of that length and passes it to the kernel.
 void write_line(Ledger& ledger, int number) {
   ledger.append(lease(number % 2 == 0, std::chrono::seconds(10 + number / 2 * 2 + number % 2)));
   REQUIRE(ledger.flush().ok());
@@ -460,7 +460,7 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   begin(ledger, folder);
   ledger.append(kBoot);
   ledger.append(job_record(1s, 1, 9));
-  // The oldest file is removed only where there are three; otherwise there are two.
+  // If there are three files, the oldest one is removed; otherwise there are two files.
   const std::size_t files = failing == "unlink ledger.2" ? 3 : 2;
   int number = 0;
   while (folder.names().size() < files) write_line(ledger, number++);
@@ -535,7 +535,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
   state.failing.clear();
   REQUIRE(lines_until_next(22) == 1);
   CHECK(folder.names().size() == 2);
-  // The file is as large as it may be again, and fails to be replaced: nothing is owed now.
+  // The file has reached its maximum size again and cannot be replaced; no earlier replacement is pending.
   state.failing = {"open ledger.new"};
   const int lines = lines_until_next(24);
   CHECK(lines > 500);
@@ -626,7 +626,7 @@ TEST_CASE("Files are read back to the newest that begins with a whole checkpoint
   CHECK(texts(Extent::all_files) == "1234");
   write("", {checkpoint(4h), job_record(4h, 1, 9), complete(4h)});
   CHECK(texts(Extent::since_checkpoint) == "4");
-  // One that a newer version wrote, with a kind of its own in it, is whole as well.
+  // A file that a newer version has written, with a kind that only that version knows, is whole as well.
   const std::string kind = " 1 frobnicated 1";
   char checksum[9];
   std::snprintf(checksum, sizeof checksum, "%08x", crc32c(kind));

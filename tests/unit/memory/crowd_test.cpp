@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Very many blocks, and blocks if memory is short. With the sizes that are used on a GPU.
+// Very many blocks, and blocks if memory is short. Uses the sizes of arenas and handles that are used on a
+// real GPU.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>
@@ -36,7 +37,7 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   std::vector<CUdeviceptr> blocks(100'000);
   Bytes asked;
   for (CUdeviceptr& block : blocks) {
-    const Bytes size{256ull << random() % 5};  // as many of 256 bytes as of 4 KiB
+    const Bytes size{256ull << random() % 5};  // blocks of 256 bytes and of 4 KiB, equally many
     asked += size;
     REQUIRE(t.memory.allocate(&block, size) == CUDA_SUCCESS);
   }

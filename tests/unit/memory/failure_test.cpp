@@ -119,7 +119,7 @@ struct Failing final : FakeDevice {
   CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override {
     return fails(copies_in) ? CUDA_ERROR_UNKNOWN : FakeDevice::copy_in(lane, to, host, size);
   }
-  // The first `after` succeed, then `count` fail.
+  // The first `after` calls succeed, then `count` calls fail.
   struct Plan {
     unsigned count = 0;
     unsigned after = 0;
@@ -260,7 +260,7 @@ TEST_CASE("a copy that may be under way keeps its room and its memory until it i
     CHECK(t.resident(t.kBlock));
     t.device.waits = {1};
     CHECK_FALSE(t.restore());
-    if (GENERATE(false, true)) {  // there is nothing on the GPU to be copied
+    if (GENERATE(false, true)) {  // no memory is left on the GPU that would have to be copied
       const Bytes copied = t.device.copied_out();
       t.device.set_blind(false);
       REQUIRE(t.evict());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fingerprint tells apart. The kernel is compared with this on a GPU, by bench/fingerprint.
+// What the fingerprint tells apart. bench/fingerprint compares the kernel with this computation on a GPU.
 #include "interposer/memory/fingerprint.h"
 
 #include <catch2/catch.hpp>

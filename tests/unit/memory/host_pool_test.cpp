@@ -273,7 +273,7 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
   t.pool.tend(false);
   t.pool.tend(false);
   const bool rested = t.pool.held() == Bytes{};
-  CHECK(rested);  // not at once, since it would oscillate
+  CHECK(rested);  // not at once, since the pool would alternately grow and shrink
   for (int i = 0; i < 60; ++i) t.pool.tend(false);
   CHECK(t.pool.held() == kSlab);
 }
@@ -464,7 +464,7 @@ TEST_CASE("a pool that was barred grows again when the job has had memory for a 
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.budget.is_tight = t.budget.is_used_up = true;
   for (int i = 0; i < 100; ++i) t.pool.tend(false);
-  t.budget.is_used_up = false;  // it still has little, but leaves the margin alone
+  t.budget.is_used_up = false;  // the job still has little memory, but no longer uses up the margin
   for (int i = 0; i < 59; ++i) t.pool.tend(false);
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.pool.tend(false);
@@ -544,6 +544,6 @@ TEST_CASE("processes that grow at once do not pass the limit together", "[pool]"
     Bytes held;
     for (const auto& pool : pools) held += pool->held();
     CHECK_FALSE(job.passed);
-    CHECK(held + kSlab > job.limit());  // the slabs of the others are left
+    CHECK(held + kSlab > job.limit());  // room for the slabs of the other processes is left
   }
 }

@@ -78,7 +78,7 @@ ManagedCalls managed() {
               }};
 }
 
-// What it notes to allocate, send out, bring in and free.
+// The calls that it records for allocating, evicting, restoring and freeing.
 Notes life(const ManagedCalls& functions) {
   ManagedDevice device(calls(), functions, 3);
   device.use_context(reinterpret_cast<CUcontext>(std::uintptr_t{5}));  // NOLINT(performance-no-int-to-ptr)

@@ -15,7 +15,7 @@ namespace {
 struct Driver {
   CUdeviceptr next = 0x1000;
   CUresult answer = CUDA_SUCCESS;
-  int failures = 0;  // how many allocations find no memory yet
+  int failures = 0;  // number of allocations that still find no memory
 } driver;
 
 CUresult give(CUdeviceptr* address, std::size_t size) {
@@ -101,7 +101,7 @@ TEST_CASE("native memory is freed with its context, or stays if the driver refus
   CHECK(world.memory.free_with(refused, {going, 12345}) == CUDA_ERROR_INVALID_CONTEXT);
   CHECK(world.memory.use().pinned == mebibytes(10));
 
-  // Its address is given out again as soon as the context is gone.
+  // The address of such memory is given out again as soon as the context is gone.
   FakeDestruction destruction([&] {
     driver.next = going - mebibytes(2).count;
     CUdeviceptr again = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program makes, maps and shows itself.
+// Memory that the program itself creates, maps and makes accessible.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <map>
@@ -23,7 +23,7 @@ CUmemAccessDesc access_of(int device, CUmemAccess_flags flags = CU_MEM_ACCESS_FL
   return access;
 }
 
-// Notes what memory it was asked for, and the last access to each address.
+// Records the kind of memory that was requested, and the last access to each address.
 class NotingDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
@@ -305,8 +305,8 @@ TEST_CASE("memory that is mapped anew leaves last", "[program]") {
   }
 }
 
-// A handle that is there again leaves last, so that another has to leave, for which there is no room but the
-// copy's.
+// A restored handle leaves last, so another handle has to leave, and for that one there is only the room of
+// the clean copy.
 TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
@@ -328,7 +328,7 @@ TEST_CASE("memory that was made first leaves first", "[program]") {
   Program t;
   std::vector<Program::Id> ids = {t.made(kHandle), t.made(kHandle), t.made(kHandle)};
   REQUIRE(t.program.release(ids[1]) == CUDA_SUCCESS);
-  ids = {ids[0], ids[2], t.made(kHandle)};  // the last where the second was
+  ids = {ids[0], ids[2], t.made(kHandle)};  // the last handle is mapped where the second one was
   for (unsigned left = 2; left != 0; --left) {
     REQUIRE(t.evict({left * kHandle.count}));
     for (unsigned i = 0; i < 3; ++i) CHECK((t.device.mapped_at(ids[i]) != 0) == (i >= 3 - left));
@@ -342,7 +342,8 @@ TEST_CASE("a map that fails at any call is undone", "[program]") {
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
   const bool shown_before = GENERATE(false, true);
   if (!shown_before) REQUIRE(t.program.unmap(other) == CUDA_SUCCESS);
-  const unsigned calls = shown_before ? 4 : 3;  // a handle: retain, the other's access, map, release
+  const unsigned calls =
+      shown_before ? 4 : 3;  // calls for a handle: retain, access of the other device, map, release
   for (unsigned n = 1; n < 3 * calls; ++n) {
     if (n % calls == 0) continue;  // a release is tried again
     CAPTURE(n);

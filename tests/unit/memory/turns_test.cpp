@@ -108,7 +108,8 @@ TEST_CASE("progress is told as it is made", "[turns]") {
   Turn t;
   const unsigned before = t.books.reports;
   REQUIRE(t.evict_to({}));
-  CHECK(t.books.reports >= before + 4);  // more than 768 KiB, every 256 KiB, and at the end
+  CHECK(t.books.reports >=
+        before + 4);  // more than 768 KiB: a report after every 256 KiB, and one at the end
 }
 
 namespace {
@@ -146,7 +147,7 @@ TEST_CASE("moved bytes are told every so often, and the rest in the end", "[turn
   unsigned before = t.books.reports;
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());
-  CHECK(t.books.reports == before + 3);  // 256 KiB, 512 KiB, the end
+  CHECK(t.books.reports == before + 3);  // reports at 256 KiB, at 512 KiB and at the end
   before = t.books.reports;
   t.memory.set_allowed(t.kBlock);
   REQUIRE(t.memory.restore());
@@ -238,7 +239,7 @@ TEST_CASE("without host room all stays resident, and the arbiter is told", "[tur
   t.check_contents();
 
   SECTION("with some room, some goes") {
-    t.budget.left = kibibytes(200);  // for one slab of just one handle, and again, as often as asked
+    t.budget.left = kibibytes(200);  // for one slab of just one handle; again whenever it is requested
     CHECK(t.evict_to({}));
     CHECK(t.memory.use().host == before.swappable);
   }

@@ -151,7 +151,8 @@ TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
 
 TEST_CASE("while a look may be under way nothing leaves", "[unchanged]") {
   Tenant t;
-  t.device.fail_call(3, CUDA_ERROR_UNKNOWN, 1);  // the wait for it, and the one after the failure
+  t.device.fail_call(3, CUDA_ERROR_UNKNOWN,
+                     1);  // the wait for the fingerprint, and the wait after the failure
   t.memory.set_allowed({});
   CHECK_FALSE(t.memory.evict());
   CHECK(t.books.stuck);
@@ -174,7 +175,7 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
     t.memory.set_allowed({});
     return t.memory.evict();
   }());
-  // Three blocks' room, and the first three left.
+  // There is room for three blocks, and the first three blocks have been evicted.
   CHECK(t.memory.use().resident == kBlock);
   CHECK(t.memory.last_eviction().unchanged == t.footprint);
   t.memory.set_allowed(t.footprint + kBlock);
@@ -202,7 +203,8 @@ TEST_CASE("copies that the turn did not need do not outlive it", "[unchanged]") 
   t.restore();
   CHECK(t.evict({2 * kBlock.count}).unchanged == kBlock);
   t.restore();
-  CHECK(t.memory.use().host <= kibibytes(512));  // two slabs of 256 KiB: the first block's, and a bit
+  CHECK(t.memory.use().host <=
+        kibibytes(512));  // two slabs of 256 KiB: room for the first block, and slightly more
   const Eviction last = t.evict();
   CHECK(last.unchanged == kBlock);
   CHECK(last.copied == t.footprint - kBlock);
@@ -257,7 +259,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   t.evict();
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = true;
-  CHECK_FALSE(t.memory.watch_host());  // short, but as short as swapping allows
+  CHECK_FALSE(t.memory.watch_host());  // host memory is short, but swap may take no more of it
   t.budget.is_used_up = true;
   CHECK(t.memory.watch_host());
   CHECK(t.memory.use().host >= t.footprint);  // what holds contents cannot go
@@ -290,7 +292,7 @@ TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged
   }
   CHECK(looks == std::vector<unsigned>{0, 1, 2, 4, 5, 9, 10, 18, 19, 35, 36, 52, 53});
 
-  // And as often as ever once it does not.
+  // Once the memory no longer changes, it is fingerprinted at each eviction again.
   int turns = 0;
   while (t.evict().unchanged != t.footprint) {
     t.restore();

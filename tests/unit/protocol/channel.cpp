@@ -270,7 +270,8 @@ TEST_CASE("Connecting waits for a place among those that wait, for as long as to
     timeval timeout = {.tv_sec = 1, .tv_usec = 1};
     socklen_t size = sizeof timeout;
     REQUIRE(getsockopt(patient.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, &size) == 0);
-    CHECK((timeout.tv_sec == 0 && timeout.tv_usec == 0));  // what it sends later may take as long as it takes
+    CHECK((timeout.tv_sec == 0 &&
+           timeout.tv_usec == 0));  // closing descriptors that it sends later may take long
   }
   SECTION("not for an arbiter that goes") {
     std::thread arbiter([&] {

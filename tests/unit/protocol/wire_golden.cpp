@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout of every message and of the lease page, as text that wire.golden holds. A library of one version
-// talks to an arbiter of another, so no part of it may change by accident.
+// talks to an arbiter of another one, so no part of the layout may change by accident.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -25,8 +25,8 @@ struct Field {
   std::string kind;
   std::string name;
   bool is_leaf = true;     // false: the fields after it are its parts
-  std::size_t times = 1;   // as a part of an array's element: the elements
-  std::size_t stride = 0;  // from one element to the next
+  std::size_t times = 1;   // if the field is a part of an array's element: number of elements
+  std::size_t stride = 0;  // distance from one element to the next
 };
 using Fields = std::vector<Field>;
 
@@ -297,7 +297,8 @@ std::string message(MessageType type, const char* name) {
   return rows<Body>(type, name);
 }
 
-// Empty where no message has the number. Without a `default`, so that the compiler names one that is missing.
+// Returns an empty text if no message has this number. Without a `default`, so that the compiler names one
+// that is missing.
 std::string message(MessageType type) {
 #define MESSAGE(value, Body) \
   case MessageType::value:   \

@@ -160,7 +160,7 @@ TEST_CASE("Processes share the device's memory and engines, and a killed one giv
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 128 * kMiB) == CUDA_ERROR_OUT_OF_MEMORY);
   REQUIRE(kill(child, SIGKILL) == 0);
-  // Exited but not yet waited for: its memory is free already.
+  // The process has exited and is not waited for yet, but its memory is free already.
   siginfo_t info;
   REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
   CHECK(cuMemAlloc(&memory, 128 * kMiB) == CUDA_SUCCESS);

@@ -130,7 +130,7 @@ TEST_CASE("A stream waits for a word that another one writes") {
   REQUIRE(cuStreamWriteValue32(two, word, 3, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuStreamSynchronize(one) == CUDA_SUCCESS);
   CHECK(word_at(memory) == 3);
-  // The program itself may write it, and device memory serves as well.
+  // The program itself may write the word, and the word may be in device memory.
   REQUIRE(cuStreamWaitValue32(one, word, 8, CU_STREAM_WAIT_VALUE_AND) == CUDA_SUCCESS);
   REQUIRE(cuStreamWriteValue32(one, memory, 7, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuStreamWaitValue32(two, memory, 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);

@@ -110,7 +110,7 @@ TEST_CASE("A kernel works on memory that is not resident", "[.not-resident]") {
     CHECK(cuMemAlloc(&more, 8) == CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(cuStreamSynchronize(nullptr) == CUDA_ERROR_ILLEGAL_ADDRESS);
   }
-  // The other contexts of the process are lost with it, and no new one can be made.
+  // The other contexts of the process are lost with this context, and no new context can be created.
   std::uint32_t word = 0;
   CHECK(cuMemcpyDtoH(&word, bystander, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CUcontext context = nullptr;
@@ -270,7 +270,7 @@ TEST_CASE("Memory of the host can be made and mapped, and takes no room of the d
     REQUIRE(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);
     REQUIRE(cuMemAddressFree(range, kGranule) == CUDA_SUCCESS);
 
-    const Mapped device(kGranule);  // is not the host's to see
+    const Mapped device(kGranule);  // the host cannot access it
     CHECK(cuMemSetAccess(device.address, kGranule, &access[1], 1) == CUDA_ERROR_INVALID_VALUE);
     device.empty();
     REQUIRE(cuMemAddressFree(device.address, kGranule) == CUDA_SUCCESS);

@@ -147,7 +147,7 @@ TEST_CASE("An end belongs to the run that it overlaps most") {
   CHECK(run_of(runs, {.begin = 120, .end = 205}) == 0);
   CHECK(run_of(runs, {.begin = 190, .end = 290}) == 1);  // a clock that is late
   CHECK(run_of(runs, {.begin = 405, .end = 500}) == 2);
-  CHECK(run_of(runs, {.begin = 150, .end = 150}) == 0);  // of which the end is not known
+  CHECK(run_of(runs, {.begin = 150, .end = 150}) == 0);  // a run whose end is not known
   CHECK(run_of(runs, {.begin = 320, .end = 330}) == 1);  // nearest
   CHECK_FALSE(run_of({}, {.begin = 1, .end = 2}));
 }

@@ -58,7 +58,7 @@ TEST_CASE("Absurd counts stay in range") {
   CHECK(read("sharedgpu:99999999999") == most);
   CHECK(read("sharedgpu:9000P") == most);
   CHECK(read("sharedgpu:99999999999,sharedgpu:99999999999") == most);
-  CHECK(read("sharedgpu:99999999999999999999999").empty() == false);  // a type, as Slurm reads it
+  CHECK(read("sharedgpu:99999999999999999999999").empty() == false);  // Slurm reads this as a type
 }
 
 TEST_CASE("A node has what a request names") {

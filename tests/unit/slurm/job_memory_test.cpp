@@ -31,7 +31,7 @@ Job job(std::string_view tres_per_node, std::optional<Request> memory = {}) {
   return job;
 }
 
-// The request that the job gets; fails where it is refused or left alone.
+// Returns the request that the job gets; fails if the job is refused or left unchanged.
 Request result(const Job& job, const Partition& where = partition()) {
   const Decision decision = decide(job, {where}, kUnits);
   REQUIRE(decision.refusal.empty());
@@ -125,7 +125,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   each = job("gres:sharedgpu:1", per_cpu(100));
   each.cpus = 5;
   CHECK(result(each) == per_node(1500));
-  each.tasks = 100;  // more than any node with units has
+  each.tasks = 100;  // more memory than any node with units has
   CHECK(result(each) == per_node(2600));
   Partition where = partition();
   where.nodes[0].cpu_step = 2;
@@ -208,7 +208,7 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
         "no node has the host memory: 1000M per CPU, on each node at least 8000M (--mem-per-cpu=500M x 16 "
         "CPUs) + "
         "8000M for 8 units; the largest node with such units has 10000M");
-  // Slurm says so itself, or knows such nodes only later.
+  // Slurm itself refuses such a job, or knows such nodes only later.
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
 }
 

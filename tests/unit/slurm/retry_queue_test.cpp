@@ -19,7 +19,7 @@ struct FakeRecords : JobRecords {
   bool down = false;
   std::uint32_t refused = 0;  // the job that is not written
   unsigned writes = 0;
-  std::function<void()> before_write = [] {};  // what happens between reading and writing
+  std::function<void()> before_write = [] {};  // called between reading and writing
 
   std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override {
     if (down) error = "down";
@@ -147,7 +147,7 @@ TEST_CASE("Nodes that write at the same moment all come to be counted, once") {
   first.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   first.put("n1");
   second.put("n2");
-  // Each reads before the other writes, and the second writes over the first.
+  // Both nodes read before the other one writes, so the second one overwrites the first.
   second.records.jobs = first.records.jobs;
   first.work(1);
   second.work(1);

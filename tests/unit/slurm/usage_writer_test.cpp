@@ -13,7 +13,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// All counts of a step, each another one.
+// All counts of a step, each with a different value.
 StepCounts counts(std::uint64_t n) {
   return {.seconds = n, .waited = 7 * n, .restored = 10 * n, .evicted = 100 * n};
 }
@@ -65,7 +65,7 @@ class Books {
   StepCounts ended_;
 };
 
-// As the poller does it. Returns whether the books are right in the end.
+// As the poller does it. Returns true if Slurm's records are right in the end.
 bool write(UsageWriter& writer, Books& books, int task, std::uint64_t total) {
   for (int i = 0; i < 100; ++i) {
     writer.begin_poll(counts(total));
@@ -161,7 +161,7 @@ TEST_CASE("what a task reported at its end stays, and the next one reports the r
   REQUIRE(write(writer, books, 1, 7));
   books.end(1);
   writer.reporting_task_ended();
-  CHECK(writer.is_due(counts(7)));  // the next one is not known to show anything
+  CHECK(writer.is_due(counts(7)));  // the next task's record may not show anything yet
   REQUIRE(write(writer, books, 2, 10));
   CHECK(books.shown(2) == counts(3));
   CHECK(books.sum() == counts(10));

@@ -105,7 +105,7 @@ gres_slurmd_conf_t record(char* name, std::uint64_t count, std::uint32_t number)
   return result;
 }
 
-// The data from slurmd, from the beginning.
+// The data from slurmd, positioned at its beginning.
 struct Buffer {
   char bytes[4096] = {};
   buf_t slurms = {BUF_MAGIC, bytes, sizeof bytes, 0};
@@ -217,7 +217,7 @@ TEST_CASE("A step is told its units and the numbers of the GPUs that they stand 
   gres_p_step_set_env(&variables, &one, 1, 0);
   CHECK(environment["SHAREDGPU_UNITS"] == "1");
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,3");
-  bitstr_t both = {{false, true, true}};  // of a job from when the node had fewer units
+  bitstr_t both = {{false, true, true}};  // the bitmap of a job from a time when the node had fewer units
   gres_p_job_set_env(&variables, &both, 2, 0);
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
   const int before = errors;

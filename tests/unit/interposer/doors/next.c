@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks for the next definition of the driver's functions, itself and from another preloaded library, while no
-// driver is loaded, and while it is loaded without its names or with them. Exit status 0: it gets what it
-// gets without libsharedgpu.so, with wrappers in the place of the driver's functions.
+// driver is loaded, and while it is loaded without its names or with them. Exit status 0: the results are the
+// same as without libsharedgpu.so, except for wrappers in place of the driver's functions.
 //
 //   next plain|before|after DRIVER: how wrapper.so is preloaded, without libsharedgpu.so, before it or after
 //   it.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comes in by all doors, with libsharedgpu.so preloaded, and checks what it gets. Exit status 0: all right.
+// Looks up functions through all doors, with libsharedgpu.so preloaded, and checks the results. Exit status
+// 0: all right.
 //
-// What other interposers got wrong here is named at the check that would have found it.
+// The faults of other interposers are named at the checks that would have found them.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -33,7 +34,8 @@ static const char* file_of(void* address) {
 static int is_ours(void* address) { return strstr(file_of(address), "libsharedgpu") != NULL; }
 static int is_driver(void* address) { return strstr(file_of(address), "libcuda.so.1") != NULL; }
 
-// As in a program that is linked with the driver; without one, the preloaded library has it alone.
+// As in a program that is linked with the driver. If no driver is loaded, only the preloaded library has the
+// function.
 extern int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*) __attribute__((weak));
 
 // Runs `check` in a child, which must end with status 0.
@@ -48,7 +50,7 @@ static int asks_before_the_driver(void) {
   void* address = NULL;
   int status = -1;
   int result = cuGetProcAddress_v2("cuInit", &address, 12000, 0, &status);
-  return result == 500 || address != NULL ? 0 : 1;  // where this machine has a driver, it answers
+  return result == 500 || address != NULL ? 0 : 1;  // if this machine has a driver, the driver answers
 }
 
 static int threads(void) {
@@ -116,7 +118,7 @@ static void by_dlsym(void* driver) {
   CHECK(is_ours(dlsym(driver, "cuInit")));
   CHECK(is_driver(dlsym(driver, "cuStreamQuery")));       // has no wrapper
   CHECK(is_driver(dlsym(driver, "cuDriverGetVersion")));  // is not in the table
-  CHECK(dlsym(driver, "cuMemcpyBatchAsync_v2") == NULL);  // this driver does not have it
+  CHECK(dlsym(driver, "cuMemcpyBatchAsync_v2") == NULL);  // this driver does not have the function
   CHECK(dlerror() != NULL);
   CHECK(is_ours(dlsym(RTLD_DEFAULT, "cuLaunchKernel_ptsz")));
   CHECK(is_ours(dlsym(dlopen(NULL, RTLD_LAZY), "cuLaunchKernel")));
@@ -195,7 +197,7 @@ static void by_version(void* driver) {
   CHECK(context == (void*)4 && words[0] == 4 && words[1] == 8 && words[2] == 5 && words[3] == 6);
 }
 
-// The resolver of programs with per-thread default streams is another one, and leads to us as well.
+// Programs with per-thread default streams use another resolver, which returns our wrappers as well.
 static void by_per_thread_resolver(void* driver) {
   Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
   void* per_thread = NULL;
@@ -213,8 +215,9 @@ static void by_neighbours(const char* library) {
   CHECK(neighbour != NULL);
   void* (*next)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_next");
   void* (*standard)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_default");
-  // The neighbour comes last: nothing follows it but what it brought along. Ours would find itself otherwise.
-  // HAMi-core pull requests 279 and 315: RTLD_NEXT found nothing, or the asker itself, in `import torch`.
+  // RTLD_NEXT searches the libraries after the caller. The neighbour was loaded last, so only the libraries
+  // that it brought along come after it, and our library must not be found. HAMi-core pull requests 279 and
+  // 315: in `import torch`, RTLD_NEXT found nothing, or the calling library itself.
   CHECK(!is_ours(next("cuLaunchKernel")));
   CHECK(!is_ours(next("dlsym")));
   CHECK(next("dlsym") != NULL);
@@ -222,8 +225,8 @@ static void by_neighbours(const char* library) {
   CHECK(next("neighbour_only") == NULL);
   CHECK(standard("neighbour_only") == dlsym(neighbour, "neighbour_only"));
   CHECK(is_ours(standard("cuLaunchKernel")));
-  // HAMi-core pull request 326: the caller's handle was ignored. A library's own function of that name is not
-  // the driver's, and what a library lacks is not found in it.
+  // dlsym with the handle of a library finds only functions of that library, not the driver's functions of
+  // the same name. HAMi-core pull request 326: the handle was ignored.
   CHECK(dlsym(neighbour, "cuLaunchKernel") == NULL);
   int (*own)(void) = (int (*)(void))dlsym(neighbour, "cuDeviceTotalMem_v2");
   CHECK(own != NULL && own() == 4711);

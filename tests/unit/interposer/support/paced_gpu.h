@@ -25,7 +25,7 @@ class PacedGpu {
     run(kernel);
     end();
   }
-  // A kernel that ends soon after so many more submissions.
+  // A kernel that ends soon after `more` further submissions.
   void submit_after(int submissions) {
     begin();
     end_stalled();
@@ -96,9 +96,9 @@ class PacedGpu {
   std::deque<Nanoseconds> pending_;  // when the marks pass
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;
-  int stalled_ = 0;  // until so many submissions have been made
+  int stalled_ = 0;  // until this number of submissions has been made
   Nanoseconds now_{};
-  Nanoseconds done_{};  // when the GPU will have done all
+  Nanoseconds done_{};  // when the GPU will have done all work
   Nanoseconds longest_queue_{};
   Nanoseconds idle_{};
   Nanoseconds waited_{};

@@ -25,7 +25,7 @@ class ScriptedArbiter {
   // Waits for a session to connect and say Hello.
   Hello accept();
   void welcome(bool open, Epoch epoch);
-  // The usual beginning: `initialize`, which is cuInit, finds a session welcomed. Returns what it says.
+  // The usual beginning: Calls `initialize`, which is cuInit, and welcomes its session. Returns what it says.
   template <class Initialize>
   auto begin(Initialize initialize, bool open = true) {
     listen();
@@ -35,7 +35,7 @@ class ScriptedArbiter {
     return done.get();
   }
   void refuse(const char* reason);
-  // Dies: the connection and the socket are gone.
+  // The arbiter dies: the connection and the socket are gone.
   void die();
 
   template <class Body>
@@ -66,7 +66,7 @@ class ScriptedArbiter {
   int wants = 0;
   int idles = 0;
   int deadlines = 0;
-  // Says what it says in this version.
+  // Sends the message as an arbiter of this version does.
   std::uint16_t version = kProtocolVersion;
 
  private:

@@ -171,7 +171,7 @@ Physical FakeDevice::mapped_at(CUdeviceptr address) const {
   return mapping == mappings_.end() ? 0 : mapping->second.physical;
 }
 
-// Never closed: a number that identifies the memory.
+// The descriptor is never closed: its number identifies the memory.
 CUresult FakeDevice::export_memory(CUdeviceptr address, int* descriptor) {
   const std::lock_guard lock(mutex_);
   CUresult code{};
@@ -370,7 +370,7 @@ CUresult FakeDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t w
   return CUDA_SUCCESS;
 }
 
-// Fails before it has begun, or when it would wait for what it has begun.
+// The call fails before it has begun its work, or when it would wait for the work.
 CUresult FakeDevice::fingerprints(std::span<const Look> ranges, Fingerprint* found) {
   const std::lock_guard lock(mutex_);
   CUresult code{};

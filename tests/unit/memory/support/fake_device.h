@@ -19,15 +19,16 @@ class FakeDevice : public Device {
   explicit FakeDevice(Bytes capacity = gibibytes(1), Bytes granularity = kibibytes(4));
   ~FakeDevice() override;
 
-  // The n-th of the calls from now on (counted from 1) fails with `code`, and the `more` after it; 0: none.
+  // The n-th call from now on (counted from 1) fails with `code`, as do the `more` calls after it; 0: no call
+  // fails.
   void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
-  // Whether a call has failed since.
+  // Returns true if a call has failed since then.
   bool has_failed() const;
   // While set, create() reports that there is no memory.
   void set_out_of_memory(bool out);
   // From now on every call fails.
   void lose();
-  // The same, as after the driver's shutdown.
+  // From now on every call fails as after the driver's shutdown.
   void end();
 
   // What is left behind.
@@ -99,7 +100,7 @@ class FakeDevice : public Device {
     std::byte* to;
     const std::byte* from;
     std::size_t size;
-    CUdeviceptr device;  // whichever end of it is there
+    CUdeviceptr device;  // the device address of the copy's source or target
     std::uint32_t word = 0;
   };
   void drop_if_unused(Physical physical);

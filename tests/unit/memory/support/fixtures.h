@@ -111,7 +111,7 @@ class FakeHost final : public HostSystem {
   unsigned spare = 1;
   Nanoseconds time{};
   std::function<void()> before_unmap;
-  // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.
+  // The n-th call from now on (counted from 1) fails, and all calls after it; 0: no call fails.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
@@ -128,7 +128,7 @@ class FakeHost final : public HostSystem {
   LinuxHost real_;
 };
 
-// A granule is 4 KiB, an allocation large from 64 KiB on, a handle 128 KiB.
+// A granule is 4 KiB, a handle 128 KiB, and an allocation is large from 64 KiB on.
 inline SwapOptions small_sizes() {
   SwapOptions options;
   options.large = kibibytes(64);
