@@ -273,7 +273,7 @@ int fini() {
 }
 
 // Called with this node's records of gres.conf and slurm.conf, which Slurm has merged. Called in slurmd, and
-// in slurmctld for cloud nodes, whose GPUs it must not look for.
+// in slurmctld for cloud nodes. slurmctld must not look for the GPUs of these nodes.
 int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
   Reading reading;
   if (records != nullptr) slurm_list_for_each(records, read_record, &reading);

@@ -112,7 +112,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   bool open = true;
   while (open && !child.child_has_ended())
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
-  if (!open) reading.reset();  // without a reader the child must get an error
+  if (!open) reading.reset();  // if there is no reader, the child must get an error
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
   // Only the output of the program itself counts, not that of processes that it leaves behind.
   int unread = 0;

@@ -42,7 +42,7 @@ class ComplaintLimits {
 
   // Returns the line to log now; none if it is left out.
   std::optional<std::string> add(uid_t user, Cause cause, const std::string& line, Nanoseconds now);
-  // Takes the reports about left-out lines that may be logged now.
+  // Returns the reports about omitted lines that may be logged now, and removes them.
   std::vector<std::string> take_left_out(Nanoseconds now);
   // True if lines were left out that no line has reported.
   bool has_left_out() const { return !left_out_.empty(); }

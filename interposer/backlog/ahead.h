@@ -72,7 +72,7 @@ class Ahead {
   // GPU time of a submission. The initial value is too high rather than too low; the first samples correct
   // it.
   Nanoseconds cost_ = std::chrono::milliseconds(5);
-  // Time since when the GPU has been working on the first fence's submissions, or idle; nullopt if unknown.
+  // When the GPU began to work on the first fence's submissions, or became idle; nullopt if unknown.
   std::optional<Nanoseconds> at_it_since_;
   std::optional<Nanoseconds> gave_up_;  // time of the last give-up, if no fence has passed since
   Nanoseconds base_patience_ = kFirstPatience;

@@ -158,7 +158,7 @@ SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_a
     return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned int i = 0; i < count; ++i) {
     if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-      give(data[i], static_cast<void*>(nullptr));  // unlike in a query of one attribute, no error
+      give(data[i], static_cast<void*>(nullptr));  // no error, unlike in a query of one attribute
     else if (CUresult result = pointer_attribute(data[i], attributes[i], address); result != CUDA_SUCCESS)
       return result;
   }

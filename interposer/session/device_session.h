@@ -95,7 +95,8 @@ class DeviceSession final : public Books {
 
   // Written by attach().
   std::atomic<Memory*> memory_{nullptr};
-  DriverDevice* copier_ = nullptr;  // the memory copies with it; null if the memory is the driver's own
+  DriverDevice* copier_ =
+      nullptr;  // the device by which the memory copies; null if the memory is the driver's own
   Bytes capacity_;
 };
 

@@ -14,7 +14,7 @@
 namespace sharedgpu::programs {
 
 // Exit statuses of all programs. CLI11 uses others above 100 for bad options.
-inline constexpr int kWrong = 1;        // a check failed, or a CUDA error that is not the next
+inline constexpr int kWrong = 1;  // a check failed, or a CUDA error other than the next one in this list
 inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
 // On an error prints "PROGRAM: CALL: CUDA_ERROR_NAME: text" to stderr and exits with one of the statuses.

@@ -88,7 +88,7 @@ void initialize() {
   require(!forked, CUDA_ERROR_NOT_INITIALIZED);
   std::lock_guard lock(init_lock());
   if (the_driver.load() != nullptr) return;
-  // None of the three is destroyed once in use: a program's threads may still run when it ends.
+  // None of these three is destroyed once in use: threads may still run when the program ends.
   auto space = std::make_unique<AddressSpace>();
   auto graph_memory = std::make_unique<GraphMemory>(*space);
   auto d = std::make_unique<Driver>();

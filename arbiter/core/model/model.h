@@ -85,7 +85,7 @@ struct Domain {
   std::vector<Gpu*> gpus;
   std::vector<Tenant*> tenants;  // sorted by id within each group that was merged
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
-  Nanoseconds due{};             // when it must be advanced next; zero: with the next event
+  Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced
 };
 

@@ -61,7 +61,8 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // Room for a turn; otherwise a turn longer than the window would never be over.
+  // The window is at least as long as a turn; otherwise a turn that is longer than the window would never be
+  // over.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

@@ -41,7 +41,7 @@ struct Leaving {
   Nanoseconds step_took{};        // the longest wait for a Released after a submission
   Nanoseconds stepped_at{};       // when a session was last allowed to submit, or drained
   Nanoseconds could_submit_at{};  // when a session could last submit, by permission or resumed after a stop
-  bool revoked = false;           // the lease was taken without consent, since its processes do not answer
+  bool revoked = false;           // the lease was revoked without an answer of the tenant's processes
   bool but_newcomers = false;     // true: only sessions that have run before may submit
 };
 

@@ -176,7 +176,7 @@ TEST_CASE("A run that is over stays so, wherever a power cut tears the checkpoin
   old.add({.at = 2s, .what = OverRecord{.tenant = TenantId{1}}});
   const std::vector<Record> records = History(old).checkpoint(even_ones_live);
   for (std::size_t written = 0; written <= records.size(); ++written) {
-    History fresh = old;  // the file before is read as well
+    History fresh = old;  // the previous file is read as well
     for (std::size_t i = 0; i < written; ++i) fresh.add(records[i]);
     CHECK(fresh.tenants.find(TenantId{1})->over);
   }
