@@ -171,8 +171,9 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(
-      "| nodes | turns by | scenarios | locked | refused memory | longest wait, of the bound | throughput, "
-      "of the ideal | messages a turn |");
+      "| nodes | turns by | scenarios | deadlocked scenarios | jobs refused memory | wait / bound | "
+      "throughput / "
+      "ideal | letters per turn |");
   std::puts("|---|---|---|---|---|---|---|---|");
   for (const unsigned nodes : sizes)
     for (const Way& way : kWays) {

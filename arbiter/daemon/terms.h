@@ -28,7 +28,8 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
 
 Rules rules_of(const Settings& settings);
 
-// The partition of each GPU whose jobs, running or placed, all belong to one partition.
+// For each GPU whose tenants all belong to one partition, this partition. Tenants placed there count, even if
+// they have no process yet.
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 

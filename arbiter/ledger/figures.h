@@ -8,8 +8,9 @@
 //   3. Show it in the status: the recipe in arbiter/daemon/status_text.h.
 //   4. For sacct: a field of LeaseReply, shown by usage_poller.cpp and usage_writer.cpp of accounting/. For
 //      AdminComment: a field of JobReply, shown by comment.h, comment.cpp and main.cpp of comment/. Both: the
-//      field in protocol/messages.h, a row in protocol/versions.h, its value in arbiter/daemon/queries.cpp,
-//      and a line in docs/accounting.md.
+//      field in protocol/messages.h, a row in protocol/versions.h, and its value in
+//      arbiter/daemon/queries.cpp. Documentation of sacct: docs/slurm.md and docs/usage.md; of AdminComment:
+//      docs/accounting.md.
 //   5. Test it in tests/unit/arbiter/figures.cpp, in sacct in tests/unit/slurm/usage_writer_test.cpp, and in
 //      AdminComment in comment_test.cpp there.
 #pragma once

@@ -158,7 +158,7 @@ sharedgpu_dlsym:
   .popsection
 )");
 #else
-#error "dlsym needs a few instructions for this processor"
+#error "sharedgpu_dlsym has no assembly code for this processor: add it above"
 #endif
 
 // Exported in glibc's versions, by exports.map.

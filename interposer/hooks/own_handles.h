@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory of the program that cannot be swapped (of other kinds, imported, or with another backend).
-// This memory is the driver's own, and counts as pinned. program_memory.cpp calls these functions for memory
-// that is not ours.
+// The driver allocates it and the interposer does not manage it, so it counts as pinned. program_memory.cpp
+// calls these functions for it.
 #pragma once
 
 #include <cuda.h>

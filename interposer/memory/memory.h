@@ -19,7 +19,8 @@
 namespace sharedgpu {
 
 // Memory accounting: the memory's view of its session, which asks the arbiter for growth, receives reports,
-// and knows whether a stream is being captured. Called without any lock of the memory held.
+// and knows whether a stream is being captured. The caller holds none of the locks of the
+// memory.
 //
 // The session calls use() under its send lock when it sends a message. So the last message carries the newest
 // state, and no older number overtakes a newer one.

@@ -68,7 +68,7 @@ inline constexpr const char* kUnfairLines[] = {"Policy=fcfs",
 
 class Crowd {
  public:
-  // `honest` is null if administrators send anything, so that no service is guaranteed.
+  // `honest` is null if administrators send arbitrary messages, too: then no tenant is guaranteed service.
   Crowd(Input& in, Daemon& daemon, Honest* honest)
       : in_(in), daemon_(daemon), host_(daemon.host), honest_(honest) {}
 

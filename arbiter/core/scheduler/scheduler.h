@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler: the waits, accounts and habits of tenants, and the length of turns. Planner decides from
-// these; the policy ranks.
+// The scheduler: the waits, accounts and habits of tenants, and the length of turns. From these,
+// Planner decides which tenants run, in the order in which the policy ranks them.
 //
 // A tenant is recalled if it enters before its turn because its evicted memory takes host memory that its job
 // needs. Such a turn, from the entry to the exit of the tenant, is a recall.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a turn: a turn is over after its length or, with PolicyRules::lag_ends_turns, when the account
-// of its leader has fallen far enough. Pure.
+// of the tenant for which it began has fallen by the policy's limit below that of a waiting tenant. Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"

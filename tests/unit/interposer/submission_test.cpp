@@ -81,7 +81,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   CHECK(ends_on_the_way(memory, stream, 200, 180));
   arbiter.page().set_oversubscribed(true);
 
-  // By several threads, each with a stream of its own and one that they share.
+  // Several threads submit at once, each to a stream of its own and to one that all share.
   auto place = [&](std::size_t i) { return memory + i * kBytes; };
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 3; ++i)
