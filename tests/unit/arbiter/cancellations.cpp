@@ -174,8 +174,11 @@ struct Standoff {
     if (context != Bytes{}) use.resident = use.swappable;
     REQUIRE(holder.say(Usage{.request = 1, .use = use}).find<Verdict>());
     use.resident = {};
-    const auto revoke = waiting.say(Usage{.request = 1, .use = use}).find<Revoke>();
-    REQUIRE(revoke);
+    auto revoke = waiting.say(Usage{.request = 1, .use = use}).find<Revoke>();
+    host.run_until([&] {
+      if (!revoke) revoke = waiting.hear().find<Revoke>();
+      return revoke.has_value();
+    });
     waiting.say(
         Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = use});
   }
