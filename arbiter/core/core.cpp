@@ -184,7 +184,7 @@ void Core::on(const SessionCame& event) {
   session->resumes = event.hello.resuming != 0;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
-  // How long the tenant waited under the earlier arbiter is unknown.
+  // The tenant's wait under the earlier arbiter is unknown.
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);

@@ -36,7 +36,7 @@ struct GangTimes {
   // After which a node is given up that was heard before, now or by an earlier arbiter. Slurm waits as long
   // for a node by default.
   Nanoseconds gone = std::chrono::minutes(5);
-  // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
+  // A new gang waits so long for processes on nodes that have none. The processes of a job usually all come
   // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
   // After which Slurm is asked for the first node of a job that has had no order, since a user may have named

@@ -32,8 +32,8 @@ class Order {
   // The handle to restore next, among the handles that need at most `room` more physical memory; null if
   // none.
   Handle* first_to_return(Bytes room) const;
-  // Of the handles with a clean copy, the one that would be evicted last, so that its copy is the least
-  // useful; null if no handle has a clean copy.
+  // Returns the handle that would be evicted last among those with a clean copy, so that its copy is the
+  // least useful; null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
   // Returns true if the contents of all handles here are on the GPU.
   bool all_usable() const { return missing_.empty(); }

@@ -10,8 +10,8 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  // What is known about the process's work on the GPU, and what to do: wait for it, only query if it is done,
-  // or nothing, since the GPU is drained.
+  // The state of the process's work on the GPU, as far as it is known. It says what to do before memory is
+  // freed: wait for the work, only query whether it is done, or nothing, since the GPU is drained.
   enum class Gpu { may_run, may_be_idle, drained };
 
   SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x4350492055504753;
 
-// What a CUipcMemHandle says here. The other process obtains the memory from this one's descriptors.
+// The contents of a CUipcMemHandle of the simulated driver. The other process obtains the memory from this
+// one's descriptors.
 struct IpcHandle {
   std::uint64_t magic = kMagic;
   std::int64_t pid = 0;
