@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs of batch systems for which there are no plugins: TORQUE's scripts, called as TORQUE documents it; the hook of
+# Jobs of batch systems for which there are no plugins: TORQUE's scripts, called as its pbs_mom calls them; the hook of
 # OpenPBS, with a stand-in for the module that OpenPBS gives it; the wrapper of Slurm's qsub, with a stand-in for
 # that.
 load helpers
 
 etc=$BATS_TEST_DIRNAME/../../etc
 user=nobody
-resources="neednodes=1:ppn=2,nodes=1:ppn=2,gres=sharedgpu:2+matlab:1,walltime=01:00:00"
+resources="gres=sharedgpu:2+matlab:1,walltime=01:00:00,nodes=1:ppn=2,neednodes=1:ppn=2"
 
 batch_setup() {
   [[ $(id -u) == 0 ]] || skip "needs root to become another user"
@@ -15,8 +15,26 @@ batch_setup() {
   chmod 755 "$DIR"
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
 }
-prologue() { "$etc/torque/prologue" "$1" "$user" nogroup STDIN "$resources" batch ""; }
-epilogue() { "$etc/torque/epilogue" "$1" "$user" nogroup STDIN 4711 "$resources" "walltime=00:00:01" batch "" 0; }
+# mom COMMAND...: with pbs_mom's environment, and a pipe that pbs_mom left open, whose other end gets EOF when nobody has
+# it any more.
+mom() {
+  local gres=${resources#gres=}
+  if [[ $gres == "$resources" ]]; then gres=""; fi
+  env ${gres:+PBS_RESOURCE_GRES="${gres%%,*}"} PBS_RESOURCE_NODES=1:ppn=2 PBS_NUM_NODES=1 PBS_NUM_PPN=2 PBS_NP=2 PBS_NODENUM=0 \
+    PBS_MSHOST="$HOSTNAME" "$@" 14> >(cat >"$DIR/pipe"; echo ended >"$DIR/pipe")
+}
+prologue() { mom "$etc/torque/prologue" "$1" "$user" nogroup STDIN "$resources" batch "" "/mom_priv/jobs/$1.SC"; }
+epilogue() {
+  mom "$etc/torque/epilogue" "$1" "$user" nogroup STDIN 4711 "$resources" "cput=00:00:04,vmem=335096kb,walltime=00:00:06" \
+    batch "" 0 "/mom_priv/jobs/$1.SC"
+}
+# qstat prints this of a job, as TORQUE's does.
+qstat_prints() {
+  printf '%s\n' '#!/bin/sh' '[ "$1 $2" = "-f -1" ] && echo "Job Id: $3"' "printf '    %s\\n' 'Job_Name = hold' '$1' 'Resource_List.nodes = 1'" \
+    >"$DIR/qstat"
+  chmod 755 "$DIR/qstat"
+  export QSTAT=$DIR/qstat
+}
 as_user() { setpriv --reuid "$user" --regid nogroup --clear-groups "$@"; }
 
 # tenants_are UNITS PROCESSES: one tenant of the user's; without arguments: none.
@@ -52,15 +70,60 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   until_true 20 nothing_left "$job"
 }
 
+@test "TORQUE: the units of -W x=GRES: are known only to the server, which is asked for them" {
+  batch_setup
+  resources=walltime=01:00:00,nodes=1,neednodes=1
+  job=$(name 16)
+  expect() {
+    qstat_prints "$2"
+    prologue "$job"
+    tenants_are "$1" 0 || { echo "$2"; return 1; }
+  }
+  expect 1 'x = GRES:sharedgpu:1'
+  expect 2 'x = GRES:sharedgpu@2'
+  expect 3 'x = NACCESSPOLICY:SHARED;gres:matlab+5%sharedgpu+3'
+  epilogue "$job"
+  until_true 20 nothing_left "$job"
+  # No such attribute; a server that does not answer; no command.
+  qstat_prints 'submit_args = -W y=GRES:sharedgpu:1'
+  prologue "$job"
+  printf '%s\n' '#!/bin/sh' 'echo "qstat: Unauthorized Request" >&2; exit 1' >"$DIR/qstat"
+  run -0 prologue "$job"
+  [ -z "$output" ]
+  QSTAT=$DIR/none run -0 prologue "$job"
+  [ -z "$output" ]
+  tenants_are
+}
+
+@test "TORQUE: a job's tenant does not hold pbs_mom's pipes open" {
+  batch_setup
+  job=$(name 17)
+  prologue "$job"
+  tenants_are 2 0
+  until_true 20 grep -q ended "$DIR/pipe"
+  tenants_are 2 0
+  epilogue "$job"
+  until_true 20 nothing_left "$job"
+}
+
+@test "TORQUE: the element of an array is a job of its own" {
+  batch_setup
+  job="20[1].${DIR##*.}"
+  prologue "$job"
+  tenants_are 2 0
+  epilogue "$job"
+  until_true 20 nothing_left "$job"
+}
+
 @test "TORQUE: PBS_RESOURCE_GRES sets the units; another job's environment is not readable; a job without units is left alone" {
   batch_setup
   job=$(name 13)
-  PBS_RESOURCE_GRES=sharedgpu:h200:3 prologue "$job"
+  resources=gres=sharedgpu:h200:3,nodes=1 prologue "$job"
   tenants_are 3 0
   run setpriv --reuid daemon --regid daemon --clear-groups cat "$SHAREDGPU_JOBS/$job"
   [[ $status != 0 && $output == *"Permission denied"* ]]
   # Nothing is left of an earlier one of the same name.
-  PBS_RESOURCE_GRES=sharedgpu prologue "$job"
+  resources=gres=sharedgpu,nodes=1 prologue "$job"
   tenants_are 1 0
   epilogue "$job"
   resources=nodes=1 prologue 14.server
