@@ -485,6 +485,12 @@ bool Section::is_about_the_same(const Section& other) const {
   return of == other.of && gpus == other.gpus && names == other.names;
 }
 
+Settings with_section(const Settings& settings, const Section& section) {
+  Settings changed = settings;
+  for (const auto& [name, value] : section.values) find_key(name)->set(changed, value);
+  return changed;
+}
+
 namespace {
 
 // Applies the node's matching sections of one kind. A [partition] section may have keys for jobs and keys for
@@ -492,8 +498,7 @@ namespace {
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
-    if (section.of != of || !means(section)) continue;
-    for (const auto& [name, value] : section.values) find_key(name)->set(settings, value);
+    if (section.of == of && means(section)) settings = with_section(settings, section);
   }
 }
 
@@ -589,6 +594,12 @@ std::string read_default_settings(Settings& settings) {
     return {};
   }
   return read_settings(kDefaultConfigFile, settings);
+}
+
+std::optional<Settings> settings_in_file(const std::string& path) {
+  Settings settings;
+  const bool good = read_settings(path.empty() ? kDefaultConfigFile : path, settings).empty();
+  return good ? std::optional(settings) : std::nullopt;
 }
 
 }  // namespace sharedgpu

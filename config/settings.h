@@ -135,6 +135,9 @@ Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& 
 // the later one wins.
 Settings settings_of(const Settings& node, const JobClass& job);
 
+// The settings with the values of one of their sections.
+Settings with_section(const Settings& settings, const Section& section);
+
 // Changes `settings` by a text of the same form that has only keys that sections may have. Returns an empty
 // string, or an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
@@ -153,5 +156,9 @@ std::vector<std::string_view> section_kinds();
 
 // The settings without --config: those of the default file if it exists, otherwise the defaults.
 std::string read_default_settings(Settings& settings);
+
+// The settings of `path`, or of the default file if it is empty; nullopt if there is no such file, or if it
+// cannot be read or has an error.
+std::optional<Settings> settings_in_file(const std::string& path);
 
 }  // namespace sharedgpu

@@ -27,6 +27,9 @@ inline constexpr char kDeadlineRead[] = "SHAREDGPU_DEADLINE_READ";
 inline constexpr char kUnits[] = "SHAREDGPU_UNITS";
 inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
+// From Slurm: the options of the job, each under this and its name without "--sharedgpu-".
+inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_sharedgpu_sharedgpu_";
+
 // From qsub (etc/slurm-torque): the value that it put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 

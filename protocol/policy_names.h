@@ -9,5 +9,9 @@ namespace sharedgpu {
 
 inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs",    "shortest-first", "credit",
                                                  "priority",    "elastic", "deadline"};
+// The policies under which a tenant's share, priority or deadline has an effect.
+inline constexpr std::string_view kPoliciesWithShares[] = {"elastic", "deadline"};
+inline constexpr std::string_view kPoliciesWithPriorities[] = {"priority", "deadline"};
+inline constexpr std::string_view kPoliciesWithDeadlines[] = {"deadline"};
 
 }  // namespace sharedgpu

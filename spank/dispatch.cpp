@@ -54,7 +54,17 @@ extern "C" int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
 
 extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   return guarded([&] {
-    if (spank_context() == S_CTX_REMOTE) remote_init_post_opt(spank, count, arguments);
+    switch (spank_context()) {
+      case S_CTX_LOCAL:
+      case S_CTX_ALLOCATOR:
+        return submission_init_post_opt(spank, count, arguments);
+      case S_CTX_REMOTE:
+        return remote_init_post_opt(spank, count, arguments);
+      case S_CTX_SLURMD:
+      case S_CTX_JOB_SCRIPT:
+      case S_CTX_ERROR:
+        return;
+    }
   });
 }
 

@@ -23,22 +23,23 @@ int take_option(int index, const char* value, int remote) noexcept try {
 
 }  // namespace
 
-JobOptions& given_options() {
-  static JobOptions options;
+GivenOptions& given_options() {
+  static GivenOptions options;
   return options;
 }
 
 void register_options(spank_t spank) {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    std::string name = std::string(kSlurmPrefix + 2) + kOptions[i].name;  // Slurm adds the dashes
     // Slurm copies the strings, but takes them without const.
-    spank_option option = {.name = const_cast<char*>(kOptions[i].name),
+    spank_option option = {.name = name.data(),
                            .arginfo = const_cast<char*>(kOptions[i].value),
                            .usage = const_cast<char*>(kOptions[i].help),
                            .has_arg = 1,
                            .val = static_cast<int>(i),
                            .cb = take_option};
     if (spank_err_t error = spank_option_register(spank, &option); error != ESPANK_SUCCESS)
-      log_error(std::string("--") + kOptions[i].name + " cannot be offered: " + spank_strerror(error));
+      log_error("--" + name + " cannot be offered: " + spank_strerror(error));
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declarations shared by SPANK's contexts. Each context has a file of its own, so that a reader always
-// knows the process and the user that a line runs in; srun, sbatch and salloc, as the user, only offer the
-// options (options.h):
+// knows the process and the user that a line runs in:
 //
+//   submission.cpp  srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
 //   slurmd.cpp      slurmd, as root
 //   remote.cpp      slurmstepd, as root
 //   job_script.cpp  a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
@@ -13,15 +13,15 @@
 
 #include <string>
 
+#include "config/job_options.h"
 #include "config/settings.h"
 #include "spank/arguments.h"
-#include "spank/options.h"
 #include "spank/slurm.h"
 
 namespace sharedgpu {
 
 // The options given on this process's command line.
-JobOptions& given_options();
+GivenOptions& given_options();
 
 void register_options(spank_t spank);
 
@@ -38,6 +38,7 @@ void ensure_arbiter(const Configuration& configuration, const std::vector<std::s
 
 void log_error(const std::string& message);
 
+void submission_init_post_opt(spank_t spank, int count, char** arguments);
 void slurmd_init(int count, char** arguments);
 void remote_init_post_opt(spank_t spank, int count, char** arguments);
 void remote_task_init(spank_t spank);

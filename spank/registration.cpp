@@ -42,7 +42,7 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool
                            Nanoseconds patience) {
   RegisterJob request{.step = step.name,
                       .uid = step.uid,
-                      .options = given_options(),
+                      .options = given_options().job,
                       .devices = step.devices,
                       .whole = step.whole.value_or(DeviceSet{}),
                       .job_class = read_job_class(settings, step.name.job),

@@ -55,7 +55,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
 
 // As the user, in the task's own process.
 void remote_task_init(spank_t spank) {
-  set_task_environment(spank, published.units > 0 ? given_options().deadline : Nanoseconds{});
+  set_task_environment(spank, published.units > 0 ? given_options().job.deadline : Nanoseconds{});
 }
 
 // As root, in slurmstepd. Its threads start only after the fork, so no task is forked with them.

@@ -112,7 +112,7 @@ void show(spank_t spank, const std::string& gpus) {
 void show_unplaced(spank_t spank, const SlurmStep& step) {
   if (!step.whole || !step.whole->empty()) return;
   std::string numbers = "0";
-  for (std::uint32_t i = 1; i < given_options().gpus; ++i) numbers += "," + std::to_string(i);
+  for (std::uint32_t i = 1; i < given_options().job.gpus; ++i) numbers += "," + std::to_string(i);
   show(spank, numbers);
 }
 
@@ -194,9 +194,9 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
   if (reply.whole > 0) shown = format_gpus(reply.gpus);
   GpuList shared = reply.gpus;
   shared.count -= reply.whole;
-  const std::string problem = shortfall(shared, given_options().gpus);
+  const std::string problem = shortfall(shared, given_options().job.gpus);
   if (problem.empty()) return;
-  notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().gpus) + ": " + problem + "\n";
+  notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().job.gpus) + ": " + problem + "\n";
   log_error(notice);
 }
 

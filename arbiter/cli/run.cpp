@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -20,9 +21,8 @@
 
 #include "arbiter/cli/commands.h"
 #include "arbiter/cli/deadlines.h"
-#include "config/quantities.h"
+#include "config/option_effects.h"
 #include "protocol/ask.h"
-#include "protocol/backend_names.h"
 #include "protocol/deadline_pipe.h"
 #include "protocol/environment.h"
 #include "protocol/gpu_names.h"
@@ -34,78 +34,42 @@ namespace {
 
 struct Arguments {
   std::string config;
-  std::optional<std::string> memory;
-  std::optional<std::string> share;
-  std::optional<std::string> backend;
-  std::optional<std::string> priority;
-  std::optional<std::string> deadline;
+  std::array<std::optional<std::string>, kOptionCount> options;
   bool deadline_from_stderr = false;
-  std::optional<std::string> gpus;
   std::optional<std::string> user;
   std::optional<std::string> units;
   std::vector<std::string> command;
 };
 
-bool parse_percentage(std::string_view text, std::uint32_t& percent) {
-  if (!text.empty() && text.back() == '%') text.remove_suffix(1);
-  percent = parse_number<std::uint32_t>(text).value_or(0);
-  return percent >= 1 && percent <= 100;
-}
-
-// Parses "REQUEST" or "REQUEST:LIMIT".
-bool parse_share(const std::string& text, JobOptions& options) {
-  std::size_t colon = text.find(':');
-  if (!parse_percentage(std::string_view(text).substr(0, colon), options.share_request)) return false;
-  if (colon == std::string::npos) return true;
-  return parse_percentage(std::string_view(text).substr(colon + 1), options.share_limit) &&
-         options.share_limit >= options.share_request;
-}
-
 // Without Slurm, CUDA_VISIBLE_DEVICES is the user's own way to choose GPUs.
 bool user_chose() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
-// Leaves `number` unchanged if the option is missing. Returns an empty string or an error message.
-template <class Integer>
-std::string read_number(const char* option, const std::optional<std::string>& text, Integer least,
-                        Integer most, Integer& number) {
-  if (!text) return {};
-  const auto read = parse_number<Integer>(*text);
-  if (!read || *read < least || *read > most)
-    return std::string(option) + ": '" + *text + "' is not a number from " + std::to_string(least) + " to " +
-           std::to_string(most);
-  number = *read;
+// Returns an empty string or an error message.
+std::string read_options(const Arguments& arguments, GivenOptions& given) {
+  for (std::size_t i = 0; i < kOptionCount; ++i) {
+    const std::optional<std::string>& text = arguments.options[i];
+    if (!text) continue;
+    if (std::string error = set_option(given, i, *text); !error.empty()) return error;
+  }
+  if (given.job.gpus != 0 && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
+  if (arguments.deadline_from_stderr && given.job.deadline == Nanoseconds{})
+    return "--deadline-from-stderr needs --deadline";
+  if (!arguments.units) return {};
+  const auto units = parse_number<std::uint32_t>(*arguments.units);
+  if (!units || *units < 1 || *units > JobOptions::kMostUnits)
+    return "--units: '" + *arguments.units + "' is not a number from 1 to " +
+           std::to_string(JobOptions::kMostUnits);
+  given.job.units = *units;
   return {};
 }
 
-// Returns an empty string or an error message.
-std::string read_options(const Arguments& arguments, JobOptions& options) {
-  for (const std::string& error :
-       {read_number("--priority", arguments.priority, -kHighestPriority, kHighestPriority, options.priority),
-        read_number("--gpus", arguments.gpus, 1u, GpuList::kMost, options.gpus),
-        read_number("--units", arguments.units, 1u, JobOptions::kMostUnits, options.units)})
-    if (!error.empty()) return error;
-  if (arguments.gpus && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
-  if (arguments.memory) {
-    auto size = parse_size(*arguments.memory);
-    if (!size || *size == Bytes{})
-      return "--memory: '" + *arguments.memory + "' is not a size (such as 24GiB)";
-    options.memory = *size;
-  }
-  if (arguments.deadline) {
-    const auto deadline = parse_time(*arguments.deadline);
-    if (!deadline || *deadline <= Nanoseconds{})
-      return "--deadline: '" + *arguments.deadline + "' is not a time (such as 33ms)";
-    options.deadline = *deadline;
-  }
-  if (arguments.deadline_from_stderr && !arguments.deadline) return "--deadline-from-stderr needs --deadline";
-  if (arguments.share && !parse_share(*arguments.share, options))
-    return "--share: '" + *arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
-  if (arguments.backend) {
-    options.backend_given = 1;
-    if (!parse_backend(*arguments.backend, options.backend))
-      return "--backend: '" + *arguments.backend + "' is not one of swap, managed, native";
-  }
-  return {};
+// Tells the user which options have no effect under the site's settings, if there is a file of them.
+void tell_missing_effects(const Arguments& arguments, const GivenOptions& given) {
+  const std::optional<Settings> settings = settings_in_file(arguments.config);
+  const Submission submission = {
+      .is_run = true, .is_later_step = false, .has_units = true, .partition = "", .qos = ""};
+  for (const std::string& line : missing_effects(given, submission, settings ? &*settings : nullptr))
+    complain(line);
 }
 
 // Sets the user of the tenant, if the caller vouches for it. Returns an empty string, or an error message.
@@ -198,13 +162,15 @@ int execute(const std::vector<std::string>& command) {
 int run(const Arguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
+  GivenOptions given{.prefix = kRunPrefix, .job = {}, .texts = {}};
   RunRequest request;
-  for (const std::string& error :
-       {read_options(arguments, request.options), read_voucher(arguments, request)})
+  for (const std::string& error : {read_options(arguments, given), read_voucher(arguments, request)})
     if (!error.empty()) {
       complain(error);
       return 2;
     }
+  request.options = given.job;
+  tell_missing_effects(arguments, given);
   read_environment(settings);
   for (const char* name : kDeadlineVariables) unsetenv(name);  // the variables of an outer run do not apply
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
@@ -218,7 +184,7 @@ int run(const Arguments& arguments) {
     channel.move_out_of_the_way();
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
-      complain("--gpus " + *arguments.gpus + ": " + problem);
+      complain("--gpus " + std::to_string(request.options.gpus) + ": " + problem);
     set_environment(settings, reply, library);
     if (request.options.deadline > Nanoseconds{}) {
       const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
@@ -255,18 +221,12 @@ int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("--memory", arguments->memory, "Limit on the device memory that it may allocate")
-      ->type_name("SIZE");
-  command->add_option("--share", arguments->share, "Percent of GPU time")->type_name("REQUEST[:LIMIT]");
-  command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
-  command
-      ->add_option("--deadline", arguments->deadline,
-                   "Time limit for each piece of its work; the command reports which ones it met")
-      ->type_name("TIME");
+  for (std::size_t i = 0; i < kOptionCount; ++i)
+    command
+        ->add_option(std::string(kRunPrefix) + kOptions[i].name, arguments->options[i], kOptions[i].run_help)
+        ->type_name(kOptions[i].value);
   command->add_flag("--deadline-from-stderr", arguments->deadline_from_stderr,
                     "The command reports deadlines on stderr, by lines that say pass or missed");
-  command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
-  command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")->type_name("N");
   command->add_option("--user", arguments->user, "For root: the user that the tenant belongs to")
       ->type_name("NAME");
   command->add_option("--units", arguments->units, "For root: the units of the tenant (default 1)")

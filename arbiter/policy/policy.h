@@ -9,8 +9,8 @@
 // core's measurements. So it can be exchanged at any moment.
 //
 // To add a policy:
-//   1. Add its name to protocol/policy_names.h, and name and class to registry.cpp: it compiles only if the
-//      two lists agree.
+//   1. Add its name to protocol/policy_names.h, there also to the lists of the policies that use shares,
+//      priorities or deadlines, and name and class to registry.cpp: it compiles only if the names agree.
 //   2. Write arbiter/policy/NAME.h, a class that derives from Policy. The comment at its top gives the
 //      longest wait of a tenant. A value that it needs and views.h lacks becomes a field of TenantView or
 //      TurnView there, filled in by Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).

@@ -53,6 +53,76 @@ refused() {
 
 @test "an unknown backend is refused at submission" { refused --sharedgpu-backend=magic; }
 
+# of_each ARGUMENT...: stderr of sbatch, srun and salloc with these arguments. All jobs run.
+of_each() {
+  sbatch --wait -o /dev/null "$@" --wrap true 2>&1 >/dev/null
+  srun "$@" true 2>&1 >/dev/null
+  salloc "$@" true 2>&1 >/dev/null
+}
+# told LINE ARGUMENT...: each command prints this line once.
+told() {
+  local all
+  all=$(of_each "${@:2}" | grep sharedgpu)
+  [ "$all" = "$(printf '%s\n' {sbatch,srun,salloc}": sharedgpu: $1")" ] || { echo "$all"; return 1; }
+}
+silent() { ! of_each "$@" | grep "sharedgpu:"; }
+
+@test "an option that has no effect is named at submission, with the reason, and the job runs" {
+  told "--sharedgpu-share=25:50 has no effect here: shares count under Policy=elastic or deadline, not under round-robin" \
+    --gres=sharedgpu:1 --sharedgpu-share=25:50
+  told "--sharedgpu-deadline=33ms has no effect here: deadlines count under Policy=deadline, not under round-robin" \
+    --gres=sharedgpu:1 --sharedgpu-deadline=33ms
+  told "--sharedgpu-memory=64MiB has no effect: the job requests no units, as --gres=sharedgpu:1 would" --sharedgpu-memory=64MiB
+  silent --gres=sharedgpu:1 --sharedgpu-memory=64MiB --sharedgpu-backend=swap
+  silent --quiet --sharedgpu-memory=64MiB
+}
+
+@test "units are found however a job requests them" {
+  printf '%s\n' '#!/bin/bash' '#SBATCH --gres=sharedgpu:1' '#SBATCH --sharedgpu-memory=64MiB' true >"$dir/jobs/script"
+  run -0 --separate-stderr sbatch -o /dev/null "$dir/jobs/script"
+  [ -z "$stderr" ]
+  SBATCH_GRES=sharedgpu:1 run -0 --separate-stderr sbatch -o /dev/null --sharedgpu-memory=64MiB --wrap true
+  [ -z "$stderr" ]
+  # Steps have the units of their job; srun does not know them.
+  run -0 salloc --gres=sharedgpu:1 srun --sharedgpu-memory=64MiB true
+  [[ $output != *"has no effect"* ]]
+  run -0 salloc --gres=sharedgpu:1 srun --gres=none --sharedgpu-memory=64MiB true
+  [[ $output == *"srun: sharedgpu: --sharedgpu-memory=64MiB has no effect"* ]]
+  run -0 srun --gres=sharedgpu:1 --sharedgpu-memory=64MiB true : -n 1 true
+  [[ $output != *"has no effect"* ]]
+  srun --help | grep -q -- --tres-per-task || return 0
+  run -0 srun -n 1 --tres-per-task=gres/sharedgpu:1 --sharedgpu-memory=64MiB true
+  [[ $output != *"has no effect"* ]]
+}
+
+@test "a step is told only of its own options" {
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-share=25 -- bash -c 'srun true; srun --sharedgpu-share=30 --sharedgpu-backend=native true')
+  expect_state "$job" COMPLETED
+  [ "$(grep -c "has no effect" "$dir/jobs/$job")" = 2 ]
+  output_has "$job" "srun: sharedgpu: --sharedgpu-share=30 has no effect here"
+  output_has "$job" "--sharedgpu-backend=native has no effect: all processes of a batch job have the backend that sbatch states"
+}
+
+@test "what counts at submission is the sharedgpu.conf of that host, with the sections of the job's partition and QOS" {
+  conf=$dir/etc/sharedgpu.conf
+  cp "$conf" "$conf.before"
+  held() { sbatch --hold -o /dev/null --gres=sharedgpu:1 "$@" --wrap true 2>&1 >/dev/null; }
+  printf '%s\n' Policy=priority MaxPriority=10 MaxRequest=50% '[qos urgent]' MaxPriority=100 '[partition other]' Policy=elastic >>"$conf"
+  [ "$(held --sharedgpu-priority=50 --qos=normal)" = "sbatch: sharedgpu: --sharedgpu-priority=50 is above MaxPriority=10: it counts as 10" ]
+  [ -z "$(held --sharedgpu-priority=50)" ] # the QOS may be urgent
+  [ -z "$(held --sharedgpu-priority=10 --qos=normal)" ]
+  [ "$(held --sharedgpu-share=25 -p main)" = \
+    "sbatch: sharedgpu: --sharedgpu-share=25 has no effect here: shares count under Policy=elastic or deadline, not under priority" ]
+  [ "$(held --sharedgpu-share=80)" = "sbatch: sharedgpu: --sharedgpu-share=80 requests more than MaxRequest=50%: it counts as 50" ]
+  # A login node without the file, and one with an error in it.
+  echo Policy=none >>"$conf"
+  [ -z "$(held --sharedgpu-deadline=1s)" ]
+  rm "$conf"
+  [ -z "$(held --sharedgpu-deadline=1s)" ]
+  mv "$conf.before" "$conf"
+  [ -n "$(held --sharedgpu-deadline=1s)" ]
+}
+
 @test "a job with valid values of all options ends right" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=192MiB --sharedgpu-share=25:50 --sharedgpu-priority=5 \
     --sharedgpu-deadline=1h --sharedgpu-backend=swap -- $hold 50% --seconds 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the value of an option of srun: it yields an error and no change, or options that the arbiter
-// accepts.
-#include "spank/options.h"
+// Any text as the value of an option of srun or `sharedgpu run`: it yields an error and no change, or options
+// that the arbiter accepts.
+#include "config/job_options.h"
 
 #include "arbiter/daemon/validity.h"
 #include "input.h"
@@ -21,9 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input in(data, size);
   const std::size_t option = in.below(kOptionCount);
   const std::string_view text = fuzz::text_of(data, size).substr(std::min<std::size_t>(size, 1));
-  RunRequest request;
-  const std::string error = set_option(request.options, option, text);
-  fuzz::require(error.empty() || is_same(request.options, {}), "an error changes options");
-  fuzz::require(is_valid(request), "options that the arbiter refuses");
+  GivenOptions given;
+  const std::string error = set_option(given, option, text);
+  fuzz::require(error.empty() || is_same(given.job, {}), "an error changes options");
+  fuzz::require(is_valid(RunRequest{.options = given.job}), "options that the arbiter refuses");
   return 0;
 }

@@ -114,6 +114,21 @@ refused() {
   [[ $output == *frobnicate* ]]
 }
 
+@test "sharedgpu run takes the values that srun takes, and names the options that have no effect here" {
+  start_arbiter Policy=priority MaxPriority=100 MaxRequest=50%
+  for wrong in --memory=1000000 --deadline=2 --priority=1001 --share=50:25 --gpus=0 --backend=none; do
+    run -2 "$SHAREDGPU" run --config "$DIR/conf" "$wrong" -- true
+    [[ $output == "sharedgpu: ${wrong%=*}: '${wrong#*=}' is not "* ]]
+  done
+  run -0 "$SHAREDGPU" run --config "$DIR/conf" --deadline 1:30 --share 80 --priority 5 -- echo ran
+  [ "$output" = "sharedgpu: --share=80 has no effect here: shares count under Policy=elastic or deadline, not under priority
+sharedgpu: --priority=5 is above 0, the highest of a run: it counts as 0
+sharedgpu: --deadline=1:30 has no effect here: deadlines count under Policy=deadline, not under priority
+ran" ]
+  run -0 "$SHAREDGPU" run --config "$DIR/conf" --memory 64MiB --priority -5 -- echo ran
+  [ "$output" = ran ]
+}
+
 @test "sharedgpu run passes on the exit status, and the status for a missing command" {
   start_arbiter
   run -7 "$SHAREDGPU" run -- sh -c 'exit 7'

@@ -145,6 +145,25 @@ TenantView tenant_view(Nanoseconds waited, std::int32_t priority = 0) {
   return view;
 }
 
+// A user whose option has no effect under the site's policy is told so: config/option_effects.cpp.
+TEST_CASE("The lists of policies that use shares, priorities and deadlines are right") {
+  const auto is_in = [](const auto& list, std::string_view name) {
+    return std::find(std::begin(list), std::end(list), name) != std::end(list);
+  };
+  for (const std::string_view name : kPolicies) {
+    CAPTURE(name);
+    const std::unique_ptr<Policy> policy = make_policy(name);
+    CHECK(policy->rules().entitlement.by_requests == is_in(kPoliciesWithShares, name));
+    CHECK(policy->rules().entitlement.deadlines == is_in(kPoliciesWithDeadlines, name));
+    const auto rank = [&](std::int32_t priority) {
+      TenantView view = tenant_view(0s, priority);
+      view.claims.deadline = 1min;
+      return policy->rank(view, turn_view());
+    };
+    CHECK((rank(1) > rank(0)) == is_in(kPoliciesWithPriorities, name));
+  }
+}
+
 TEST_CASE(
     "shortest-first counts what a tenant is expected to need against what it has waited, up to MaxWait") {
   const auto policy = make_policy("shortest-first");

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "spank/options.h"
+#include "config/job_options.h"
 #include "tests/unit/golden.h"
 
 namespace sharedgpu {
@@ -15,7 +15,7 @@ TEST_CASE("golden: options of sbatch") {
       "# SPDX-License-Identifier: Apache-2.0\n"
       "# Made by options_golden.cpp; tests/golden says how to write it again.\n";
   for (const OptionInfo& option : kOptions)
-    text += std::string("--") + option.name + "=" + option.value + "\n";
+    text += std::string(kSlurmPrefix) + option.name + "=" + option.value + "\n";
   CHECK(test::is_golden("options.golden", text));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank/options.h"
+#include "config/job_options.h"
 
 #include <cstdint>
 #include <optional>
@@ -103,31 +103,31 @@ std::string set_backend(JobOptions& options, std::string_view text) {
 }  // namespace
 
 const std::array<OptionInfo, kOptionCount> kOptions = {{
-    {"sharedgpu-memory", "SIZE",
+    {"memory", "SIZE",
      "GPU memory that the job may allocate on each node, such as 8GiB (default: all that the GPU has)",
-     set_memory},
-    {"sharedgpu-share", "REQUEST[:LIMIT]",
+     "Limit on the device memory that it may allocate", set_memory},
+    {"share", "REQUEST[:LIMIT]",
      "percent of GPU time that the job gets while others want the GPU, and the most that it may get "
      "(default: its units' part of the GPU, no limit)",
-     set_share},
-    {"sharedgpu-priority", "N",
+     "Percent of GPU time", set_share},
+    {"priority", "N",
      "from -1000 to 1000; jobs with a higher one go first (default 0; more where the site allows it)",
-     set_priority},
-    {"sharedgpu-deadline", "TIME",
-     "time limit for each piece of its GPU work, such as 33ms; see docs/usage.md", set_deadline},
-    {"sharedgpu-backend", "swap|managed|native",
+     "Higher goes first", set_priority},
+    {"deadline", "TIME", "time limit for each piece of its GPU work, such as 33ms; see docs/usage.md",
+     "Time limit for each piece of its work; the command reports which ones it met", set_deadline},
+    {"backend", "swap|managed|native",
      "how GPU memory is shared: moved to host memory between turns, as the driver's managed memory, or not "
      "at all (default swap)",
-     set_backend},
-    {"sharedgpu-gpus", "N",
-     "GPUs of each node that the job spans; it holds all of them at once or none (default 1)", set_gpus},
+     "swap, managed or native", set_backend},
+    {"gpus", "N", "GPUs of each node that the job spans; it holds all of them at once or none (default 1)",
+     "GPUs that it spans (default 1)", set_gpus},
 }};
 
-std::string set_option(JobOptions& options, std::size_t index, std::string_view value) {
-  const OptionInfo& option = kOptions[index];
-  std::string problem = option.set(options, value);
-  if (problem.empty()) return {};
-  return std::string("--") + option.name + ": '" + std::string(value) + "' is not " + problem;
+std::string set_option(GivenOptions& given, std::size_t index, std::string_view value) {
+  const std::string problem = kOptions[index].set(given.job, value);
+  if (!problem.empty()) return given.name(index) + ": '" + std::string(value) + "' is not " + problem;
+  given.texts[index] = value;
+  return {};
 }
 
 }  // namespace sharedgpu

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// srun, sbatch and salloc, as the user, once their options are known: tells the user which options have no
+// effect. In a heterogeneous job Slurm calls this for each component.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/option_effects.h"
+#include "protocol/environment.h"
+#include "spank/plugin.h"
+
+namespace sharedgpu {
+namespace {
+
+// Slurm's own options of this command. Each of the commands has a variable `opt`, and Slurm's library
+// functions that read it for the plugins of cli_filter. None of them is part of SPANK, so a Slurm without
+// them is served, too: its options are not known.
+class SlurmOptions {
+ public:
+  bool are_known() const {
+    return options_ != nullptr && get_ != nullptr && is_set_ != nullptr && free_ != nullptr;
+  }
+  bool is_set(const char* name) const { return is_set_(options_, name); }
+  std::string value(const char* name) const {
+    void* value = get_(options_, name);
+    std::string text = value == nullptr ? "" : static_cast<const char*>(value);
+    free_(&value);
+    return text;
+  }
+  // The name that an option states; nullopt if it states none, or several.
+  std::optional<std::string> name(const char* option) const {
+    std::string name = value(option);
+    return name.empty() || name.find(',') != name.npos ? std::nullopt : std::optional(name);
+  }
+
+ private:
+  template <class Function>
+  static Function find(const char* name) {
+    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  }
+
+  void* options_ = dlsym(RTLD_DEFAULT, "opt");
+  char* (*get_)(void* options, const char* name) = find<decltype(get_)>("slurm_option_get");
+  bool (*is_set_)(void* options, const char* name) = find<decltype(is_set_)>("slurm_option_isset");
+  void (*free_)(void** block) = find<decltype(free_)>("slurm_xfree");
+};
+
+// Returns nullopt for a step that gets the units of its job.
+std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
+  const std::string gres = options.value("gres");
+  const std::string per_task = options.value("tres-per-task");
+  if ((gres + per_task).find("sharedgpu") != std::string::npos) return true;
+  return is_step && gres.empty() ? std::nullopt : std::optional(false);
+}
+
+// The options of a component remain those of the next ones in a heterogeneous job, where they do no harm.
+std::optional<bool> unless_earlier(std::optional<bool> has_units) {
+  static bool earlier = false;
+  if (earlier && has_units == false) return std::nullopt;
+  earlier = earlier || has_units == true;
+  return has_units;
+}
+
+// A step gets the options of its job by the environment. The user was told of these when the job was
+// submitted.
+GivenOptions without_inherited(GivenOptions given) {
+  for (std::size_t i = 0; i < kOptionCount; ++i) {
+    const char* inherited =
+        std::getenv((environment::kInheritedOption + std::string(kOptions[i].name)).c_str());
+    if (inherited != nullptr && given.texts[i] == inherited) given.texts[i].clear();
+  }
+  return given;
+}
+
+std::vector<std::string> missing_effects(const SlurmOptions& options, const Settings* settings) {
+  if (!options.are_known()) return sharedgpu::missing_effects(given_options(), {}, settings);
+  if (options.is_set("quiet")) return {};
+  const bool is_step = options.is_set("jobid");
+  const Submission submission = {.is_run = false,
+                                 .is_later_step = is_step && std::getenv(environment::kUnits) != nullptr,
+                                 .has_units = unless_earlier(requests_units(options, is_step)),
+                                 .partition = options.name("partition"),
+                                 .qos = options.name("qos")};
+  return sharedgpu::missing_effects(is_step ? without_inherited(given_options()) : given_options(),
+                                    submission, settings);
+}
+
+}  // namespace
+
+void submission_init_post_opt(spank_t /*spank*/, int count, char** arguments) {
+  Arguments own;
+  parse_arguments(count, arguments, own);
+  const std::optional<Settings> settings = settings_in_file(own.config);
+  static std::set<std::string> told;
+  for (const std::string& line : missing_effects(SlurmOptions(), settings ? &*settings : nullptr))
+    if (told.insert(line).second) slurm_info("sharedgpu: %s", line.c_str());
+}
+
+}  // namespace sharedgpu
