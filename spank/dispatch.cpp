@@ -39,7 +39,9 @@ using namespace sharedgpu;
 extern "C" int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
   return guarded([&] {
     switch (spank_context()) {
-      case S_CTX_LOCAL:      // the values travel to slurmstepd with the launch message
+      case S_CTX_LOCAL:  // the values travel to slurmstepd with the launch message
+        local_init();
+        return register_options(spank);
       case S_CTX_ALLOCATOR:  // the values travel in the job's environment
       case S_CTX_REMOTE:
         return register_options(spank);

@@ -2,10 +2,11 @@
 // Declarations shared by SPANK's contexts. Each context has a file of its own, so that a reader always
 // knows the process and the user that a line runs in:
 //
-//   submission.cpp  srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
-//   slurmd.cpp      slurmd, as root
-//   remote.cpp      slurmstepd, as root
-//   job_script.cpp  a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
+//   submission.cpp   srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
+//   step_memory.cpp  srun in an allocation of salloc, as the user
+//   slurmd.cpp       slurmd, as root
+//   remote.cpp       slurmstepd, as root
+//   job_script.cpp   a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
 //
 // No hook returns an error, because SPANK would fail the step or drain the node. The one exception is an
 // option's bad value at submission.
@@ -38,6 +39,7 @@ void ensure_arbiter(const Configuration& configuration, const std::vector<std::s
 
 void log_error(const std::string& message);
 
+void local_init();
 void submission_init_post_opt(spank_t spank, int count, char** arguments);
 void slurmd_init(int count, char** arguments);
 void remote_init_post_opt(spank_t spank, int count, char** arguments);

@@ -159,6 +159,12 @@ limit='
   [[ $stderr == *"srun: sharedgpu: host memory 1224M per node"* ]]
   run -0 --separate-stderr salloc --mem-per-cpu=200 --gres=sharedgpu:small:1 srun bash limit
   [ "$output" = "limit 1224" ]
+  # salloc passes its own value on, and srun takes that of the job; a step that states one keeps it.
+  run -0 --separate-stderr salloc --mem-per-gpu=200 --gres=gpu:1,sharedgpu:small:1 \
+    bash -c 'echo "$SLURM_MEM_PER_GPU"; srun bash limit; srun --mem-per-gpu=300 bash limit'
+  [ "$output" = $'200\nlimit 1224\nlimit 300' ]
+  run -0 --separate-stderr salloc --mem-per-gpu=200 --gres=gpu:1 srun bash limit
+  [ "$output" = "limit 200" ]
   for each in "$job" "$per_cpu" "$per_gpu"; do
     expect_state "$each" COMPLETED
     [ "$(grep -c "^limit 1224$" "$dir/jobs/$each")" = 2 ]
