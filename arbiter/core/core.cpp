@@ -181,6 +181,7 @@ void Core::on(const SessionCame& event) {
   const auto [session, known] = model_.add(event.session);
   if (known) return;
   session->step = event.step;
+  session->backend = event.hello.backend;
   session->resumes = event.hello.resuming != 0;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;

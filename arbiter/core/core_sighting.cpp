@@ -55,12 +55,13 @@ void add_advanced(const Model& model, Nanoseconds now, Concerned& concerned) {
 
 Sighting::Session Core::sight_of(const Session& session) const {
   const MemoryUse& use = memory_.of(session).use;
+  const Bytes unreported = memory_.unreported(session);
   return {.id = session.id,
           .tenant = session.tenant->id,
           .step = session.step,
           .wants = turns_.wants(session),
-          .footprint = use.footprint(),
-          .resident = use.resident + minus(use.pinned, use.settling)};
+          .footprint = use.footprint() + unreported,
+          .resident = use.resident + minus(use.pinned, use.settling) + unreported};
 }
 
 Sighting::Tenant Core::sight_of(const Tenant& tenant) const {

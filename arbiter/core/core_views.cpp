@@ -15,7 +15,10 @@ Snapshot::Session Core::view_of(const Session& session) const {
   if (attached(&session)) view.gpu = session.gpu->uuid;
   view.use = book.use;
   view.resident_limit = book.resident_limit;
+  view.backend = session.backend;
   view.evidence = book.evidence;
+  view.disproved = book.disproved();
+  view.unreported = memory_.unreported(session);
   view.allowed = book.allowed;
   view.allowed.raise(book.allowed_now());
   view.claims_nothing = memory_.has_nothing(session);

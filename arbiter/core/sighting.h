@@ -15,8 +15,8 @@ struct Sighting {
     TenantId tenant;
     StepName step;
     bool wants = false;  // a thread waits at its gate
-    Bytes footprint;
-    Bytes resident;  // on the GPU, including memory that cannot be swapped
+    Bytes footprint;     // including memory that it does not report, see GpuSurvey::unreported
+    Bytes resident;      // on the GPU, including memory that cannot be swapped
     bool operator==(const Session&) const = default;
   };
   struct Tenant {

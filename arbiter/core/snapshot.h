@@ -34,7 +34,8 @@ struct Snapshot {
     StepName step;
     std::optional<GpuUuid> gpu;  // none until Attach
     MemoryUse use;               // as reported, including growth that the session waits for
-    Bytes resident_limit;        // upper bound on the session's evictable resident memory
+    Backend backend = Backend::swap;
+    Bytes resident_limit;  // upper bound on the session's evictable resident memory
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as of the last poll
@@ -56,6 +57,8 @@ struct Snapshot {
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
     Evidence evidence;            // surveys of the memory of its process on the GPU
+    Bytes disproved;              // evictable memory that it reports as being there, and that is not
+    Bytes unreported;             // memory there beyond its reports that counts as its tenant's
     Allowed allowed;              // the most memory that it was allowed since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };

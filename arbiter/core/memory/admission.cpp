@@ -293,6 +293,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     return its;
   };
   Bytes footprint;
+  Bytes hidden;  // of the tenant; it counts against the tenant's limit, and lowers what is usable anyway
   Bytes own_pinned;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {
@@ -301,10 +302,11 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     if (other->tenant != session.tenant) continue;
     footprint += has.footprint();
     own_pinned += has.pinned;
+    if (basis != Basis::uncrowded) hidden += unreported(*other);
   }
   const Bytes room = usable(gpu, basis);
   const Bytes limit = session.tenant->limits.footprint;
-  if (limit != Bytes{} && footprint > limit) return false;
+  if (limit != Bytes{} && footprint + hidden > limit) return false;
   if (footprint + (pinned - own_pinned) > room) return false;
   if (use.pinned <= of(session).use.pinned) return true;
 
@@ -388,15 +390,18 @@ std::optional<Bytes> MemoryBooks::host_budget(const Tenant& tenant) const {
 MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes limit,
                                     const StepName& step) const {
   Bytes own;
+  Bytes hidden;  // of the tenant
   Bytes others_pinned;
   for (const Session* session : gpu.sessions) {
-    if (session->tenant == tenant)
+    if (session->tenant == tenant) {
       own += of(*session).use.footprint();
-    else
+      hidden += unreported(*session);
+    } else {
       others_pinned += believed_pins(*session, of(*session).use.pinned);
+    }
   }
   const Bytes total = shown_total(gpu, limit);
-  Bytes free = minus(std::min(minus(usable(gpu), others_pinned), total), own);
+  Bytes free = minus(std::min(minus(usable(gpu), others_pinned), minus(total, hidden)), own);
   if (tenant != nullptr) free = std::min(free, host_room(*tenant, step));
   return {.total = total, .free = free};
 }

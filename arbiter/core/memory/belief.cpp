@@ -32,7 +32,8 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
     const auto shown = its.survey->sessions.find(session->id);
     if (shown == its.survey->sessions.end()) continue;
     if (shown->second)
-      one.evidence.show(*shown->second, one.claimed(), Bytes{gpu.total.count / kTolerancePart});
+      one.evidence.show(*shown->second, one.claimed(session->backend),
+                        Bytes{gpu.total.count / kTolerancePart});
     else
       one.evidence.pass_over();
   }
@@ -52,6 +53,13 @@ void MemoryBooks::note_allowed(const Gpu& gpu) {
 Bytes MemoryBooks::unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? survey->unmanaged + survey->hidden : Bytes{};
+}
+
+Bytes MemoryBooks::unreported(const Session& session) const {
+  if (!attached(&session) || !surveyed(*session.gpu)) return {};
+  const auto& survey = gpus_[*session.gpu].survey;
+  const auto found = survey->unreported.find(session.id);
+  return found == survey->unreported.end() ? Bytes{} : found->second;
 }
 
 // The part of the GPU that may be handed out beside processes without sessions. Hidden memory counts as

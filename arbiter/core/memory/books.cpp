@@ -166,7 +166,7 @@ Bytes MemoryBooks::promised(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   Bytes resident = its.use.resident;
   if (at.phase != Phase::out) resident = std::max({resident, its.resident_limit, its.restore_in_flight});
-  return resident + believed_pins(session, its.pin_limit);
+  return minus(resident, its.disproved()) + believed_pins(session, its.pin_limit);
 }
 
 Bytes MemoryBooks::promised(const Gpu& gpu, const Residencies& at) const {
@@ -180,7 +180,7 @@ Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   Bytes resident = std::max({its.use.swappable, its.use.resident, its.restore_in_flight});
   if (at.phase == Phase::entering) resident = std::max(resident, its.resident_limit);
-  return resident + believed_pins(session, std::max(its.use.pinned, its.pin_limit));
+  return minus(resident, its.disproved()) + believed_pins(session, std::max(its.use.pinned, its.pin_limit));
 }
 
 // The memory of a session on the GPU once all of it is resident.

@@ -19,6 +19,7 @@ namespace sharedgpu {
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes present;      // all memory that it reports as being on the GPU
+  Bytes evictable;    // the evictable part of that, if surveys show such memory: they show no managed memory
   Bytes all;          // its whole footprint, wherever that is, and its contexts
 };
 
@@ -42,6 +43,7 @@ class Evidence {
     const Bytes seen = there + Bytes{there.count / 16} + tolerance;
     unevictable_.lacks(minus(held.unevictable, seen));
     present_.lacks(minus(held.present, seen));
+    evictable_.lacks(minus(held.evictable, seen));
     if (there != Bytes{})
       absences_ = 0;
     else if (held.all != Bytes{})
@@ -67,6 +69,10 @@ class Evidence {
   Bytes doubted() const { return unevictable_.doubted; }
   // The part of the memory that the session reports as being on the GPU, and that surveys contradict.
   Bytes absent() const { return present_.doubted; }
+  // The part of absent() that is not there for certain: even if all memory that surveys show of the process
+  // is evictable, they show so much less evictable memory than the session reports. Pinned memory may be
+  // there and not be shown.
+  Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
   // nothing of the memory that it claims.
   bool nothing_there() const { return absences_ == kAbsences; }
@@ -84,6 +90,7 @@ class Evidence {
   Claimed held_by_both(const Claimed& claimed) const {
     return {.unevictable = std::min(claimed_.unevictable, claimed.unevictable),
             .present = std::min(claimed_.present, claimed.present),
+            .evictable = std::min(claimed_.evictable, claimed.evictable),
             .all = std::min(claimed_.all, claimed.all)};
   }
 
@@ -92,6 +99,7 @@ class Evidence {
   Claimed claimed_;  // when the last survey arrived
   Doubt unevictable_;
   Doubt present_;
+  Doubt evictable_;
   unsigned absences_ = 0;  // number of consecutive surveys that show none of the claimed memory
 };
 

@@ -12,6 +12,8 @@ namespace sharedgpu {
 struct GpuSurvey {
   Bytes unmanaged;    // memory of processes without a session there
   Bytes hidden = {};  // memory of processes with sessions beyond what these may have
+  // The part of the hidden memory that counts for a session as if it had reported it.
+  std::map<SessionId, Bytes> unreported = {};
   // The site's limits on what the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;

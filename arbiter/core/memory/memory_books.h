@@ -84,12 +84,15 @@ struct SessionBook {
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
   // Does not include pins that the session asks for and may not have yet.
-  Claimed claimed() const {
+  Claimed claimed(Backend backend) const {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
             .present = use.resident + kept,
+            .evictable = backend == Backend::managed ? Bytes{} : use.resident,
             .all = std::max(use.swappable, use.resident) + kept};
   }
+  // The evictable memory that it reports as being on the GPU, and that is not there for certain.
+  Bytes disproved() const { return std::min(evidence.disproved(), use.resident); }
   // Does not include pins that surveys do not show.
   Allowed allowed_now() const {
     return {.memory = std::max({use.resident, resident_limit, restore_in_flight}) +
@@ -141,6 +144,8 @@ class MemoryBooks {
   // Memory of processes without sessions, and memory that processes of sessions hide. Zero if surveys cannot
   // see the GPU.
   Bytes unmanaged(const Gpu& gpu) const;
+  // The memory that the session's process has on the GPU beyond its reports, and that counts as the tenant's.
+  Bytes unreported(const Session& session) const;
   // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 

@@ -38,6 +38,7 @@ struct Session {
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
+  Backend backend = Backend::swap;
   bool resumes = false;  // it was a session of an earlier arbiter
 };
 

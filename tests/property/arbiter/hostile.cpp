@@ -6,6 +6,7 @@
 //     what its handoff takes; for each hostile one what it may hold up on its way in and on its way out;
 //   - an allocation of an honest tenant that fits beside the real memory of others is granted;
 //   - an event leads to 12 actions for each session at most, and to one answer for each request;
+//   - no survey disproves what an honest client reports, nor shows more of it than it may have;
 //   - all that world_checks.cpp checks of honest clients holds.
 #include <rapidcheck.h>
 
@@ -19,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kKinds = 7;  // of hostile clients: tenants with consecutive numbers
+constexpr unsigned kKinds = 9;  // of hostile clients: tenants with consecutive numbers
 
 Scenario any_scenario() {
   Scenario scenario;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kDeeds = 7;  // the last one mixes all kinds
+constexpr unsigned kDeeds = 9;  // the last one mixes all kinds
 
 }  // namespace
 
@@ -23,10 +23,10 @@ HostileClients::HostileClients(Surroundings& world, TenantId first, unsigned ten
 }
 
 HostileClients::Deed HostileClients::deed_of(unsigned number) {
-  constexpr std::array<Deed, kDeeds> kAll{&HostileClients::claim_memory,   &HostileClients::keep_the_turn,
-                                          &HostileClients::answer_wrongly, &HostileClients::ask_much,
-                                          &HostileClients::come_and_go,    &HostileClients::keep_memory,
-                                          &HostileClients::do_anything};
+  constexpr std::array<Deed, kDeeds> kAll{
+      &HostileClients::claim_memory, &HostileClients::keep_the_turn, &HostileClients::answer_wrongly,
+      &HostileClients::ask_much,     &HostileClients::come_and_go,   &HostileClients::keep_memory,
+      &HostileClients::hide_memory,  &HostileClients::alternate,     &HostileClients::do_anything};
   return kAll[number % kAll.size()];
 }
 
@@ -48,6 +48,7 @@ void HostileClients::come_back(SessionId session) {
   if (!owns(heir)) return;
   clients_[heir].gpu = old.gpu;
   clients_[heir].there = old.there;
+  clients_[heir].hidden = old.hidden;
   world_.tell(SessionGone{.session = session, .heir = heir});
   clients_.erase(session);
   say(heir, Attach{.gpu = old.gpu, .total = {}, .name = {}});
@@ -99,8 +100,12 @@ void HostileClients::end_all() {
 }
 
 void HostileClients::show(const GpuUuid& gpu, GpuSurvey& survey) const {
-  for (const auto& [session, client] : clients_)
-    if (client.gpu == gpu) survey.sessions[session] = client.there;
+  for (const auto& [session, client] : clients_) {
+    if (client.gpu != gpu) continue;
+    survey.sessions[session] = client.there + client.hidden;
+    survey.hidden += client.hidden;
+    if (client.hidden != Bytes{}) survey.unreported[session] = client.hidden;
+  }
 }
 
 // ---- their messages and actions ----
@@ -242,9 +247,46 @@ void HostileClients::keep_memory(SessionId session, Client& client) {
   use.swappable = use.resident = mebibytes(100);
   use.context = kContext;
   say(session, Usage{.request = client.resident++ % 20 == 0 ? requests_ + 1 : 0, .use = use, .stuck = 1});
-  say(session, Ready{.epoch = client.epoch, .use = use, .moved = {}});
-  say(session, Released{.epoch = client.epoch, .order = client.order, .wants = 1, .use = use});
+  obey(session, use);
+}
+
+// Takes and ends its turns.
+void HostileClients::obey(SessionId session, const MemoryUse& use) {
+  const auto found = clients_.find(session);
+  if (found == clients_.end()) return;
+  const Epoch epoch = found->second.epoch;
+  const std::uint64_t order = found->second.order;
+  say(session, Ready{.epoch = epoch, .use = use, .moved = {}});
+  say(session, Released{.epoch = epoch, .order = order, .wants = 1, .use = use});
   say(session, Want{});
+}
+
+// Has memory that it never reports, in several processes, and now and then frees it.
+void HostileClients::hide_memory(SessionId session, Client& client) {
+  const TenantId tenant = client.tenant;
+  client.hidden = world_.random(0, 4) == 0 ? Bytes{} : kHidden;
+  client.there = kContext;
+  MemoryUse use{};
+  if (world_.random(0, 1) == 0) use.context = kContext;
+  if (world_.random(0, 3) == 0) use.swappable = use.resident = kContext;
+  say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0, .use = use});
+  obey(session, use);
+  if (world_.random(0, 9) == 0) come(tenant);
+}
+
+// Reports for a while that all memory that it was ever granted is on the GPU, and then that none is there.
+// Its processes do so together or in turn.
+void HostileClients::alternate(SessionId session, Client& client) {
+  const TenantId tenant = client.tenant;
+  MemoryUse use{};
+  use.swappable = mebibytes(world_.random(20, 100));
+  use.context = kContext;
+  use.host = any_size();
+  const bool more = (client.resident++ + session.value) / world_.random(1, 20) % 2 == 0;
+  use.resident = more ? use.swappable : Bytes{};
+  say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0, .use = use});
+  obey(session, use);
+  if (world_.random(0, 9) == 0) come(tenant);
 }
 
 void HostileClients::do_anything(SessionId session, Client& client) {

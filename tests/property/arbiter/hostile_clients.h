@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients of the world: sessions that send any message that the daemon accepts, at any time.
 //
-// A hostile client really has a context of 1 MiB on the GPU or nothing, and surveys show that. The daemon
-// itself determines the process and its GPU, so clients do not lie about these here. Numbers go up to the
-// largest that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends within a second;
-// its tenant reconnects a moment later. One thread.
+// A hostile client really has a context of 1 MiB on the GPU or nothing, and some take 1 MiB more that they do
+// not report; surveys show that, as the daemon would. The daemon itself determines the process and its GPU,
+// so clients do not lie about these here. Numbers go up to the largest that arbiter/daemon/validity.h
+// accepts. A client that is dropped or cancelled ends within a second; its tenant reconnects a moment later.
+// One thread.
 #pragma once
 
 #include <functional>
@@ -31,8 +32,9 @@ class HostileClients {
     virtual bool winding_down() const = 0;
   };
 
-  // The most that a client really has on its GPU.
+  // The most that a client really has on its GPU, and that it hides there.
   static constexpr Bytes kContext = mebibytes(1);
+  static constexpr Bytes kHidden = mebibytes(1);
 
   static constexpr unsigned kMostSessions = 4;  // of a tenant
 
@@ -54,7 +56,8 @@ class HostileClients {
   struct Client {
     TenantId tenant;
     GpuUuid gpu;
-    Bytes there;  // that it really has
+    Bytes there;   // that it really has, without what it hides
+    Bytes hidden;  // that it has beyond all its reports
     bool attached = false;
     Epoch epoch;              // of the last order
     std::uint64_t order = 0;  // the same
@@ -83,6 +86,9 @@ class HostileClients {
   void ask_much(SessionId session, Client& client);
   void come_and_go(SessionId session, Client& client);
   void keep_memory(SessionId session, Client& client);
+  void hide_memory(SessionId session, Client& client);
+  void alternate(SessionId session, Client& client);
+  void obey(SessionId session, const MemoryUse& use);
   void do_anything(SessionId session, Client& client);
 
   Surroundings& world_;

@@ -405,6 +405,7 @@ void World::survey() {
       if (life != life_ || core_->in_grace()) return;
       check_allowed(honest);
       tell(Surveyed{.gpu = uuids_[i], .found = found});
+      check_reports();
     });
   }
 }

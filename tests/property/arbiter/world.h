@@ -131,6 +131,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void check_host();
   void check_parts(const Snapshot& state);
   void check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown) const;
+  void check_reports() const;
   void check_waits();
   Bytes promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu) const;
   void check_refusal(const Client& client, const Snapshot& state) const;

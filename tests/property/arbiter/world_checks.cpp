@@ -90,8 +90,20 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
   for (const auto& [id, memory] : shown) {
     const Snapshot::Session* session = state.find(id);
     if (session == nullptr || !session->gpu) continue;
+    if (session->claims_nothing) continue;  // its first report is on its way
     const Bytes allowed = session->allowed.memory + session->allowed.context;
     must(*memory <= allowed + Bytes{allowed.count / 16} + mebibytes(1), "an honest session hides memory");
+  }
+}
+
+// Surveys disprove no report of an honest session.
+void World::check_reports() const {
+  const Snapshot state = core_->snapshot();
+  for (const auto& [key, client] : clients_) {
+    const Snapshot::Session* session = state.find(client->id);
+    if (session == nullptr || client->mute) continue;
+    must(session->disproved == Bytes{}, "an honest report is disproved");
+    must(session->unreported == Bytes{}, "memory of an honest session counts as not reported");
   }
 }
 
