@@ -183,6 +183,17 @@ bool print_overdue(const Json& tenant) {
   return true;
 }
 
+// Prints how much the tenant's reports of memory differ from the memory that its processes have.
+void print_differences(const Json& tenant) {
+  const auto print = [&](const char* field, const char* before, const char* after) {
+    if (tenant.value(field, std::uint64_t{0}) > 0)
+      std::printf("  (%s %s %s)", before, size_of(tenant, field).c_str(), after);
+  };
+  print("unreported_bytes", "has", "of GPU memory that it does not report");
+  print("unseen_bytes", "reports", "of GPU memory that NVML does not show");
+  print("overreported_host_bytes", "reports", "of host memory that it does not have");
+}
+
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
   std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
@@ -201,6 +212,7 @@ void print_tenants(const Json& status) {
     if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     print_deadlines(tenant);
+    print_differences(tenant);
     if (const Json lost = tenant.value("lost_gpu", Json()); lost.is_object())
       std::printf("  (its GPU was lost: %s)", lost.value("fault", "").c_str());
     std::printf("\n");

@@ -82,9 +82,10 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                   .core = core_,
                   .administration = administration_,
                   .complaints = complaints_}),
+      device_claims_(history_.tenants, complaints_),
       survey_(
           loop, system, [this] { return !session_table_.all().empty() || health_.may_miss_a_loss(); },
-          [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }, SurveyTimes(),
+          [this](const std::vector<SurveyedGpu>& gpus) { take_survey(gpus); }, SurveyTimes(),
           GpuWatch{
               .looked = [this](const std::vector<GpuHealth>& gpus, bool all) { health_.looked(gpus, all); },
               .saw = [this](const GpuSign& sign) { health_.saw(sign); }}),
@@ -98,6 +99,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .jobs = jobs_,
                 .host_claims = host_claims_,
                 .unmanaged = unmanaged_,
+                .device_claims = device_claims_,
                 .health = health_,
                 .coordination = coordination_}),
       messages_({.sessions = sessions_,
@@ -141,6 +143,11 @@ Status Arbiter::recover() {
   const Settings& settings = administration_.settings();
   core_.start(tuning_of(settings), *rules_of(settings).policy, std::move(history_.recovered));
   return {};
+}
+
+void Arbiter::take_survey(const std::vector<SurveyedGpu>& gpus) {
+  unmanaged_.take(gpus);
+  if (!gpus.empty() && !core_.core().in_grace()) device_claims_.look(core_.core().snapshot());
 }
 
 void Arbiter::serve(std::shared_ptr<Connection> connection) {

@@ -16,6 +16,7 @@
 #include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/device_claims.h"
 #include "arbiter/daemon/gpus.h"
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
@@ -56,6 +57,7 @@ class Arbiter {
   std::string status() const { return queries_.status_text(); }
 
  private:
+  void take_survey(const std::vector<SurveyedGpu>& gpus);
   Status recover();
   void closed(const Client& client, const std::string& reason);
 
@@ -74,6 +76,7 @@ class Arbiter {
   HostClaims host_claims_;
   Sessions sessions_;
   Unmanaged unmanaged_;
+  DeviceClaims device_claims_;
   Survey survey_;
   Queries queries_;
   MessageTable messages_;

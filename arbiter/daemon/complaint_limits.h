@@ -31,6 +31,7 @@ enum class Cause : std::uint8_t {
   note,
   unmanaged,
   host_claim,
+  device_claim,
   gpu,
   gang
 };

@@ -2,10 +2,10 @@
 #include "arbiter/daemon/host_claims.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "arbiter/daemon/host_room.h"
 #include "config/quantities.h"
 
 namespace sharedgpu {
@@ -25,6 +25,21 @@ constexpr Nanoseconds kApart = 1h;
 // process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
+constexpr Nanoseconds kCheckPause = 2s;  // between two checks of the host memory that a process holds
+constexpr Nanoseconds kProven = 10s;     // for so long all of them find less than is reported
+
+// The library reports host memory that it is about to take, and reports memory that it has freed a moment
+// late.
+bool is_more(Bytes reported, Bytes known) { return reported > known + Bytes{known.count / 8} + kInFlight; }
+
+// The lower of two limits of which zero is none.
+Bytes lower(Bytes a, Bytes b) { return a == Bytes{} ? b : b == Bytes{} ? a : std::min(a, b); }
+
+Bytes sum(const std::map<SessionId, Bytes>& reported) {
+  Bytes sum;
+  for (const auto& [session, bytes] : reported) sum += bytes;
+  return sum;
+}
 
 }  // namespace
 
@@ -76,9 +91,77 @@ std::optional<Bytes> HostClaims::refuted(const ProcessName& process) const {
   return is_old ? std::nullopt : found->second.room;
 }
 
+void HostClaims::read_limits(const Client& client, Held& its) {
+  const Nanoseconds now = its_.system.now();
+  if (its.limits_read && now - *its.limits_read < kPause) return;
+  its.limits_read = now;
+  its.most = host_most(its_.system, client.peer().pid);
+}
+
+void HostClaims::bound(const Client& client, Usage& usage) {
+  bound(client, usage.use);
+  const auto its = held_.find(client.peer().process());
+  if (its != held_.end() && its->second.most)
+    usage.job_host_limit = lower(usage.job_host_limit, its->second.most->of_job);
+}
+
+void HostClaims::bound(const Client& client, MemoryUse& use) {
+  if (its_.sessions.find(client.session()) == nullptr) return;
+  Held& its = held_[client.peer().process()];
+  read_limits(client, its);
+  if (its.most) use.host_limit = lower(use.host_limit, its.most->of_step);
+  its.reported[client.session()] = use.host;
+  check_held(client, its);
+  if (its.exceeds >= kProven) use.host = std::min(use.host, its.holds);
+}
+
+void HostClaims::check_held(const Client& client, Held& its) {
+  const Nanoseconds now = its_.system.now();
+  const Nanoseconds gap = its.checked ? now - *its.checked : Nanoseconds::max();
+  if (gap < kCheckPause) return;
+  const bool before = its.checked && its.exceeds_now;
+  its.checked = now;
+  its.exceeds_now = exceeds(client, its);
+  its.exceeds = its.exceeds_now && before ? its.exceeds + std::min(gap, 2 * kCheckPause) : Nanoseconds{};
+  if (its.exceeds < kProven || std::exchange(its.told, true)) return;
+  its_.complaints.add(client.peer().account, Cause::host_claim,
+                      client.label() + ", uid " + std::to_string(client.peer().uid) + ": reports " +
+                          format_size(sum(its.reported)) + " of host memory for swap, but holds " +
+                          format_size(its.holds) + " at most; the arbiter counts that");
+}
+
+// Updates what the process holds.
+bool HostClaims::exceeds(const Client& client, Held& its) const {
+  const Bytes reported = sum(its.reported);
+  const auto session = its_.core.core().session(client.session());
+  if (!is_more(reported, {}) || !session || session->backend == Backend::managed) return false;
+  const std::optional<HostCharge> charge = host_charge(its_.system, client.peer().pid);
+  if (!charge) return false;
+  its.group = charge->group;
+  its.holds = charge->of_process;
+  if (!is_more(reported, charge->of_process)) return false;
+  Bytes of_group;
+  for (const auto& [process, other] : held_)
+    if (other.group == its.group) of_group += sum(other.reported);
+  return is_more(of_group, charge->of_group);
+}
+
+Bytes HostClaims::excess(const ProcessName& process) const {
+  const auto found = held_.find(process);
+  return found == held_.end() || found->second.exceeds < kProven
+             ? Bytes{}
+             : minus(sum(found->second.reported), found->second.holds);
+}
+
 // Keeps the checks of a process that closes its connection and reconnects.
 void HostClaims::forget_gone(const ProcessName& process) {
-  if (its_.sessions.of(process).empty()) rows_.erase(process);
+  const std::set<SessionId> left = its_.sessions.of(process);
+  const auto held = held_.find(process);
+  if (held != held_.end())
+    std::erase_if(held->second.reported, [&](const auto& entry) { return left.count(entry.first) == 0; });
+  if (!left.empty()) return;
+  rows_.erase(process);
+  if (held != held_.end()) held_.erase(held);
 }
 
 }  // namespace sharedgpu

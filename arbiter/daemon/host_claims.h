@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks what sessions claim about their host memory: that it does not suffice to evict (Usage::stuck), or
-// that their job needs it back (Want::host_short). A session whose claim is believed keeps its memory on the
-// GPU, or is restored before others. So a claim is believed only if the process may really be short of host
-// memory.
+// Checks what sessions claim about their host memory.
 //
-// A check computes how much host memory the process may still take. The claim is refuted if this amount
-// exceeds the memory that the tenant has to evict, plus an eighth of that, plus the library's reserve for
-// other processes. A job may be short for a moment, and the library then evicts nothing for a minute; so a
-// claim that it cannot evict is refuted only by checks over a longer time. A check runs when a claim arrives
-// and reads some files of /proc and /sys, at most twice a second for each process.
+// Shortage: the host memory does not suffice to evict (Usage::stuck), or the job needs it back
+// (Want::host_short). A session whose claim is believed keeps its memory on the GPU, or is restored before
+// others. So a claim is believed only if the process may really be short of host memory. A check computes how
+// much host memory the process may still take. The claim is refuted if this amount exceeds the memory that
+// the tenant has to evict, plus an eighth of that, plus the library's reserve for other processes. A job may
+// be short for a moment, and the library then evicts nothing for a minute; so a claim that it cannot evict is
+// refuted only by checks over a longer time. A check runs when a claim arrives and reads some files of /proc
+// and /sys, at most twice a second for each process.
+//
+// Limits: a session that states higher limits than its cgroups have could allocate more than it can ever
+// evict, and keep it on the GPU. So the limits of the cgroups count, if they are lower than those reported.
+//
+// Host memory held for swap (MemoryUse::host): a report is refuted if the kernel knows of less, both for the
+// process itself and in the charge of its memory cgroup, where the reports of all sessions in that group are
+// added up. Either one can be less than an honest session holds: a process that was moved is charged to its
+// former group. All checks in ten seconds must find less. Then only what the process has counts. Managed
+// memory is not checked, because the kernel may not list it for the process. A report of too little cannot be
+// refuted: the charge contains all other memory of the group. The kernel's limit on the group bounds it.
 //
 // A failed read refutes nothing. Event-loop thread only.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <string>
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/host_room.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenants.h"
@@ -42,6 +54,13 @@ class HostClaims {
   bool believes_stuck(const Client& client);
   // Handles the claim that the session's job needs host memory back. Returns false, and logs it, if refuted.
   bool believes_short(const Client& client);
+  // Lowers the reported limits and the reported host memory to what the kernel shows, and logs it if host
+  // memory is refuted. The second function is for messages that also report the job's limit.
+  void bound(const Client& client, MemoryUse& use);
+  void bound(const Client& client, Usage& usage);
+  // The host memory that the session's process reported lately beyond what the kernel knows of; zero if that
+  // was not refuted.
+  Bytes excess(const ProcessName& process) const;
   // The host memory still free to a process whose last claim that it cannot evict was refuted moments ago;
   // none otherwise.
   std::optional<Bytes> refuted(const ProcessName& process) const;
@@ -55,13 +74,29 @@ class HostClaims {
     Nanoseconds roomy{};        // for how long all checks have found enough
     bool told = false;          // the refutation was logged
   };
+  // The limits of a process, and its reports of the host memory that it holds.
+  struct Held {
+    std::optional<Nanoseconds> limits_read;
+    std::optional<HostMost> most;  // none: unknown
+    std::map<SessionId, Bytes> reported;
+    std::string group;  // where it is charged, as far as known
+    std::optional<Nanoseconds> checked;
+    bool exceeds_now = false;  // the last check has found that the reports exceed what it holds
+    Nanoseconds exceeds{};     // for how long all checks have found so
+    Bytes holds;               // at the last check
+    bool told = false;
+  };
 
   Row& look(const Client& client);
   bool judge(const Client& client, Row& its, bool refuted) const;
   Bytes needed(const Client& client) const;
+  void read_limits(const Client& client, Held& its);
+  bool exceeds(const Client& client, Held& its) const;
+  void check_held(const Client& client, Held& its);
 
   const Parts its_;
   std::map<ProcessName, Row> rows_;
+  std::map<ProcessName, Held> held_;
 };
 
 }  // namespace sharedgpu

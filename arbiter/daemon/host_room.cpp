@@ -38,32 +38,84 @@ std::string find_folder(const System& system, const MemoryGroup& group, std::str
   return {};
 }
 
-// Returns false if the group cannot be read.
-bool read_group(const System& system, Version version, const std::string& folder, HostTexts::Group& group) {
+// Returns false if the group cannot be read. `used`: its usage is wanted, too.
+bool read_group(const System& system, Version version, const std::string& folder, bool used,
+                HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);
   for (const char* name : files.limits) {
     if (name == nullptr) continue;
     const Status read = system.read_file(folder + name, group.limits.emplace_back());
     if (!read.ok() && !is_absent(read)) return false;
   }
-  return !limit_of(group) || (system.read_file(folder + files.usage, group.usage).ok() &&
-                              system.read_file(folder + "/memory.stat", group.stat).ok());
+  return !used || !limit_of(group) ||
+         (system.read_file(folder + files.usage, group.usage).ok() &&
+          system.read_file(folder + "/memory.stat", group.stat).ok());
 }
 
-// Reads the groups of the process from the root down. Returns false if they cannot be read.
-bool read_groups(const System& system, const MemoryGroup& its, HostTexts& texts) {
+// Reads the groups of the process from the root down. Returns false if they cannot be read. A folder above
+// that of a step contains the whole job.
+bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTexts& texts) {
   std::string mount;
   const std::string folder = find_folder(system, its, mount);
   if (folder.empty()) return false;
   texts.version = its.version;
+  const std::size_t step = folder.find("/step_", mount.size());
   for (std::size_t end = mount.size(); texts.groups.size() < kMostGroups; end = folder.find('/', end + 1)) {
-    if (!read_group(system, its.version, folder.substr(0, end), texts.groups.emplace_back())) return false;
+    HostTexts::Group& group = texts.groups.emplace_back();
+    group.of_job = step != std::string::npos && end <= step;
+    if (!read_group(system, its.version, folder.substr(0, end), used, group)) return false;
     if (end >= folder.size()) return true;
   }
   return true;
 }
 
+// Reads the name of the process's memory cgroup. Returns false if it cannot be read; there may be none.
+bool find_group(const System& system, pid_t pid, std::optional<MemoryGroup>& group) {
+  std::string text;
+  const Status read = system.read_file("/proc/" + std::to_string(pid) + "/cgroup", text);
+  group = memory_group(text);
+  return read.ok() || is_absent(read);  // a kernel without cgroups lacks this file
+}
+
 }  // namespace
+
+HostMost host_most_in(const HostTexts& texts) {
+  std::optional<Bytes> all, of_job;
+  for (const HostTexts::Group& group : texts.groups) {
+    all = host_memory::lower(all, limit_of(group));
+    if (group.of_job) of_job = host_memory::lower(of_job, limit_of(group));
+  }
+  const auto most = [](const std::optional<Bytes>& limit) {
+    return limit ? std::max(minus(*limit, host_memory::margin(*limit)), Bytes{1}) : Bytes{};
+  };
+  return {.of_step = most(all), .of_job = most(of_job)};
+}
+
+std::optional<HostMost> host_most(const System& system, pid_t pid) {
+  std::optional<MemoryGroup> group;
+  HostTexts texts;
+  if (!find_group(system, pid, group) || (group && !read_groups(system, *group, false, texts)))
+    return std::nullopt;
+  return host_most_in(texts);
+}
+
+std::optional<HostCharge> host_charge(const System& system, pid_t pid) {
+  std::optional<MemoryGroup> group;
+  std::string mount, usage, status;
+  if (!find_group(system, pid, group) || !group) return std::nullopt;
+  HostCharge charge{.group = find_folder(system, *group, mount), .of_group = {}, .of_process = {}};
+  if (charge.group.empty() ||
+      !system.read_file(charge.group + host_memory::files_of(group->version).usage, usage).ok() ||
+      !system.read_file("/proc/" + std::to_string(pid) + "/status", status).ok())
+    return std::nullopt;
+  const std::optional<std::uint64_t> charged = host_memory::number(usage);
+  const bool has_memory = status.find("\nVmRSS:") != std::string::npos;  // a process that ends has none
+  if (!charged || !has_memory) return std::nullopt;
+  charge.of_group = Bytes{*charged};
+  for (const char* key : {"VmRSS:\t", "VmSwap:\t", "HugetlbPages:\t"})
+    charge.of_process += kibibytes(host_memory::field(status, key));
+  return charge;
+}
 
 std::optional<Bytes> room_in(const HostTexts& texts) {
   const Bytes total = host_memory::total_in(texts.meminfo);
@@ -84,17 +136,13 @@ std::optional<Bytes> room_in(const HostTexts& texts) {
 
 std::optional<Bytes> host_room(const System& system, pid_t pid) {
   HostTexts texts;
-  std::string cgroup;
-  // A kernel without cgroups lacks this file.
-  if (const Status read = system.read_file("/proc/" + std::to_string(pid) + "/cgroup", cgroup);
-      !read.ok() && !is_absent(read))
-    return std::nullopt;
+  std::optional<MemoryGroup> group;
+  if (!find_group(system, pid, group)) return std::nullopt;
   if (!system.read_file("/proc/meminfo", texts.meminfo).ok()) return std::nullopt;
   if (const Status read = system.read_file("/proc/sys/vm/overcommit_memory", texts.overcommit);
       !read.ok() && !is_absent(read))
     return std::nullopt;
-  if (const auto group = memory_group(cgroup); group && !read_groups(system, *group, texts))
-    return std::nullopt;
+  if (group && !read_groups(system, *group, true, texts)) return std::nullopt;
   return room_in(texts);
 }
 

@@ -136,11 +136,16 @@ std::string Queries::status_text() const {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
   std::map<SessionId, Bytes> refuted;
+  std::map<TenantId, Overreported> overreported;
   for (const auto& [id, entry] : its_.sessions.all()) {
     pids[id] = entry.client->peer().pid;
     if (!entry.reads()) deaf.insert(id);
-    if (const auto room = its_.host_claims.refuted(entry.client->peer().process())) refuted[id] = *room;
+    const ProcessName process = entry.client->peer().process();
+    if (entry.client->session() == *its_.sessions.of(process).begin())  // one session of each process
+      overreported[entry.client->tenant()].host += its_.host_claims.excess(process);
+    if (const auto room = its_.host_claims.refuted(process)) refuted[id] = *room;
   }
+  for (auto& [tenant, excess] : overreported) excess.device = its_.device_claims.of(tenant);
   const Snapshot state = its_.core.core().snapshot();
   return format_status(StatusView{.system = its_.system,
                                   .core = its_.core.core(),
@@ -151,6 +156,7 @@ std::string Queries::status_text() const {
                                   .pids = pids,
                                   .deaf = deaf,
                                   .refuted = refuted,
+                                  .overreported = overreported,
                                   .settings = its_.administration.settings(),
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes(),

@@ -11,6 +11,7 @@
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/device_claims.h"
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
@@ -38,6 +39,7 @@ class Queries {
     const Jobs& jobs;
     const HostClaims& host_claims;
     const Unmanaged& unmanaged;
+    const DeviceClaims& device_claims;
     const Health& health;
     const Coordination& coordination;
   };

@@ -62,6 +62,10 @@ class Sessions {
       if (body.stuck != 0) event.body.stuck = its_.host_claims.believes_stuck(client);
     if constexpr (requires { event.body.host_short; })
       if (body.host_short != 0) event.body.host_short = its_.host_claims.believes_short(client);
+    if constexpr (requires { event.body.job_host_limit; })
+      its_.host_claims.bound(client, event.body);
+    else if constexpr (requires { event.body.use; })
+      its_.host_claims.bound(client, event.body.use);
     its_.core.handle(event);
   }
   void borrow(Client& client, const Borrow& borrow);

@@ -275,6 +275,7 @@ struct SessionsOf {
     json["allowed_bytes"] = session.resident_limit.count;
     json["host_bytes"] = session.use.host.count;
     json["device_bytes"] = shown ? Json(shown->count) : Json(nullptr);
+    json["unseen_bytes"] = shown ? Json(session.evidence.absent().count) : Json(nullptr);
     json["gate_open"] = session.gate_open;
     json["stuck"] = session.stuck;
     json["stopped"] = is_stopped_now;
@@ -286,6 +287,19 @@ struct SessionsOf {
     stopped = stopped || is_stopped_now;
   }
 };
+
+// The differences between the tenant's reports and the memory that its processes have.
+void write_differences(Json& json, const StatusView& view, TenantId id) {
+  Bytes unreported;
+  for (const UnmanagedProcess& process : view.unmanaged)
+    if (process.tenant == id) unreported += process.memory;
+  const auto found = view.overreported.find(id);
+  const Overreported over = found == view.overreported.end() ? Overreported{} : found->second;
+  json["unreported_bytes"] = unreported.count;
+  json["unseen_bytes"] = over.device.unseen.count;
+  json["overreported_bytes"] = over.device.disproved.count;
+  json["overreported_host_bytes"] = over.host.count;
+}
 
 void write_sessions(Json& json, const StatusView& view, const TenantInfo& info,
                     const Snapshot::Tenant* tenant) {
@@ -342,6 +356,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   write_terms(json, info, tenant);
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
+  write_differences(json, view, info.id);
   json["lost_gpu"] = loss_json(info);
   json["gang"] = gang_json(view, info.id);
   json["steps"] = steps_of(view, info);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "arbiter/daemon/device_claims.h"
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/unmanaged.h"
@@ -30,6 +31,12 @@
 
 namespace sharedgpu {
 
+// Memory that a tenant reports and does not have.
+struct Overreported {
+  DeviceClaims::Excess device;
+  Bytes host;
+};
+
 struct StatusView {
   const System& system;
   const Core& core;
@@ -41,6 +48,7 @@ struct StatusView {
   const std::set<SessionId>& deaf;  // sessions with unread messages
   // Sessions whose claim to lack host memory is refuted, and the room that they have.
   const std::map<SessionId, Bytes>& refuted;
+  const std::map<TenantId, Overreported>& overreported;  // a missing tenant has none
   const Settings& settings;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;

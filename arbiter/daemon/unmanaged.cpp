@@ -19,7 +19,7 @@ namespace {
 // Processes whose memory is less than this amount, or than this part of the GPU, are ignored.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// A process that hides up to this part of the GPU is not listed.
+// Processes of a tenant that together hide up to this part of the GPU are not listed.
 constexpr std::uint64_t kOverheadPart = 8;
 // Amounts are equal if they differ by less than a sixteenth plus this part of the GPU.
 constexpr std::uint64_t kTolerancePart = 1024;
@@ -35,6 +35,9 @@ constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
 constexpr std::chrono::minutes kToTell{1};
 constexpr std::chrono::minutes kToTellStopped{10};  // set if the process is stopped by its user or a debugger
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
+
+// The most that the contexts of a process are believed to take.
+Bytes usual_context(Bytes total) { return std::min(kContexts, Bytes{total.count / kContextPart}); }
 
 // Returns the number after `name` in the text of a /proc/PID/status; nullopt if the name is missing.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
@@ -89,6 +92,7 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
     const Peer& peer = entry->client->peer();
     Sessions& its = all[peer.pid];
     its.process = peer.process();
+    its.tenant = entry->client->tenant();
     its.allowed[id] = session->allowed;
   }
   return all;
@@ -113,25 +117,30 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
     sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // the process may also have had sessions
-    add(gpu, process.pid, *known, *process.memory, false);
+    add(gpu, process.pid, *known, *process.memory);
   }
+  std::map<TenantId, std::vector<Hidden>> hidden;
   for (const auto& [pid, its] : sessions) {
     if (shown.empty() && !mps) break;
     const auto seen = shown.find(pid);
     const std::optional<Bytes> memory = mps ? std::nullopt : seen == shown.end() ? Bytes{} : seen->second;
     for (const auto& [id, allowed] : its.allowed)
       survey.sessions[id] = memory ? std::optional(Bytes{memory->count / its.allowed.size()}) : std::nullopt;
-    if (memory) judge(survey, gpu, its, *memory);
+    if (!memory) continue;
+    const Bytes beyond = judge(survey, gpu, its, *memory);
+    if (beyond != Bytes{}) hidden[its.tenant].push_back({.sessions = &its, .memory = beyond});
   }
+  for (const auto& [tenant, processes] : hidden) list_hidden(survey, gpu, processes);
   const Settings& settings = its_.administration.settings();
   survey.limit = settings.device_memory_limit.of(gpu.total);
   survey.reserve = settings.memory_reserve.of(gpu.total);
   return survey;
 }
 
-// Contexts beyond the usual size count as hidden, since they were not granted.
-void Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory) {
-  Bytes context_left = std::min(kContexts, Bytes{gpu.total.count / kContextPart});
+// Returns the memory that the process hides. Contexts beyond the usual size count as hidden, since they were
+// not granted.
+Bytes Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory) {
+  Bytes context_left = usual_context(gpu.total);
   Bytes allowed;
   for (const auto& [id, its] : sessions.allowed) {
     const Bytes context = std::min(its.context, context_left);
@@ -142,21 +151,35 @@ void Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Session
   for (const auto& [id, its] : sessions.allowed) survey.contexts[id] += context_left;
   const Bytes tolerance = Bytes{allowed.count / 16} + Bytes{gpu.total.count / kTolerancePart};
   const Bytes beyond = minus(memory, allowed + tolerance);
-  if (beyond == Bytes{}) return;
+  if (beyond == Bytes{}) return {};
   const Bytes hidden = sights_[{gpu.uuid, sessions.process}].add(surveys_, beyond);
   survey.hidden += hidden;
-  if (hidden.count <= gpu.total.count / kOverheadPart) return;
-  const auto pid = static_cast<pid_t>(sessions.process.pid);
-  if (const Known* known = look_up(pid)) add(gpu, pid, *known, hidden, true);
+  return hidden;
 }
 
-void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session) {
+// A tenant hides no more unseen by hiding it in many processes.
+void Unmanaged::list_hidden(GpuSurvey& survey, const Snapshot::Gpu& gpu,
+                            const std::vector<Hidden>& of_tenant) {
+  Bytes sum;
+  for (const Hidden& hidden : of_tenant) sum += hidden.memory;
+  const Bytes overhead =
+      Bytes{gpu.total.count / kOverheadPart} + Bytes{usual_context(gpu.total).count * (of_tenant.size() - 1)};
+  if (sum <= overhead) return;
+  for (const Hidden& hidden : of_tenant) {
+    survey.unreported[hidden.sessions->allowed.begin()->first] = hidden.memory;
+    const auto pid = static_cast<pid_t>(hidden.sessions->process.pid);
+    if (const Known* known = look_up(pid)) add(gpu, pid, *known, hidden.memory, hidden.sessions->tenant);
+  }
+}
+
+void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, TenantId tenant) {
   processes_.push_back({.gpu = gpu.uuid,
                         .pid = pid,
                         .uid = known.facts.uid,
                         .job = known.facts.job,
                         .memory = memory,
-                        .has_session = has_session});
+                        .has_session = tenant != TenantId{},
+                        .tenant = tenant});
 }
 
 // Returns null if there is no such process, or the daemon cannot see it.

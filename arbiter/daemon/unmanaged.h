@@ -5,9 +5,11 @@
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
 // have. Hidden memory counts as far as two of the last surveys show it. Each survey compares with the most
-// that the sessions may have had since the previous one, so that memory on its way in or out never counts. A
-// process that hides up to an eighth of the GPU is not listed: the driver takes memory for kernels, graphs
-// and printf buffers that no program can report.
+// that the sessions may have had since the previous one, so that memory on its way in or out never counts.
+// The processes of a tenant that hide up to an eighth of the GPU together, and a usual context for each
+// process but the first, are not listed: the driver takes memory for kernels, graphs and printf buffers that
+// no program can report. If they hide more, all of it counts as memory of their tenant
+// (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
@@ -40,6 +42,7 @@ struct UnmanagedProcess {
   std::optional<std::uint32_t> job;  // by its cgroup
   Bytes memory;                      // its memory on this GPU beyond the memory that its sessions may have
   bool has_session = false;          // on that GPU
+  TenantId tenant = {};              // of that session
 };
 
 class Unmanaged {
@@ -82,14 +85,21 @@ class Unmanaged {
   // The sessions of a process on a GPU, and the memory that they may have there.
   struct Sessions {
     ProcessName process;
+    TenantId tenant;
     std::map<SessionId, Allowed> allowed;
+  };
+  // Hidden memory of a process.
+  struct Hidden {
+    const Sessions* sessions = nullptr;
+    Bytes memory;
   };
   using OnGpu = std::pair<GpuUuid, ProcessName>;
 
   GpuSurvey judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state);
   std::map<pid_t, Sessions> sessions_on(const Snapshot::Gpu& gpu, const Snapshot& state) const;
-  void judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory);
-  void add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session);
+  Bytes judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory);
+  void list_hidden(GpuSurvey& survey, const Snapshot::Gpu& gpu, const std::vector<Hidden>& of_tenant);
+  void add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, TenantId tenant = {});
   Known* look_up(pid_t pid);
   Facts facts_of(pid_t pid, std::uint64_t started) const;
   void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state);

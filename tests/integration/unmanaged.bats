@@ -57,6 +57,32 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
+@test "evictable memory that a tenant reports but does not have keeps nobody away, and the tenant is named" {
+  with_nvml
+  start_arbiter
+  claims liar --swappable 200MiB --takes 4MiB
+  honest first 400
+  progresses first
+  until_true 100 json_is '[t["overreported_bytes"] > 150 << 20 for t in s["tenants"] if t["overreported_bytes"]]' '[True]'
+  json_is '[t["state"] for t in s["tenants"]]' "['running', 'running']"
+  "$SHAREDGPU" status | grep -q "(reports .* of GPU memory that NVML does not show)"
+  grep -qE "uid $(id -u): reports .* on GPU 0 that NVML does not show; the arbiter counts what NVML shows" "$DIR/arbiter.log"
+  (($(grep -c "that NVML does not show" "$DIR/arbiter.log") == 1))
+  succeeds first
+}
+
+@test "host memory that a session reports and that the kernel does not know of is not counted, and the session is named" {
+  local line folder
+  line=$(grep -E ':memory:|^0::' /proc/self/cgroup | head -1)
+  folder=/sys/fs/cgroup$([[ $line == 0::* ]] || echo /memory)/${line##*:}
+  [[ -r $folder/memory.current || -r $folder/memory.usage_in_bytes ]] || skip "the memory cgroup cannot be read"
+  start_arbiter
+  claims liar --host 4096GiB
+  until_true 100 grep -qE "pid ${PIDS[liar]}, uid $(id -u): reports 4 TiB of host memory for swap, but holds " "$DIR/arbiter.log"
+  json_is '[t["overreported_host_bytes"] > 4000 << 30 for t in s["tenants"]]' '[True]'
+  "$SHAREDGPU" status | grep -q "(reports .* of host memory that it does not have)"
+}
+
 @test "a tenant that falsely reports a lack of host memory is named, and ended after MaxOveruse" {
   with_nvml
   start_arbiter MaxOveruse=1s OnOveruse=cancel
@@ -145,10 +171,11 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   for name in first second third; do progresses $name; done  # before a process has its session, its context is nobody's
   for ((i = 0; i < 60; ++i)); do
     json_is 's["gpus"][0]["unmanaged"]' '[]'
+    json_is '[t[f + "_bytes"] for t in s["tenants"] for f in ("unreported", "unseen", "overreported", "overreported_host") if t[f + "_bytes"]]' '[]'
     sleep 0.1
   done
   all_succeed first second third
-  ! grep -q "beyond what its session reports" "$DIR/arbiter.log"
+  ! grep -qE "beyond what its session reports|that NVML does not show|of host memory for swap, but" "$DIR/arbiter.log"
 }
 
 @test "a process that is no tenant is asked to end with Unmanaged=cancel, unless it is root's" {

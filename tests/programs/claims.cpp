@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session by hand, without the library: it reports device memory that it does not have, or does not report
-// memory that it takes from the driver, or reports that it cannot evict.
+// A session by hand, without the library: it reports device memory or host memory that it does not have, or
+// does not report memory that it takes from the driver, or reports that it cannot evict.
 #include <dlfcn.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -23,6 +24,7 @@ struct Options {
   std::string swappable = "0";
   std::string context = "0";
   std::string takes = "0";
+  std::string host = "0";
   bool stuck = false;
 };
 
@@ -65,9 +67,15 @@ bool take(Bytes size) {
 }
 
 // Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// it again, and reports that it has no host memory to evict to.
+// it again, and reports that it has no host memory to evict to. If it claims
+// host memory, it repeats its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
+    pollfd readable = {.fd = channel.fd(), .events = POLLIN, .revents = 0};
+    if (use.host != Bytes{} && poll(&readable, 1, 1000) == 0) {
+      channel.send(Message::of(Usage{.request = 0, .use = use}));
+      continue;
+    }
     Message message;
     UniqueFd descriptor;
     if (channel.receive(message, descriptor) != 0) return;
@@ -96,6 +104,7 @@ int run(const Options& options) {
   use.swappable = use.resident = parse_size(options.swappable).value_or(Bytes{});
   use.pinned = parse_size(options.pinned).value_or(Bytes{});
   use.context = parse_size(options.context).value_or(Bytes{});
+  use.host = parse_size(options.host).value_or(Bytes{});
   attach.total = gibibytes(1);  // used only for a GPU that the arbiter does not know
   Welcome welcome;
   Attached attached;
@@ -123,6 +132,7 @@ int main(int argc, char** argv) {
   app.add_option("--swappable", options.swappable, "what it claims besides");
   app.add_option("--context", options.context, "what its contexts are to take");
   app.add_option("--takes", options.takes, "what it takes from the driver without a word");
+  app.add_option("--host", options.host, "what it claims to hold of host memory for swap");
   app.add_flag("--stuck", options.stuck, "it says that it has no host memory to evict to");
   app.parse(argc, argv);
   return run(options);

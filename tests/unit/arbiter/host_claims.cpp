@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that report a lack of host memory: which ones the arbiter believes, and what happens to the
-// others. The test sets the time and the host's memory.
+// Sessions that report a lack of host memory, limits on it, or host memory that they hold: which ones the
+// arbiter believes, and what happens to the others. The test sets the time and the host's memory.
 #include "arbiter/daemon/host_claims.h"
 
 #include <catch2/catch.hpp>
@@ -24,6 +24,8 @@ class Memory : public FaultySystem {
   Bytes used;             // of that
   mutable int looks = 0;  // that were taken at it
   int error = 0;          // with which they fail
+  Bytes limit = gibibytes(8);
+  Bytes resident;  // of each process
 
   Memory() { time = 1000s; }
   void pass(Nanoseconds by) { *time += by; }
@@ -35,8 +37,10 @@ class Memory : public FaultySystem {
       text = "MemTotal: 67108864 kB\nMemAvailable: 67108864 kB\n";
     else if (path == "/proc/sys/vm/overcommit_memory")
       text = "0\n";
+    else if (path.ends_with("/status"))
+      text = "Name:\tx\nVmRSS:\t  " + std::to_string(resident.count >> 10) + " kB\n";
     else if (path == kJob + "/memory.max")
-      text = std::to_string(gibibytes(8).count);
+      text = std::to_string(limit.count);
     else if (path == kJob + "/memory.stat")
       text = "anon 1\n";
     else if (path == kJob + "/memory.current")
@@ -271,6 +275,129 @@ TEST_CASE("A session that says that its job needs host memory comes in at once w
   at.memory.used = gibibytes(8);
   at.holder.say(Want{.host_short = 1});
   CHECK(at.waiting.hear().find<Revoke>());
+}
+
+// ---- limits ----
+
+TEST_CASE("A session states no higher limit on its host memory than its cgroup has") {
+  Memory memory;
+  memory.limit = mebibytes(1024);  // 32 MiB of it are the margin
+  Host host({}, memory);
+  host.start();
+  host.gpus[0].total = gibibytes(4);
+  host.restart();
+  Guest guest(host, kUser);
+  Standoff::come(guest);
+  memory.pass(30s);
+  const auto grows_to = [&](unsigned size, Bytes stated) {
+    MemoryUse use = Standoff::use(mebibytes(size), {});
+    use.host_limit = stated;
+    const auto verdict = guest.say(Usage{.request = 1, .use = use, .job_host_limit = stated}).find<Verdict>();
+    REQUIRE(verdict);
+    return *verdict;
+  };
+  const auto budget = [&] { return host.status()["tenants"][0]["host_budget_bytes"]; };
+  const Bytes stated = GENERATE(Bytes{}, gibibytes(100));
+  CHECK(grows_to(900, stated).granted == 1);
+  CHECK(budget() == mebibytes(992).count);
+  const Verdict refused = grows_to(1000, stated);
+  CHECK(refused.granted == 0);
+  CHECK(refused.host_most == mebibytes(992));
+  SECTION("and may state a lower one") { CHECK(grows_to(980, mebibytes(950)).host_most == mebibytes(950)); }
+  SECTION("also where that changes") {
+    memory.limit = gibibytes(2);
+    memory.pass(1s);
+    CHECK(grows_to(1000, stated).granted == 1);
+  }
+  SECTION("in any message") {
+    guest.say(Released{.epoch = {}, .order = 0, .wants = 0, .overuse = {}, .use = Standoff::use({}, {})});
+    CHECK(budget() == mebibytes(992).count);
+  }
+}
+
+// ---- host memory that sessions hold ----
+
+struct Holder {
+  Memory memory;
+  Host host{{}, memory};
+  Process process, other_process;
+  std::optional<Guest> guest, other;
+
+  Holder() {
+    host.start();
+    memory.limit = gibibytes(64);
+    guest.emplace(host, kUser, StepName{.job = 7, .step = 0}, process.pid());
+    other.emplace(host, kUser, StepName{.job = 7, .step = 0}, other_process.pid());
+    REQUIRE(guest->say(Hello{}).find<Welcome>());
+    REQUIRE(other->say(Hello{}).find<Welcome>());
+    for (auto& each : {&guest, &other})
+      REQUIRE((*each)->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "GPU"}).find<Attached>());
+    host.new_log_lines();
+  }
+  static Usage usage(Bytes held) {
+    MemoryUse use{};
+    use.context = mebibytes(1);
+    use.host = held;
+    return {.request = 0, .use = use};
+  }
+  // Both report this each second.
+  void report(Nanoseconds time, Bytes held, Bytes others) {
+    for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(1s)) {
+      guest->say(usage(held));
+      other->say(usage(others));
+    }
+  }
+  Json tenant() const { return host.status()["tenants"][0]; }
+  std::vector<std::string> log() { return host.new_log_lines(); }
+};
+
+TEST_CASE("A session that reports host memory that neither it nor its cgroup has is named") {
+  Holder at;
+  at.memory.resident = gibibytes(1);
+  at.memory.used = gibibytes(3);
+  at.report(10s, gibibytes(10), {});
+  CHECK(at.log().empty());
+  CHECK(at.tenant()["overreported_host_bytes"] == 0);
+  at.report(4s, gibibytes(10), {});
+  const std::vector<std::string> said = {"warning: job 7, pid " + std::to_string(at.process.pid()) +
+                                         ", uid 4321: reports 10 GiB of host memory for swap, but holds 1 "
+                                         "GiB at most; the arbiter counts that"};
+  CHECK(at.log() == said);
+  CHECK(at.tenant()["overreported_host_bytes"] == gibibytes(9).count);
+  CHECK(at.tenant()["host_bytes"] == gibibytes(1).count);
+  at.report(60s, gibibytes(10), {});
+  CHECK(at.log().empty());
+  at.report(4s, gibibytes(1), {});
+  CHECK(at.tenant()["overreported_host_bytes"] == 0);
+}
+
+TEST_CASE("The reports of all sessions in a cgroup are compared with its charge") {
+  Holder at;
+  at.memory.resident = gibibytes(1);
+  at.memory.used = gibibytes(6);
+  at.report(30s, gibibytes(5), gibibytes(5));
+  CHECK(at.tenant()["overreported_host_bytes"] == gibibytes(8).count);
+  CHECK(at.log().size() == 2);
+}
+
+TEST_CASE("A report of host memory is not refuted") {
+  Holder at;
+  at.memory.resident = gibibytes(1);
+  at.memory.used = gibibytes(1);
+  SECTION("if the process has it, wherever it is charged") { at.memory.resident = gibibytes(10); }
+  SECTION("if its cgroup is charged for it") { at.memory.used = gibibytes(10); }
+  SECTION("if the charge cannot be read") { at.memory.error = EMFILE; }
+  SECTION("while it may be late") {
+    for (int i = 0; i < 10; ++i) {
+      at.report(8s, gibibytes(10), {});
+      at.report(3s, gibibytes(1), {});
+    }
+  }
+  at.report(8s, gibibytes(10), {});
+  if (at.memory.resident == gibibytes(10) || at.memory.used == gibibytes(10) || at.memory.error != 0)
+    at.report(60s, gibibytes(10), {});
+  CHECK(at.log().empty());
+  CHECK(at.tenant()["overreported_host_bytes"] == 0);
 }
 
 }  // namespace

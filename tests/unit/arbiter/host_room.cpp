@@ -169,5 +169,57 @@ TEST_CASE("The room of a process in a cgroup that is out of sight is not known")
   CHECK_FALSE(Machine("4:memory:/slurm\n").room());
 }
 
+// ---- limits and charges ----
+
+TEST_CASE("The most evicted memory is the least limit of the groups, less its margin") {
+  Machine machine("0::/slurm/job_7/step_0/user/task_0\n");
+  CHECK(host_most(machine, kPid) == std::nullopt);  // the group is not visible
+  machine.group("/slurm", "max\n", gibibytes(60));
+  machine.group("/slurm/job_7", text(gibibytes(16)), gibibytes(5));
+  machine.group("/slurm/job_7/step_0", text(gibibytes(8)), gibibytes(5));
+  machine.group("/slurm/job_7/step_0/user/task_0", "max\n", gibibytes(5));
+  const HostMost most{.of_step = gibibytes(8) - mebibytes(256), .of_job = gibibytes(16) - mebibytes(512)};
+  CHECK(host_most(machine, kPid) == most);
+  SECTION("whatever is used") { machine.fails["/sys/fs/cgroup/slurm/job_7/memory.current"] = EIO; }
+  SECTION("and memory.high") {
+    machine.write("/sys/fs/cgroup/slurm/job_7/memory.high", text(gibibytes(17)));
+    machine.write("/sys/fs/cgroup/slurm/job_7/step_0/memory.high", text(gibibytes(9)));
+  }
+  CHECK(host_most(machine, kPid) == most);
+  machine.fails["/sys/fs/cgroup/slurm/job_7/memory.max"] = EMFILE;
+  CHECK(host_most(machine, kPid) == std::nullopt);
+}
+
+TEST_CASE("Without limits there is no most") {
+  Machine machine("4:memory:/slurm/uid_1/job_7\n");
+  machine.group("/memory/slurm/uid_1/job_7", "9223372036854771712\n", gibibytes(5));
+  CHECK(host_most(machine, kPid) == HostMost{});
+  machine.write("/proc/77/cgroup", "3:cpu:/x\n");
+  CHECK(host_most(machine, kPid) == HostMost{});
+  machine.fails["/proc/77/cgroup"] = ENOENT;
+  CHECK(host_most(machine, kPid) == HostMost{});
+  machine.fails["/proc/77/cgroup"] = EMFILE;
+  CHECK(host_most(machine, kPid) == std::nullopt);
+}
+
+TEST_CASE("The charge is that of the process's own group, beside the memory of the process") {
+  const bool v1 = GENERATE(true, false);
+  Machine machine(v1 ? "4:memory:/slurm/job_7\n" : "0::/slurm/job_7\n");
+  const std::string folder = v1 ? "/memory/slurm/job_7" : "/slurm/job_7";
+  machine.group(folder, "max\n", gibibytes(5), "inactive_file 1073741824\n");
+  machine.write("/proc/77/status",
+                "Name:\tx\nVmRSS:\t    2048 kB\nVmSwap:\t     1024 kB\nHugetlbPages:\t 1 kB\n");
+  const auto charge = host_charge(machine, kPid);
+  REQUIRE(charge);
+  CHECK(charge->group == "/sys/fs/cgroup" + folder);
+  CHECK(charge->of_group == gibibytes(5));
+  CHECK(charge->of_process == kibibytes(3073));
+  SECTION("a process that ends") { machine.write("/proc/77/status", "Name:\tx\nState:\tZ\n"); }
+  SECTION("no such group") { machine.write("/proc/77/cgroup", "0::/elsewhere\n"); }
+  SECTION("no group") { machine.write("/proc/77/cgroup", "3:cpu:/x\n"); }
+  SECTION("unreadable") { machine.fails["/proc/77/status"] = EMFILE; }
+  CHECK_FALSE(host_charge(machine, kPid));
+}
+
 }  // namespace
 }  // namespace sharedgpu::test

@@ -111,6 +111,7 @@ struct Scene {
                                       .pids = pids,
                                       .deaf = deaf,
                                       .refuted = {{SessionId{1}, gibibytes(9)}},
+                                      .overreported = {},
                                       .settings = settings,
                                       .now = bench.now,
                                       .unmanaged = unmanaged,

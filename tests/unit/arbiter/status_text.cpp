@@ -34,6 +34,7 @@ struct View {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
   std::map<SessionId, Bytes> refuted;
+  std::map<TenantId, Overreported> overreported;
   Settings settings;
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
@@ -81,6 +82,7 @@ struct View {
                                       .pids = pids,
                                       .deaf = deaf,
                                       .refuted = refuted,
+                                      .overreported = overreported,
                                       .settings = settings,
                                       .now = now,
                                       .unmanaged = unmanaged,
@@ -347,6 +349,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"resident_bytes", 6},
                       {"allowed_bytes", 77},
                       {"device_bytes", nullptr},
+                      {"unseen_bytes", nullptr},
                       {"host_bytes", 16},
                       {"gate_open", true},
                       {"stuck", false},
@@ -358,6 +361,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"resident_bytes", 0},
                       {"allowed_bytes", 0},
                       {"device_bytes", nullptr},
+                      {"unseen_bytes", nullptr},
                       {"host_bytes", 200},
                       {"gate_open", false},
                       {"stuck", true},
@@ -410,6 +414,7 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .pids = view.pids,
                                                   .deaf = view.deaf,
                                                   .refuted = view.refuted,
+                                                  .overreported = {},
                                                   .settings = view.settings,
                                                   .now = view.now,
                                                   .unmanaged = {},
@@ -468,6 +473,32 @@ TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surve
           R"([{"pid": 41, "uid": 1000, "job": 7, "bytes": 10}, {"pid": 42, "uid": 0, "job": null, "bytes": 20}])"));
   CHECK(status["tenants"][0]["sessions"][0]["device_bytes"] == 5);
   CHECK(status["tenants"][0]["sessions"][1]["device_bytes"].is_null());
+}
+
+TEST_CASE("The status of a tenant tells how far its reports of memory differ from what it has") {
+  View view;
+  const Json none = view.read()["tenants"][0];
+  for (const char* field :
+       {"unreported_bytes", "unseen_bytes", "overreported_bytes", "overreported_host_bytes"})
+    CHECK(none[field] == 0);
+  CHECK(none["sessions"][0]["unseen_bytes"].is_null());
+  view.unmanaged = {
+      {.gpu = kGpu, .pid = 41, .job = {}, .memory = Bytes{10}, .has_session = true, .tenant = {1}},
+      {.gpu = kOther, .pid = 41, .job = {}, .memory = Bytes{20}, .has_session = true, .tenant = {1}},
+      {.gpu = kGpu, .pid = 42, .job = {}, .memory = Bytes{40}, .has_session = true, .tenant = {2}},
+      {.gpu = kGpu, .pid = 43, .job = {}, .memory = Bytes{80}}};
+  view.overreported[TenantId{1}] = {.device = {.unseen = Bytes{5}, .disproved = Bytes{3}}, .host = Bytes{7}};
+  for (int i = 0; i < 3; ++i)
+    view.state.sessions[0].evidence.show(
+        {}, {.unevictable = {}, .present = Bytes{6}, .evictable = {}, .all = {}}, {});
+  const Json tenants = view.read()["tenants"];
+  CHECK(tenants[0]["unreported_bytes"] == 30);
+  CHECK(tenants[0]["unseen_bytes"] == 5);
+  CHECK(tenants[0]["overreported_bytes"] == 3);
+  CHECK(tenants[0]["overreported_host_bytes"] == 7);
+  CHECK(tenants[0]["sessions"][0]["unseen_bytes"] == 6);
+  CHECK(tenants[1]["unreported_bytes"] == 40);
+  CHECK(tenants[1]["unseen_bytes"] == 0);
 }
 
 TEST_CASE("A process that has come as a session since the last survey is not shown as unmanaged") {

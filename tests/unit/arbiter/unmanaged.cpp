@@ -478,9 +478,43 @@ TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not han
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 600 - 115).count);
   large.come(scene, kHostGpu, mebibytes(1));
   for (int i = 0; i < 3; ++i) scene.pass(1s);
-  CHECK(scene.pids() == Pids{large.process.pid()});
-  CHECK(scene.gpu()["unmanaged_bytes"] < mebibytes(600).count);
+  // Both are of one tenant, which hides more than an eighth now.
+  CHECK(scene.pids().size() == 2);
+  CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(590 + 105).count);
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 590 - 115).count);
+}
+
+TEST_CASE("Hidden memory of all processes of a tenant together names them") {
+  Board board;
+  Liar first(board, mebibytes(120)), second(board, mebibytes(120));
+  Scene scene(board, Measure::warn);
+  first.come(scene, kHostGpu, mebibytes(1));
+  const bool both = GENERATE(true, false);
+  if (both) second.come(scene, kHostGpu, mebibytes(1));
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  const auto tenant = [&] {
+    const Json status = scene.host.status();
+    for (const Json& its : status["tenants"])
+      if (its["job"] == 12) return its;
+    return Json();
+  };
+  if (!both) {
+    CHECK(scene.pids() == Pids{second.process.pid()});  // which has no session
+    CHECK(tenant()["unreported_bytes"] == 0);
+    return;
+  }
+  Pids named = scene.pids();
+  std::sort(named.begin(), named.end());
+  Pids expected = {first.process.pid(), second.process.pid()};
+  std::sort(expected.begin(), expected.end());
+  CHECK(named == expected);
+  CHECK(tenant()["unreported_bytes"] > mebibytes(200).count);
+  CHECK(tenant()["highest_footprint_bytes"] > mebibytes(200).count);
+  scene.host.new_log_lines();
+  scene.pass(6s);
+  CHECK(scene.host.new_log_lines().size() == 2);
+  scene.pass(6s);
+  CHECK(scene.host.new_log_lines().empty());
 }
 
 TEST_CASE("Memory beyond what a process may have counts as far as two of eleven surveys show it") {

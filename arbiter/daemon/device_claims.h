@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares the device memory that tenants report with the memory that NVML shows of their processes, and
+// names tenants that report more than it shows. The core counts such memory only as far as it is shown
+// (Evidence), from the second survey on.
+//
+// A report and a survey are never simultaneous. So a tenant is named only for an amount that ten of the last
+// sixty surveys contradict, each together with the survey before it, and only if this is more than an eighth
+// of the GPU, for all processes of the tenant together. Stopped processes are passed over, because they
+// cannot report. NVML shows no managed memory, and no memory that was imported from another process: only
+// evictable memory is disproved; of pinned memory the log says no more than that NVML does not show it.
+// Sessions with the backend `managed` are passed over.
+//
+// Unmanaged names tenants that report less than they hold. Event-loop thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "arbiter/core/snapshot.h"
+#include "arbiter/daemon/complaints.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+// The amount that at least ten of the last sixty observations reach.
+class Recurring {
+ public:
+  void add(Bytes bytes) {
+    last_[next_] = bytes;
+    next_ = (next_ + 1) % last_.size();
+  }
+  Bytes amount() const;
+
+ private:
+  std::array<Bytes, 60> last_ = {};
+  std::size_t next_ = 0;
+};
+
+class DeviceClaims {
+ public:
+  DeviceClaims(const Tenants& tenants, Complaints& complaints) : tenants_(tenants), complaints_(complaints) {}
+
+  // Call it after each survey, when the core has taken it.
+  void look(const Snapshot& state);
+
+  // Memory that a tenant reports as being on its GPUs, and that NVML does not show. Zero unless the tenant is
+  // named.
+  struct Excess {
+    Bytes unseen;     // all of it
+    Bytes disproved;  // the part that cannot be there
+    bool operator==(const Excess&) const = default;
+  };
+  Excess of(TenantId tenant) const;
+
+ private:
+  struct Row {
+    Recurring unseen;
+    Recurring disproved;
+    Excess named;
+    bool told_unseen = false;
+    bool told_disproved = false;
+  };
+  using OnGpu = std::pair<TenantId, GpuUuid>;
+
+  void name(const TenantInfo& tenant, const Snapshot::Gpu& gpu, Row& row);
+
+  const Tenants& tenants_;
+  Complaints& complaints_;
+  std::map<OnGpu, Row> rows_;
+};
+
+}  // namespace sharedgpu
