@@ -128,6 +128,7 @@ struct Unlimited final : HostBudget {
   Bytes room() const override { return {~0ull}; }
   bool tight(Bytes /*more*/) const override { return false; }
   bool used_up() const override { return false; }
+  Bytes used() const override { return {}; }
   std::optional<Bytes> limit() const override { return std::nullopt; }
   std::optional<Bytes> job_limit() const override { return std::nullopt; }
 };

@@ -54,7 +54,7 @@ namespace {
 using namespace sharedgpu::gres;
 
 std::vector<Share> offers;          // shares by type; set in slurmd once node_config_load has run
-std::vector<Device> devices;        // the devices; in slurmd, which sends them to slurmstepd
+NodeUnits node_units;               // in slurmd, which sends them to slurmstepd
 std::deque<gres_device_t> entries;  // in slurmstepd: the items of `device_list`
 list_t* device_list = nullptr;
 
@@ -139,16 +139,18 @@ bool find_numbers(Device& device) {
   return std::sscanf(device.file.c_str(), "/dev/nvidia%u", &device.minor) == 1;
 }
 
-void list_devices(const std::vector<Share>& shares) {
-  devices.clear();
-  for (const Share& share : shares)
+void list_units(const std::vector<Share>& shares) {
+  node_units = {};
+  for (const Share& share : shares) {
+    if (!share.type.empty()) node_units.typed.push_back({share.first_unit, share.units, share.type});
     for (const std::string& file : share.files) {
       Device device = {share.first_unit, share.units, 0, 0, file};
       if (find_numbers(device))
-        devices.push_back(device);
+        node_units.devices.push_back(device);
       else
         slurm_error("gres/sharedgpu: %s is no device file", file.c_str());
     }
+  }
 }
 
 void log_offer(const Share& share) {
@@ -205,26 +207,38 @@ int look_for_gpu(void* item, void* argument) {
 
 bool is_ours(const buf_t& buffer) {
   if (buffer.magic != BUF_MAGIC || buffer.head == nullptr || buffer.processed > buffer.size) return false;
-  return begins_with_devices(
-      std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
+  return begins_with_units(std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
 }
 
-bool holds_any(bitstr_t* units, const Device& device) {
-  const std::int64_t end = std::min<std::int64_t>(
-      slurm_bit_size(units), static_cast<std::int64_t>(device.first_unit + device.units));
-  for (auto unit = static_cast<std::int64_t>(device.first_unit); unit < end; ++unit)
-    if (slurm_bit_test(units, unit) != 0) return true;
-  return false;
+// How many of `count` units from `first` on are in `units`.
+std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
+  const std::int64_t end =
+      std::min<std::int64_t>(slurm_bit_size(units), static_cast<std::int64_t>(first + count));
+  std::uint64_t sum = 0;
+  for (auto unit = static_cast<std::int64_t>(first); unit < end; ++unit)
+    sum += slurm_bit_test(units, unit) != 0 ? 1 : 0;
+  return sum;
 }
 
 // The numbers of the GPUs behind these units, such as "0,1"; empty if unknown.
 std::string numbers_of(bitstr_t* units) {
   std::set<std::uint32_t> numbers;
   if (units == nullptr) return {};
-  for (const Device& device : devices)
-    if (device.major == kNvidiaMajor && holds_any(units, device)) numbers.insert(device.minor);
+  for (const Device& device : node_units.devices)
+    if (device.major == kNvidiaMajor && held(units, device.first_unit, device.units) > 0)
+      numbers.insert(device.minor);
   std::string text;
   for (std::uint32_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+// The types of these units, such as "a100:2,h100:1"; empty if they have none, or none is known.
+std::string types_of(bitstr_t* units) {
+  std::string text;
+  if (units == nullptr) return text;
+  for (const TypedUnits& typed : node_units.typed)
+    if (const std::uint64_t count = held(units, typed.first_unit, typed.units))
+      text += (text.empty() ? "" : ",") + typed.type + ":" + std::to_string(count);
   return text;
 }
 
@@ -249,12 +263,14 @@ void warn_of_missing_numbers() {
 // Sets or removes the variables that the SPANK plugin reads, so that a value exported by the user is never
 // used.
 void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
-  if (count > 0 && units == nullptr && !devices.empty()) warn_of_missing_numbers();
+  if (count > 0 && units == nullptr && !node_units.devices.empty()) warn_of_missing_numbers();
   if (environment == nullptr || *environment == nullptr) return;
   set_or_remove(environment, sharedgpu::environment::kUnits,
                 count == 0 ? std::string() : std::to_string(count));
   set_or_remove(environment, sharedgpu::environment::kDevices,
                 count == 0 ? std::string() : numbers_of(units));
+  set_or_remove(environment, sharedgpu::environment::kUnitTypes,
+                count == 0 ? std::string() : types_of(units));
 }
 
 }  // namespace
@@ -284,7 +300,7 @@ int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
     refuse(reading, result.refusal);
     result.list.clear();
   }
-  list_devices(result.list);
+  list_units(result.list);
   number_units(reading);
   offers = sum_by_type(result.list);
   for (const Share& offer : offers) log_offer(offer);
@@ -323,19 +339,19 @@ void gres_p_task_set_env(char*** environment, bitstr_t* units, std::uint64_t cou
 }
 
 void gres_p_send_stepd(buf_t* buffer) {
-  std::string text = write_devices(devices);
+  std::string text = write_units(node_units);
   slurm_packmem(text.data(), static_cast<std::uint32_t>(text.size()), buffer);
 }
 
-// A slurmd started before sharedgpu was installed, or with another version, sends no devices; the buffer
+// A slurmd started before sharedgpu was installed, or with another version, sends no units; the buffer
 // then continues with the next plugin's data.
 void gres_p_recv_stepd(buf_t* buffer) {
   char* text = nullptr;
   std::uint32_t size = 0;
   if (!is_ours(*buffer) || slurm_unpackmem_xmalloc(&text, &size, buffer) != 0 || text == nullptr ||
-      !read_devices(std::string_view(text, size), devices))
+      !read_units(std::string_view(text, size), node_units))
     slurm_error(
-        "gres/sharedgpu: slurmd sent no list of devices; was another sharedgpu installed since it started?");
+        "gres/sharedgpu: slurmd sent no list of units; was another sharedgpu installed since it started?");
   slurm_xfree(reinterpret_cast<void**>(&text));
 }
 
@@ -344,7 +360,7 @@ void gres_p_recv_stepd(buf_t* buffer) {
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);
-  for (Device& device : devices)
+  for (Device& device : node_units.devices)
     for (std::uint64_t unit = device.first_unit; unit < device.first_unit + device.units; ++unit) {
       gres_device_t& entry = entries.emplace_back();
       entry.index = static_cast<int>(unit);

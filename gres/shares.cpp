@@ -10,6 +10,7 @@ namespace sharedgpu::gres {
 namespace {
 
 constexpr std::string_view kBegin = "sharedgpu\n";  // first line of the data that slurmd sends
+constexpr std::string_view kTyped = "type ";        // begins a line about units of a type
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -105,6 +106,27 @@ std::string too_many(std::uint64_t units, std::size_t gpus) {
          ", and Gres= in slurm.conf with it";
 }
 
+bool read_device(const std::string& line, std::vector<Device>& devices) {
+  unsigned long first = 0;
+  unsigned long units = 0;
+  unsigned major = 0;
+  unsigned minor = 0;
+  int path = 0;
+  if (std::sscanf(line.c_str(), "%lu %lu %u %u %n", &first, &units, &major, &minor, &path) != 4 || path == 0)
+    return false;
+  devices.push_back({first, units, major, minor, line.substr(static_cast<std::size_t>(path))});
+  return true;
+}
+
+bool read_typed(const std::string& line, std::vector<TypedUnits>& typed) {
+  unsigned long first = 0;
+  unsigned long units = 0;
+  int type = 0;
+  if (std::sscanf(line.c_str(), "%lu %lu %n", &first, &units, &type) != 2 || type == 0) return false;
+  typed.push_back({first, units, line.substr(static_cast<std::size_t>(type))});
+  return !typed.back().type.empty();
+}
+
 }  // namespace
 
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
@@ -153,38 +175,35 @@ std::vector<Share> sum_by_type(const std::vector<Share>& shares) {
   return sums;
 }
 
-std::string write_devices(const std::vector<Device>& devices) {
+std::string write_units(const NodeUnits& units) {
   std::string text(kBegin);
-  for (const Device& device : devices)
+  for (const TypedUnits& typed : units.typed)
+    text += std::string(kTyped) + std::to_string(typed.first_unit) + " " + std::to_string(typed.units) + " " +
+            typed.type + "\n";
+  for (const Device& device : units.devices)
     text += std::to_string(device.first_unit) + " " + std::to_string(device.units) + " " +
             std::to_string(device.major) + " " + std::to_string(device.minor) + " " + device.file + "\n";
   return text;
 }
 
-bool begins_with_devices(std::string_view packed) {
+bool begins_with_units(std::string_view packed) {
   return packed.size() >= 4 && packed.substr(4).starts_with(kBegin);
 }
 
-bool read_devices(std::string_view text, std::vector<Device>& devices) {
+bool read_units(std::string_view text, NodeUnits& units) {
   if (!text.starts_with(kBegin)) return false;
   text.remove_prefix(kBegin.size());
-  std::vector<Device> result;
+  NodeUnits result;
   while (!text.empty()) {
     std::size_t end = text.find('\n');
     if (end == text.npos) return false;
-    std::string line(text.substr(0, end));
+    const std::string line(text.substr(0, end));
     text.remove_prefix(end + 1);
-    unsigned long first = 0;
-    unsigned long units = 0;
-    unsigned major = 0;
-    unsigned minor = 0;
-    int path = 0;
-    if (std::sscanf(line.c_str(), "%lu %lu %u %u %n", &first, &units, &major, &minor, &path) != 4 ||
-        path == 0)
-      return false;
-    result.push_back({first, units, major, minor, line.substr(static_cast<std::size_t>(path))});
+    const bool is_read = line.starts_with(kTyped) ? read_typed(line.substr(kTyped.size()), result.typed)
+                                                  : read_device(line, result.devices);
+    if (!is_read) return false;
   }
-  devices = result;
+  units = result;
   return true;
 }
 

@@ -57,12 +57,25 @@ struct Device {
   std::string file;
 };
 
+// The units of one type, numbered as above.
+struct TypedUnits {
+  std::uint64_t first_unit = 0;
+  std::uint64_t units = 0;
+  std::string type;  // not empty
+};
+
+// What slurmstepd must know of the node's units.
+struct NodeUnits {
+  std::vector<Device> devices;
+  std::vector<TypedUnits> typed;  // untyped units are in none
+};
+
 // The data that slurmd sends to slurmstepd. The data is text, so that data from another plugin can be
 // recognized.
-std::string write_devices(const std::vector<Device>& devices);
-// Returns false if `text` is not such a list.
-bool read_devices(std::string_view text, std::vector<Device>& devices);
-// Returns true if the rest of slurmd's buffer, a size of four bytes and its text, begins with such a list.
-bool begins_with_devices(std::string_view packed);
+std::string write_units(const NodeUnits& units);
+// Returns false if `text` is not such data.
+bool read_units(std::string_view text, NodeUnits& units);
+// Returns true if the rest of slurmd's buffer, a size of four bytes and its text, begins with such data.
+bool begins_with_units(std::string_view packed);
 
 }  // namespace sharedgpu::gres

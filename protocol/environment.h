@@ -23,8 +23,10 @@ inline constexpr char kDeadline[] = "SHAREDGPU_DEADLINE";
 inline constexpr char kDeadlineFd[] = "SHAREDGPU_DEADLINE_FD";
 inline constexpr char kDeadlineRead[] = "SHAREDGPU_DEADLINE_READ";
 
-// From the GRES plugin: the step's units, and the device files that the units stand for.
+// From the GRES plugin: the step's units, the counts of their types ("a100:2,h100:1"), and the device files
+// that the units stand for.
 inline constexpr char kUnits[] = "SHAREDGPU_UNITS";
+inline constexpr char kUnitTypes[] = "SHAREDGPU_UNIT_TYPES";
 inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
 // From Slurm: the options of the job, each under this and its name without "--sharedgpu-".

@@ -94,6 +94,12 @@ inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }
 
+// A limit that leaves `bytes` beside its margin, and at most one byte more.
+inline Bytes limit_for(Bytes bytes) {
+  const Bytes with_part = bytes + Bytes{bytes.count / 31 + (bytes.count % 31 == 0 ? 0 : 1)};
+  return std::max(bytes + mebibytes(32), std::min(with_part, bytes + gibibytes(1)));
+}
+
 // The part of a limit that may still be taken for swap.
 inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
 

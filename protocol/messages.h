@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet, because jobs keep running while the arbiter is upgraded.
 // So messages only grow: a new field goes at the end, its zero value means the behaviour without it, and it
 // raises the version and is listed in versions.h. Two ends of different versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 11;
+inline constexpr std::uint16_t kProtocolVersion = 12;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -63,6 +63,7 @@ enum class MessageType : std::uint16_t {
   lend = 10,
   deadlines = 11,
   give_back = 12,
+  refusal_query = 13,
   // the command and the Slurm plugins -> arbiter
   status_query = 32,
   run_request = 33,
@@ -92,6 +93,7 @@ enum class MessageType : std::uint16_t {
   prepare = 80,
   others_wait = 81,
   cancelled = 86,
+  refusal_reply = 90,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -354,6 +356,37 @@ struct MemoryView {
   Bytes free;  // bytes that this tenant may still allocate
 };
 
+// The limit for which memory is refused.
+enum class Bound : std::uint8_t {
+  none = 0,
+  job = 1,    // of the job's host memory, by its cgroups
+  units = 2,  // of the host memory that its units bring: SwapPerUnit
+  own = 3,    // that the job has stated for its device memory
+  gpu = 4,    // of the GPU itself; one of the others is passed, too
+};
+
+// An allocation of the program was refused: asks for the limit, for the message to the user. Since version
+// 12.
+struct RefusalQuery {
+  static constexpr MessageType kType = MessageType::refusal_query;
+  static constexpr std::uint16_t kSince = 12;
+  std::uint64_t request = 0;
+  Bytes size = {};  // the evictable bytes that were refused
+};
+struct RefusalReply {
+  static constexpr MessageType kType = MessageType::refusal_reply;
+  static constexpr std::uint16_t kSince = 12;
+  std::uint64_t request = 0;
+  Bound bound = Bound::none;
+  std::uint8_t told = 0;    // an earlier reply has told the job of this limit, or of another but the GPU's
+  std::uint32_t units = 0;  // if units are the bound: the number that suffices; zero: the node has fewer
+  Bytes most = {};          // the limit; of the job's host memory, the part that may hold evicted memory
+  Bytes needed = {};        // by the tenant with this allocation: evictable bytes; of `own` and `gpu`, the
+                            // footprint on this GPU
+  Bytes brought = {};       // the host memory that its units bring; zero: unlimited
+  Bytes host = {};          // the host memory that its sessions hold for swap now
+};
+
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The arbiter only connects
 // the two: it answers Borrow with Lent and sends Wanted to the exporter, each with one end of a socket pair.
 // The exporter sends Lend with the memory's descriptor through its end. Each message carries one descriptor,
@@ -532,6 +565,11 @@ struct RegisterJob {
   DeviceSet whole = {};  // other GPUs that the step holds whole, not shared
   JobClass job_class = {};
   std::uint8_t gang = 0;  // the arbiter has just accepted a RegisterGang for the job
+  // The host memory that the step's units bring, if it depends on their types; zero: it does not, or is
+  // unknown. kUnlimited: no size is stated for a type.
+  static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
+  static constexpr Bytes kUnlimited{~std::uint64_t{0}};
+  Bytes brought = {};
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;

@@ -29,6 +29,7 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(8, Released, submission),  SHAREDGPU_ADDED(8, RegisterJob, job_class),
     SHAREDGPU_ADDED(8, RunReply, threads),     SHAREDGPU_ADDED(8, RegisterReply, threads),
     SHAREDGPU_ADDED(11, RegisterJob, gang),    SHAREDGPU_ADDED(11, JobReply, losses),
+    SHAREDGPU_ADDED(12, RegisterJob, brought),
 };
 
 #undef SHAREDGPU_ADDED

@@ -12,6 +12,7 @@
 #include "spank/job_class.h"
 #include "spank/job_nodes.h"
 #include "spank/plugin.h"
+#include "spank/unit_types.h"
 
 namespace sharedgpu {
 namespace {
@@ -46,7 +47,8 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool
                       .devices = step.devices,
                       .whole = step.whole.value_or(DeviceSet{}),
                       .job_class = read_job_class(settings, step.name.job),
-                      .gang = in_gang};
+                      .gang = in_gang,
+                      .brought = memory_of_units(step.types, settings)};
   request.options.units = step.units;
   Message answer;
   int error = ask(settings.socket.c_str(), Message::of(request), patience, answer);

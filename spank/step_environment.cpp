@@ -150,6 +150,7 @@ SlurmStep read_step(spank_t spank) {
   step.uid = uid;
   step.units = read_units(spank);
   if (step.units == 0) return step;
+  step.types = get_variable(spank, environment::kUnitTypes);
   step.devices = parse_devices(get_variable(spank, environment::kDevices));
   step.whole = read_whole(spank, step.name.step);
   return step;

@@ -58,10 +58,10 @@ std::string size_of(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
 }
 
-// The most swapped memory that the tenant's host memory can hold.
-std::string budget_of(const Json& tenant) {
-  const auto budget = tenant.find("host_budget_bytes");
-  return budget == tenant.end() || budget->is_null() ? "-" : size_of(tenant, "host_budget_bytes");
+// A limit; "-": unlimited.
+std::string limit_of(const Json& tenant, const char* field) {
+  const auto limit = tenant.find(field);
+  return limit == tenant.end() || limit->is_null() ? "-" : size_of(tenant, field);
 }
 
 std::string join(const Json& list) {
@@ -196,19 +196,21 @@ void print_differences(const Json& tenant) {
 
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
-  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
-              "RESIDENT", "HOST", "BUDGET", "LEASE", "GPUS", "PIDS");
+  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE",
+              "ALLOCATED", "RESIDENT", "HOST", "BUDGET", "BY UNITS", "BY JOB", "LEASE", "GPUS", "PIDS");
   for (const Json& tenant : status.at("tenants")) {
     std::string state = tenant.value("state", "");
     if (state == "out") state = tenant.value("wants", false) ? "waiting" : "idle";
     const bool stopped = tenant.value("stopped", false);
     if (stopped) state = "stopped";
     const double leaving = stopped ? 0 : tenant.value("leaving_seconds", 0.0);
-    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %8.1fs  %-8s %s", tenant.value("name", "").c_str(),
-                tenant.value("uid", 0u), state.c_str(), size_of(tenant, "footprint_bytes").c_str(),
-                size_of(tenant, "resident_bytes").c_str(), size_of(tenant, "host_bytes").c_str(),
-                budget_of(tenant).c_str(), tenant.value("lease_seconds", 0.0),
-                gpus_of(status, tenant).c_str(), join(tenant.at("pids")).c_str());
+    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %11s %11s %8.1fs  %-8s %s",
+                tenant.value("name", "").c_str(), tenant.value("uid", 0u), state.c_str(),
+                size_of(tenant, "footprint_bytes").c_str(), size_of(tenant, "resident_bytes").c_str(),
+                size_of(tenant, "host_bytes").c_str(), limit_of(tenant, "host_budget_bytes").c_str(),
+                limit_of(tenant, "units_memory_bytes").c_str(), limit_of(tenant, "job_memory_bytes").c_str(),
+                tenant.value("lease_seconds", 0.0), gpus_of(status, tenant).c_str(),
+                join(tenant.at("pids")).c_str());
     if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     print_deadlines(tenant);

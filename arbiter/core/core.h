@@ -74,6 +74,9 @@ class Core {
   // The memory of a GPU that a tenant with this limit (zero: none) sees, with or without a session there.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
+  // The limit for which the session cannot have `size` more evictable bytes. Leaves `request` and `told` to
+  // the caller.
+  RefusalReply explain(SessionId session, Bytes size) const;
 
  private:
   void on(const GpuFound& event);

@@ -78,7 +78,7 @@ Snapshot::Tenant Core::view_of(const Tenant& tenant) const {
   view.mean_burst = estimates.mean_burst(tenant);
   view.long_pauses = estimates.long_pauses(tenant);
   view.deadlines = {.met = limits.met(tenant), .missed = limits.missed(tenant)};
-  view.host_budget = memory_.host_budget(tenant);
+  view.host = memory_.host_limits(tenant);
   return view;
 }
 
@@ -138,6 +138,25 @@ Bytes Core::to_evict(TenantId tenant) const {
       sum += minus(book.use.resident, book.resident_limit);
     }
   return sum;
+}
+
+RefusalReply Core::explain(SessionId id, Bytes size) const {
+  RefusalReply reply;
+  const Session* session = model_.find(id);
+  if (session == nullptr || !attached(session)) return reply;
+  const Tenant& tenant = *session->tenant;
+  const MemoryBooks::Passed passed = memory_.passed_limit(*session, size);
+  reply.bound = passed.bound;
+  reply.most = passed.most;
+  reply.needed = passed.needed;
+  reply.brought = tenant.limits.host;
+  reply.host = memory_.host_held(tenant);
+  if (passed.bound != Bound::units) return reply;
+  const std::uint64_t each =
+      std::max<std::uint64_t>(passed.most.count / std::max(tenant.stated.units, 1u), 1);
+  const std::uint64_t units = passed.needed.count / each + (passed.needed.count % each == 0 ? 0 : 1);
+  reply.units = units > JobOptions::kMostUnits ? 0 : static_cast<std::uint32_t>(units);
+  return reply;
 }
 
 std::optional<Snapshot::Session> Core::session(SessionId id) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arbiter/core/memory/evidence.h"
+#include "arbiter/core/memory/host_limits.h"
 #include "arbiter/core/model/gpu_condition.h"
 #include "arbiter/core/model/overdue.h"
 #include "arbiter/core/model/phase.h"
@@ -98,7 +99,7 @@ struct Snapshot {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
     } deadlines;
-    std::optional<Bytes> host_budget;  // the most host memory that its swap may use; none: unbounded
+    HostLimits host;
 
     bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   };

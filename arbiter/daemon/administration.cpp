@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "arbiter/daemon/log.h"
 #include "protocol/gpu_names.h"
@@ -18,12 +19,10 @@ std::string describe(const Settings& settings) {
               : std::to_string(std::chrono::duration<double>(settings.quantum).count()) + " s");
 }
 
-// SwapPerUnit limits the swap of all processes of a tenant together.
-Bytes host_cap_of(const TenantInfo& tenant, Bytes per_unit) {
-  if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
-  const std::uint64_t units = std::max(tenant.options.units, 1u);
-  Bytes cap;
-  return __builtin_mul_overflow(per_unit.count, units, &cap.count) ? Bytes{} : cap;
+// Returns true if the memory that units bring depends on the GPUs of their tenant.
+bool depends_on_gpu(const Settings& settings) {
+  const auto& entries = settings.swap_per_unit.entries;
+  return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return !entry.size; });
 }
 
 }  // namespace
@@ -73,8 +72,27 @@ void Administration::partitions_may_have_changed() {
 CapSet Administration::terms_of(const TenantInfo& tenant) const {
   return {.tenant = tenant.id,
           .cap = tenant.options.memory,
-          .host_cap = host_cap_of(tenant, settings_.swap_per_unit.common().value_or(Bytes{})),
+          .host_cap = units_memory(tenant, settings_, largest_gpu_of(tenant.id)),
           .claims = claims_of(tenant, settings_)};
+}
+
+// A tenant without a GPU may get any.
+Bytes Administration::largest_gpu_of(TenantId tenant) const {
+  if (!depends_on_gpu(settings_)) return {};
+  const Snapshot state = core_.core().snapshot();
+  std::set<GpuUuid> its;
+  if (const auto placed = state.placements.find(tenant); placed != state.placements.end())
+    its.insert(placed->second.gpus.begin(), placed->second.gpus.end());
+  for (const Snapshot::Session& session : state.sessions)
+    if (session.tenant == tenant && session.gpu) its.insert(*session.gpu);
+  Bytes largest;
+  for (const Snapshot::Gpu& gpu : state.gpus)
+    if (its.empty() || its.count(gpu.uuid) > 0) largest = std::max(largest, gpu.total);
+  return largest;
+}
+
+void Administration::gpu_may_have_changed(const TenantInfo& tenant) {
+  if (depends_on_gpu(settings_)) set_terms(tenant);
 }
 
 void Administration::warn_of_limits(const TenantInfo& tenant) const {

@@ -42,6 +42,8 @@ class Administration {
   // The limits and entitlements of a tenant.
   CapSet terms_of(const TenantInfo& tenant) const;
   void set_terms(const TenantInfo& tenant) { core_.handle(terms_of(tenant)); }
+  // Call it when a session of the tenant has attached to a GPU: the limits may depend on the GPU.
+  void gpu_may_have_changed(const TenantInfo& tenant);
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
   // The percentage of a GPU's threads that a process of the tenant may use on each of `gpus`, or on any GPU
@@ -55,6 +57,7 @@ class Administration {
   void change_settings(Client& client, const SetLines& lines);
 
  private:
+  Bytes largest_gpu_of(TenantId tenant) const;
   void log_settings(const std::string& who) const;
 
   asio::io_context& loop_;

@@ -207,10 +207,10 @@ void Jobs::register_job(Client& client, const RegisterJob& job) {
   TenantInfo& tenant = known_or_new(job_name(job.step.job), job.uid);
   take_options(tenant, job);
   administration_.warn_of_limits(tenant);
-  administration_.set_terms(tenant);
   RegisterReply reply{
       .accepted = 1,
       .gpus = placements_.place(client.peer(), tenant.id, demand_of(tenant, job.options.gpus, job.devices))};
+  administration_.set_terms(tenant);
   reply.threads = administration_.threads_of(tenant, reply.gpus);
   reply.whole = put_before(core_.core().snapshot(), job.whole, reply.gpus);
   client.send(reply);
@@ -224,10 +224,13 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   }
   may_begin_anew(tenant, job);
   if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
+  // Units that another step adds bring more memory, those that it shares bring the same.
+  const bool states_all = job.step.step == kBatchStep || tenant.options.units == 0;
+  tenant.brought = states_all ? job.brought : std::max(tenant.brought, job.brought);
   tenant.options = merged(tenant.options, job);
   tenant.options.units = std::max(tenant.options.units, 1u);
   if (job.gang == 0 && !lives(tenant)) set_nodes(tenant, 1, {});
-  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
+  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
     tenant.job_class = job.job_class;
     journal_.record(ClassRecord{.tenant = tenant.id, .job_class = tenant.job_class});
@@ -269,6 +272,7 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   journal_.record(BeginRecord{.tenant = tenant.id});
   figures_.forget(tenant.id);
   tenant.losses.clear();
+  tenant.told_option = tenant.told_gpu = false;
   tenant.last_seen = {};
 }
 
@@ -279,6 +283,12 @@ bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins)
                  !tenant.losses.empty()))
     return true;
   return leases.knows(step) || figures_.of(tenant.id, step) != Figures{};
+}
+
+bool Jobs::was_told(TenantId id, Bound bound) {
+  TenantInfo* tenant = tenants_.find(id);
+  if (tenant == nullptr) return false;
+  return std::exchange(bound == Bound::gpu ? tenant->told_gpu : tenant->told_option, true);
 }
 
 void Jobs::end_job(Client& client, const EndJob& end) {

@@ -52,6 +52,7 @@ class Jobs {
   void leave(TenantId tenant);
   // The name of the tenant that the process belongs to; the tenant may not exist yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
+  const TenantInfo* find(TenantId tenant) const { return std::as_const(tenants_).find(tenant); }
   // True if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
   // True if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or a
@@ -67,6 +68,9 @@ class Jobs {
   void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
+  // Returns true if the tenant's processes have told their user of a refusal by this limit before, and
+  // records that they do so now. All limits but the GPU's count as one.
+  bool was_told(TenantId tenant, Bound bound);
 
  private:
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);

@@ -114,6 +114,10 @@ constexpr std::tuple kRows{
     report<Released>(is_valid),
     report<MemoryQuery>(),
     report<Deadlines>(is_valid),
+    row<RefusalQuery>(&Sessions::explain, {.sender = Sender::session,
+                                           .misplaced = "a message of a session before its Hello",
+                                           .valid = is_valid,
+                                           .invalid = kImpossible}),
     row<Borrow>(&Sessions::borrow, {.sender = Sender::session, .misplaced = "Borrow before Hello"}),
 
     row<RunRequest>(
@@ -163,6 +167,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::borrow:
     case MessageType::deadlines:
     case MessageType::give_back:
+    case MessageType::refusal_query:
     case MessageType::status_query:
     case MessageType::run_request:
     case MessageType::register_job:
@@ -197,6 +202,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::prepare:
     case MessageType::others_wait:
     case MessageType::cancelled:
+    case MessageType::refusal_reply:
     case MessageType::set_reply:
     case MessageType::suspend_reply:
     case MessageType::job_reply:

@@ -126,7 +126,14 @@ void Sessions::attach(Client& client, const Attach& attach) {
     return;  // its first report decides
   else
     its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  note_gpu(client);
+}
+
+// The rules of a GPU and the limits of a tenant may depend on each other's.
+void Sessions::note_gpu(const Client& client) {
   its_.administration.partitions_may_have_changed();
+  if (const TenantInfo* tenant = its_.jobs.find(client.tenant()))
+    its_.administration.gpu_may_have_changed(*tenant);
 }
 
 // A process that claims to reconnect, without a record that confirms it, is served as a new one if its gate
@@ -144,7 +151,7 @@ bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   if (entry->gpu == GpuUuid{}) return true;
   const Attach attach{.gpu = entry->gpu, .total = {}, .name = {}};
   its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
-  its_.administration.partitions_may_have_changed();
+  note_gpu(client);
   return true;
 }
 
@@ -205,6 +212,16 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
     from.send_now(Message::of(Wanted{.ticket = 0, .name = borrow.name, .piece = borrow.piece}),
                   lenders_end.get());
   return sent;
+}
+
+// A number of units that the GPUs of this node do not have helps nobody.
+void Sessions::explain(Client& client, const RefusalQuery& query) {
+  RefusalReply reply = its_.core.core().explain(client.session(), query.size);
+  reply.request = query.request;
+  const std::size_t gpus = its_.core.core().gpus();
+  if (reply.units > its_.administration.settings().units_per_gpu * gpus) reply.units = 0;
+  if (reply.bound != Bound::none) reply.told = its_.jobs.was_told(client.tenant(), reply.bound);
+  client.send(reply);
 }
 
 // ---- departure ----

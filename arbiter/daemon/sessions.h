@@ -69,6 +69,7 @@ class Sessions {
     its_.core.handle(event);
   }
   void borrow(Client& client, const Borrow& borrow);
+  void explain(Client& client, const RefusalQuery& query);
 
   // Call it when the connection of a session is closed.
   void closed(const Client& client);
@@ -77,6 +78,7 @@ class Sessions {
   Status open(Client& client, SessionTable::Entry& entry) const;
   History::PastSession record_arrival(const Client& client, const GpuUuid& gpu);
   void watch(SessionId id, SessionTable::Entry& entry);
+  void note_gpu(const Client& client);
   bool may_attach(Client& client, const Attach& attach);
   bool proves_itself(Client& client, const MemoryUse& use);
   void take_traffic(const Client& client, Traffic moved);

@@ -91,6 +91,8 @@ const char* name_of(GangCommand command) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
+Json size_or_null(std::optional<Bytes> size) { return size ? Json(size->count) : Json(nullptr); }
+
 void write_health(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   const auto known = view.health.find(gpu.uuid);
   const GpuState state = known == view.health.end() ? GpuState() : known->second;
@@ -310,8 +312,10 @@ void write_sessions(Json& json, const StatusView& view, const TenantInfo& info,
   if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
     for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
   sessions.sum.write(json);
-  const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : tenant->host_budget;
-  json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
+  const HostLimits limits = tenant == nullptr ? HostLimits{} : tenant->host;
+  json["host_budget_bytes"] = size_or_null(limits.budget);
+  json["units_memory_bytes"] = size_or_null(limits.units);
+  json["job_memory_bytes"] = size_or_null(limits.job);
   json["stuck"] = sessions.stuck;
   json["stopped"] = sessions.stopped;
   json["gpus"] = sessions.gpus;

@@ -65,6 +65,21 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node) {
           .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
+// Memory of the native backend is never swapped.
+Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu) {
+  if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
+  const bool by_type = !node.swap_per_unit.entries.empty() && !node.swap_per_unit.common();
+  if (by_type && tenant.brought == RegisterJob::kUnlimited) return {};
+  if (by_type && tenant.brought != Bytes{}) return tenant.brought;
+  TypedSizes gpu_memory = node.gpu_memory;
+  if (gpu_memory.find({}) == nullptr) gpu_memory.entries.push_back({.type = {}, .size = gpu});
+  const UnitMemory unit_memory(node.swap_per_unit, gpu_memory, node.units_per_gpu);
+  const std::uint64_t units = std::max(tenant.options.units, 1u);
+  Bytes sum;
+  const bool too_many = __builtin_mul_overflow(unit_memory.of({}).value_or(Bytes{}).count, units, &sum.count);
+  return too_many ? Bytes{} : sum;
+}
+
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node) {
   const Settings settings = settings_of(node, tenant.job_class);
   const JobOptions& options = tenant.options;

@@ -23,6 +23,10 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job);
 // and its own option.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
+// The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. `gpu`: the
+// memory of its largest GPU, for sizes that are auto and have no GpuMemory.
+Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
+
 // The requests of a tenant that exceed what the site allows, for the log.
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node);
 

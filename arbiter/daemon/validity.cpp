@@ -51,13 +51,16 @@ bool is_valid(const Deadlines& deadlines) {
   return deadlines.met <= kMostDeadlines && deadlines.missed <= kMostDeadlines;
 }
 
+bool is_valid(const RefusalQuery& query) { return query.size <= kLargest; }
+
 bool is_valid(const RunRequest& request) { return is_valid(request.options); }
 
 bool is_valid(const Attach& attach) { return attach.gpu != GpuUuid{}; }
 
 bool is_valid(const RegisterJob& job) {
   return job.step.job != 0 && is_valid(job.options) && is_valid(job.job_class.partition) &&
-         is_valid(job.job_class.qos);
+         is_valid(job.job_class.qos) &&
+         (job.brought <= RegisterJob::kMostBrought || job.brought == RegisterJob::kUnlimited);
 }
 
 bool is_valid(const RegisterGang& gang) {

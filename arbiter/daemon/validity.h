@@ -16,6 +16,7 @@ bool is_valid(const Usage& usage);
 bool is_valid(const Ready& ready);
 bool is_valid(const Released& released);
 bool is_valid(const Idle& idle);
+bool is_valid(const RefusalQuery& query);
 bool is_valid(const Deadlines& deadlines);
 bool is_valid(const RunRequest& request);
 bool is_valid(const Attach& attach);

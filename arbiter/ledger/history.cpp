@@ -18,6 +18,7 @@ void History::on_tenant(const TenantRecord& tenant, Nanoseconds at) {
 void History::on_options(const OptionsRecord& options, Nanoseconds at) {
   if (TenantInfo* info = tenants.find(options.tenant)) {
     info->options = options.options;
+    info->brought = options.brought;
     info->over = false;
   }
   touched_[options.tenant] = at;
@@ -39,6 +40,7 @@ void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
     info->over = true;
     info->options = {};
+    info->brought = {};
   }
 }
 
@@ -176,7 +178,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
-      add(at, OptionsRecord{.tenant = id, .options = tenant.options});
+      add(at, OptionsRecord{.tenant = id, .options = tenant.options, .brought = tenant.brought});
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
     if (tenant.spans_nodes())
       add(at, GangRecord{.tenant = id, .nodes = tenant.nodes, .coordinator = word_of(tenant.coordinator)});

@@ -71,6 +71,7 @@ struct TenantRecord {
 struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
+  Bytes brought = {};  // as in RegisterJob
 
   static constexpr RecordKind kKinds[] = {{"options", "the options that the job or the run stated"}};
   static void fields(auto& v, auto& r) {
@@ -84,6 +85,7 @@ struct OptionsRecord {
     v("backend", r.options.backend);
     v("backend given", r.options.backend_given);
     v.newer("GPUs", r.options.gpus);
+    v.newer("host memory of units", r.brought);
   }
 };
 

@@ -26,13 +26,18 @@ struct TenantInfo {
   uid_t uid = 0;
   uid_t account = 0;  // the user to whom log lines about it are attributed; `uid` unless known otherwise
   JobOptions options;
+  Bytes brought;  // the host memory that its units bring, as in RegisterJob
   JobClass job_class;
   std::uint32_t nodes = 1;  // of the job
   std::string
       coordinator;  // if the job has several nodes: the node whose arbiter coordinates the job's turns
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes
   std::vector<GpuLoss> losses;  // GPUs that were lost in this run, each once
-  bool over = false;            // the job's run is over, and no step has come since
+  // What its processes have said on standard error in this run: that an allocation was refused, and the
+  // option that helps, or that none helps.
+  bool told_option = false;
+  bool told_gpu = false;
+  bool over = false;  // the job's run is over, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // when anything was last reported of it

@@ -15,8 +15,8 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   if (answer.granted) answer = common_.books.grow();
   if (answer.granted) return true;
   take_back(count, size);
-  if (wish == Wish::needed && answer.host_most != Bytes{})
-    common_.books.refused_by_host(answer.host_most, use().footprint() + size);
+  if (wish == Wish::needed && count == Residency::Count::swappable)
+    common_.books.refused({.size = size, .host_most = answer.host_most, .host_used = common_.budget.used()});
   return false;
 }
 
@@ -43,15 +43,18 @@ Books::Answer GrowthAccount::within_host_limit() {
 }
 
 // The arbiter applies the limit to all processes of a job together.
-void GrowthAccount::read_host_limit() {
+bool GrowthAccount::read_host_limit() {
   const auto or_zero = [](std::optional<Bytes> limit) {
     return limit ? std::max(*limit, Bytes{1}) : Bytes{};
   };
   const Bytes limit = or_zero(common_.budget.limit());
   const Bytes of_job = or_zero(common_.budget.job_limit());
   const MutexLock lock(common_.mutex);
+  if (limit != host_limit_) within_limit_ = {};
+  const bool changed = limit != host_limit_ || of_job != job_host_limit_;
   host_limit_ = limit;
   job_host_limit_ = of_job;
+  return changed;
 }
 
 void GrowthAccount::set_context_size(Bytes size) {

@@ -24,8 +24,8 @@ class GrowthAccount {
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);
-  // Reads the limits of the host memory again.
-  void read_host_limit();
+  // Reads the limits of the host memory again. Returns true if they have changed.
+  bool read_host_limit();
   MemoryUse use() const;
   Bytes job_host_limit() const;
 

@@ -190,6 +190,15 @@ bool CgroupBudget::used_up() const {
   return any;
 }
 
+Bytes CgroupBudget::used() const {
+  const std::lock_guard lock(mutex_);
+  Bound least{.limit = {~0ull}, .used = {}};
+  for_each_group([&](const Bound& bound) {
+    if (bound.limit < least.limit) least = bound;
+  });
+  return least.used;
+}
+
 template <class Wanted>
 std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
   const std::lock_guard lock(mutex_);

@@ -24,6 +24,8 @@ class HostBudget {
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the margin, and so needs memory that swap holds.
   virtual bool used_up() const = 0;
+  // The bytes in use below the least limit, less those that the kernel reclaims on demand; zero without one.
+  virtual Bytes used() const = 0;
   // The most host memory that the job could ever use; nullopt if it has no limit.
   virtual std::optional<Bytes> limit() const = 0;
   // The same for all steps of the job on this node together; nullopt also if that limit cannot be
@@ -48,6 +50,7 @@ class CgroupBudget final : public HostBudget {
   Bytes room() const override;
   bool tight(Bytes more) const override;
   bool used_up() const override;
+  Bytes used() const override;
   std::optional<Bytes> limit() const override;
   std::optional<Bytes> job_limit() const override;
 

@@ -38,9 +38,14 @@ class Books {
   virtual Answer grow() = 0;
   // Reports a growth that cannot be undone: does not wait for the answer.
   virtual void claim() {}
-  // Reports that the program's allocation is refused, since host memory can never hold more than `most` of
-  // evicted data. `wanted` is the program's total including the allocation.
-  virtual void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) {}
+  // Tells the user why an allocation of the program is refused, if an option or nothing would help. May ask
+  // the arbiter.
+  struct Refusal {
+    Bytes size;       // the evictable bytes that were refused
+    Bytes host_most;  // as in the Answer
+    Bytes host_used;  // host memory that the job uses now, for its own data and for evicted data
+  };
+  virtual void refused(const Refusal&) {}
   // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
   // eviction has failed.
   virtual void report(bool stuck) = 0;

@@ -242,7 +242,7 @@ void SwapTurns::tend() {
       give_up_copies();
     common_.pool->tend(!common_.books.idle());
   }
-  growth_.read_host_limit();
+  if (growth_.read_host_limit()) common_.books.report(false);
 }
 
 // Host memory that holds evicted contents cannot be released before they are restored. The pool is blocked

@@ -160,6 +160,13 @@ int ArbiterLink::send_request(const Requests::Unsent& unsent) {
       borrow.request = unsent.id;
       return send(Message::of(borrow));
     }
+    case MessageType::refusal_query: {
+      RefusalQuery query = unsent.refusal;
+      query.request = unsent.id;
+      if (channel_.version() >= RefusalQuery::kSince) return send(Message::of(query));
+      requests_.answer(MessageType::refusal_query, unsent.id, Message::of(RefusalReply{}));
+      return 0;
+    }
     case MessageType::memory_query:
       return send(Message::of(MemoryQuery{.request = unsent.id}));
     default:
@@ -220,6 +227,8 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
       return decide(message);
     case MessageType::memory_view:
       return requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
+    case MessageType::refusal_reply:
+      return requests_.answer(MessageType::refusal_query, message.as<RefusalReply>().request, message);
     case MessageType::wanted:
       return send_piece(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
     case MessageType::lent:

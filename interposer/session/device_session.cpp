@@ -14,6 +14,7 @@
 #include "interposer/memory/driver_device.h"
 #include "interposer/session/backend.h"
 #include "interposer/session/log.h"
+#include "interposer/session/refusal_text.h"
 #include "protocol/ask.h"
 #include "protocol/own_thread.h"
 
@@ -27,6 +28,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPatience = 100ms;        // between checks whether the arbiter is gone
 constexpr Nanoseconds kExporterPatience = 10s;  // a stopped process does not answer
+constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 
 // The driver's memory for a context cannot be measured while other processes start and end. This is the size
 // observed on large GPUs, and a sixty-fourth of small ones.
@@ -199,13 +201,24 @@ Books::Answer DeviceSession::grow() {
   return {.granted = true};
 }
 
-void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
-  if (wanted > capacity_) return;  // more than the whole GPU: unmanaged CUDA would refuse it as well
-  static constinit std::atomic<bool> said{false};  // shared by all GPUs, since programs may retry many times
-  if (said.exchange(true, std::memory_order_relaxed)) return;
-  say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "
-      "jobs have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",
-      static_cast<unsigned long long>(most.count >> 20));
+// The limits for which the user has been told that an allocation was refused, one bit for each kind. Programs
+// retry refused allocations, so the arbiter is not asked once both bits are set.
+void DeviceSession::refused(const Refusal& refusal) {
+  static constinit std::atomic<unsigned> said{0};  // shared by all GPUs
+  if (said.load(std::memory_order_relaxed) == (kSaidOption | kSaidGpu)) return;
+  RefusalReply why;
+  Request request(MessageType::refusal_query);
+  request.refusal = {.request = 0, .size = refusal.size};
+  if (ask(request, Nanoseconds(0))) why = request.answer.as<RefusalReply>();
+  // Without an answer, the limit is known, but not how much would suffice. More than the whole GPU would be
+  // refused by unmanaged CUDA as well.
+  const bool fits = memory()->use().footprint() + refusal.size <= capacity_;
+  if (why.bound == Bound::none && refusal.host_most != Bytes{} && fits)
+    why = {.bound = Bound::job, .most = refusal.host_most};
+  if (why.bound == Bound::none) return;
+  const unsigned kind = why.bound == Bound::gpu ? kSaidGpu : kSaidOption;
+  const bool again = (said.fetch_or(kind, std::memory_order_relaxed) & kind) != 0;
+  if (!again && why.told == 0) say("%s", describe(why, refusal.host_used, settings_.batch).text);
 }
 
 shared_memory::Imports::Answer DeviceSession::import_piece(LoanName name, std::uint32_t piece) {

@@ -57,7 +57,7 @@ class DeviceSession final : public Books {
   void set_peer(CUdevice peer, bool allowed);
 
   Answer grow() override;
-  void refused_by_host(Bytes most, Bytes wanted) override;
+  void refused(const Refusal& refusal) override;
   void report(bool stuck) override { outbox_.usage(stuck); }
   bool capturing() override { return gate::capturing(); }
   bool idle() override { return contexts_.done(); }

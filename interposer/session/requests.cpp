@@ -24,7 +24,10 @@ bool Requests::next_unsent(Unsent& unsent) {
   for (Request* request : all_) {
     if (request->sent || request->answered) continue;
     request->sent = true;
-    unsent = {.question = request->question, .id = request->id, .borrow = request->borrow};
+    unsent = {.question = request->question,
+              .id = request->id,
+              .borrow = request->borrow,
+              .refusal = request->refusal};
     return true;
   }
   return false;

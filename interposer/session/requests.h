@@ -16,8 +16,9 @@ namespace sharedgpu::session {
 struct Request {
   explicit Request(MessageType kind) : question(kind) {}
 
-  const MessageType question;  // attach, usage, memory_query or borrow
+  const MessageType question;  // attach, usage, memory_query, refusal_query or borrow
   Borrow borrow;               // for borrow: the piece requested
+  RefusalQuery refusal;        // for refusal_query
   std::uint64_t id = 0;
   Message answer;
   UniqueFd descriptor;  // received with the answer
@@ -39,6 +40,7 @@ class Requests {
     MessageType question;
     std::uint64_t id;
     Borrow borrow;
+    RefusalQuery refusal;
   };
   bool next_unsent(Unsent& unsent);
   // Marks all requests as unsent, since the connection was lost.

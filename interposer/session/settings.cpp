@@ -40,6 +40,15 @@ bool read_choice(const char* text, bool& fail) {
   return fail || std::strcmp(text, "plain") == 0;
 }
 
+// TORQUE and OpenPBS both set PBS_JOBID; only TORQUE sets PBS_VERSION. A token in a Slurm job is that of a
+// `sharedgpu run` there.
+BatchSystem batch_system(Lookup lookup, bool has_token) {
+  const auto is_set = [&](const char* name) { return lookup(name) != nullptr; };
+  if (is_set("PBS_JOBID") && !is_set("SLURM_JOB_ID"))
+    return is_set("PBS_VERSION") ? BatchSystem::torque : BatchSystem::openpbs;
+  return is_set("SLURM_JOB_ID") && !has_token ? BatchSystem::slurm : BatchSystem::none;
+}
+
 }  // namespace
 
 Settings read_settings(Lookup lookup, Complain complain) {
@@ -59,6 +68,7 @@ Settings read_settings(Lookup lookup, Complain complain) {
        [&](const char* value) { return read_choice(value, settings.fail_without_arbiter); });
   read(environment::kDeadlineRead, "a descriptor and the number of its file",
        [&](const char* value) { return read_deadline_pipe(value, settings.deadlines); });
+  settings.batch = batch_system(lookup, settings.token != RunToken{});
   return settings;
 }
 

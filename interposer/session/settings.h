@@ -7,12 +7,16 @@
 
 namespace sharedgpu::session {
 
+// The batch system whose options the user knows.
+enum class BatchSystem { none, slurm, torque, openpbs };
+
 struct Settings {
   char socket[108] = {};  // as long as sun_path
   RunToken token;
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   bool fail_without_arbiter = false;
   DeadlinePipe deadlines;
+  BatchSystem batch = BatchSystem::none;
 };
 
 using Lookup = const char* (*)(const char* name);  // getenv, or a test's

@@ -113,14 +113,25 @@ requests_have() {
   jobs=()
   for _ in 1 2 3; do jobs+=("$(submit --mem=128 --gres=sharedgpu:small:1 -- $hold 192MiB --seconds 2)"); done
   plugin off
-  without=$(submit --mem=128 --gres=sharedgpu:small:1 -- $hold 192MiB --seconds 2)
+  without=$(submit --mem=128 --gres=sharedgpu:small:1 -- bash -c "$hold 192MiB --seconds 2; $hold 192MiB --seconds 2")
   plugin on
+  both='(t["units_memory_bytes"] >> 20, t["job_memory_bytes"] >> 20)'
+  wait_until 30 figures_are "${jobs[0]}" "$both" "(1024, 1152)"
   for job in "${jobs[@]}"; do
     expect_state "$job" COMPLETED
     output_has "$job" "$verified"
   done
   expect_state "$without" FAILED
-  output_has "$without" "could never hold more than 96 MiB"
+  # The limit suffices for 192 MiB, its margin of 32 MiB and what the program uses itself; one line for both processes.
+  output_has "$without" "could never hold more than 96 MiB of it while other jobs have the GPU; request --mem="
+  [ "$(grep -c "device memory refused" "$dir/jobs/$without")" = 1 ]
+}
+# figures_are JOB EXPRESSION VALUE: an expression over `t`, the job in `sharedgpu status`.
+figures_are() {
+  local now
+  now=$(sharedgpu status --json |
+    python3 -c "import json, sys; t = [t for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0]; print($2)")
+  [[ $now == "$3" ]]
 }
 
 @test "a line at submission spells out the sum" {

@@ -382,6 +382,7 @@ class Crowd {
                              .vouched = static_cast<std::uint8_t>(in_.below(2)),
                              .uid = 1001 + in_.below(3)});
       default:
+        if (in_.one_in(4)) return of(RefusalQuery{.request = in_.byte(), .size = in_.size()});
         return of(MemoryQuery{.request = in_.byte()});
     }
   }

@@ -47,8 +47,38 @@ end_group() {
   succeeds small
   confined huge ram --refused 2GiB --bytes 64MiB
   end_group other huge
-  [[ ! -s $DIR/huge.err ]]  # plain CUDA would refuse that as well
+  [[ $(grep -c 'device memory refused' "$DIR/huge.err") == 1 ]]
+  grep -F 'no option helps, since the program needs 2048 MiB on a GPU of' "$DIR/huge.err"
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
+  # What the message names suffices: 240 MiB, the margin, and what the program uses itself.
+  local named
+  named=$(sed -n 's/.*request a limit of \([0-9]*\)M for .*/\1/p' "$DIR/small.err")
+  ((named >= 272 && named < 512))
+}
+
+set_limit() { echo "$(($1 << 20))" >"$(limit_of_group)"; }
+limit_of_group() { ls "$GROUP"/memory.limit_in_bytes "$GROUP"/memory.max 2>/dev/null; }
+
+@test "a limit that changes while a job runs is followed, upwards and downwards" {
+  large_gpu
+  own_group 256
+  start_board
+  start_arbiter
+  confined small hold --bytes 64MiB --seconds 60
+  until_true 20 json_is '[t["host_budget_bytes"] >> 20 for t in s["tenants"]]' '[224]'
+  json_is '[(t["job_memory_bytes"] >> 20, t["units_memory_bytes"]) for t in s["tenants"]]' '[(256, None)]'
+  set_limit 384
+  until_true 20 json_is '[t["host_budget_bytes"] >> 20 for t in s["tenants"]]' '[352]'
+  confined large ram --refused 400MiB --bytes 208MiB
+  succeeds large
+  set_limit 512
+  confined large ram --bytes 400MiB
+  succeeds large
+  set_limit 192
+  until_true 20 json_is '[t["job_memory_bytes"] >> 20 for t in s["tenants"] if t["pids"]]' '[192]'
+  kill "${PIDS[small]}"
+  wait "${PIDS[small]}" || true
+  until_true 20 rmdir "$GROUP"
 }
 
 @test "a job that fills its host memory while device memory is evicted gets the device memory back in time" {
@@ -96,4 +126,21 @@ end_group() {
   all_succeed both other
   ((most > 0 && most <= 320 << 20))
   grep -q 'could never hold more than 320 MiB' "$DIR/both.err"
+  [[ $(grep -c 'device memory refused' "$DIR/both.err") == 1 ]]
+  grep -q 'request sharedgpu run --units=2' "$DIR/both.err"
+}
+
+@test "a job is told once, by whichever of its processes, and of its own limit too" {
+  large_gpu
+  start_arbiter SwapPerUnit=auto
+  "$SHAREDGPU" run -- bash -c '"$1/ram" --refused 80MiB --bytes 8MiB; "$1/ram" --refused 80MiB --bytes 8MiB; "$1/hold" --bytes 16MiB --seconds 3' - "$PROGRAMS" \
+    >"$DIR/two.out" 2>"$DIR/two.err" 3>&- &
+  PIDS[two]=$!
+  until_true 20 json_is '[t["units_memory_bytes"] >> 20 for t in s["tenants"]]' '[64]'
+  "$SHAREDGPU" status | grep -E 'BUDGET +BY UNITS +BY JOB'
+  all_succeed two
+  [[ $(grep -c 'device memory refused' "$DIR/two.err") == 1 ]]
+  grep -q 'could never hold more than 64 MiB of it while other jobs have the GPU; request sharedgpu run --units=2' "$DIR/two.err"
+  "$SHAREDGPU" run --memory 32MiB -- "$PROGRAMS/ram" --refused 40MiB --bytes 8MiB 2>"$DIR/own.err" >/dev/null
+  grep -q 'this job limits itself to 32 MiB; request sharedgpu run --memory=' "$DIR/own.err"
 }

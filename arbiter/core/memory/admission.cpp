@@ -6,6 +6,7 @@
 
 #include "arbiter/core/memory/memory_books.h"
 #include "arbiter/core/model/answers.h"
+#include "protocol/host_memory.h"
 
 namespace sharedgpu {
 namespace {
@@ -379,12 +380,48 @@ Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
   return room;
 }
 
-std::optional<Bytes> MemoryBooks::host_budget(const Tenant& tenant) const {
-  Bytes most = tenant.limits.host == Bytes{} ? Bytes{~0ull} : tenant.limits.host;
-  Bytes limit;  // steps may have smaller limits than the job
-  for (const Session* session : tenant.sessions) limit = std::max(limit, of(*session).use.host_limit);
-  if (limit != Bytes{}) most = std::min(most, limit);
-  return most == Bytes{~0ull} ? std::nullopt : std::optional(most);
+// Sessions report limits less their margin. Steps may have smaller limits than the job.
+HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
+  const auto limit = [](Bytes size) { return size == Bytes{} ? std::nullopt : std::optional(size); };
+  Bytes of_steps, of_job;
+  for (const Session* session : tenant.sessions) {
+    of_steps = std::max(of_steps, of(*session).use.host_limit);
+    of_job = std::max(of_job, of(*session).job_host_limit);
+  }
+  HostLimits limits;
+  limits.units = limit(tenant.limits.host);
+  if (const Bytes most = std::max(of_steps, of_job); most != Bytes{})
+    limits.job = host_memory::limit_for(most);
+  limits.budget = host_memory::lower(limits.units, limit(of_steps));
+  return limits;
+}
+
+Bytes MemoryBooks::host_held(const Tenant& tenant) const {
+  Bytes sum;
+  for (const Session* session : tenant.sessions) sum += of(*session).use.host;
+  return sum;
+}
+
+// If both limits are passed, more units help: with them the job's own limit grows, where units bring memory.
+MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size) const {
+  MemoryUse use = of(session).use;
+  use.swappable += size;
+  Bytes footprint = size;
+  for (const Session* other : session.tenant->sessions)
+    if (other->gpu == session.gpu) footprint += of(*other).use.footprint();
+  const Evictable sum = evictable_with(session, use);
+  const Limits& limits = session.tenant->limits;
+  const Bytes job = of(session).job_host_limit;
+  Passed passed;
+  if (limits.footprint != Bytes{} && footprint > limits.footprint)
+    passed = {Bound::own, limits.footprint, footprint};
+  else if (limits.host != Bytes{} && sum.of_all > limits.host)
+    passed = {Bound::units, limits.host, sum.of_all};
+  else if (const Bytes most = passed_host_limit(session, use); most != Bytes{})
+    passed = {Bound::job, most, job != Bytes{} && sum.of_all > job ? sum.of_all : sum.of_step};
+  if (passed.bound != Bound::none && footprint > session.gpu->capacity)
+    passed = {Bound::gpu, session.gpu->capacity, footprint};
+  return passed;
 }
 
 MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes limit,

@@ -14,6 +14,7 @@
 #include "arbiter/core/memory/evidence.h"
 #include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/memory/growth_forecast.h"
+#include "arbiter/core/memory/host_limits.h"
 #include "arbiter/core/memory/residency.h"
 #include "arbiter/core/model/effects.h"
 #include "arbiter/core/model/model.h"
@@ -226,8 +227,17 @@ class MemoryBooks {
   Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
   // The total of this view, in whole pages as the driver reports it.
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
-  // The most host memory that the tenant's swap may use; none: unbounded.
-  std::optional<Bytes> host_budget(const Tenant& tenant) const;
+  HostLimits host_limits(const Tenant& tenant) const;
+  // The limit for which growth of the session by `size` evictable bytes is refused, and the amount that it
+  // would have to be, see RefusalReply.
+  struct Passed {
+    Bound bound = Bound::none;
+    Bytes most = {};
+    Bytes needed = {};
+  };
+  Passed passed_limit(const Session& session, Bytes size) const;
+  // The host memory that the tenant's sessions hold for swap.
+  Bytes host_held(const Tenant& tenant) const;
   // The timeout of a session that has to move `moving` bytes.
   Nanoseconds timeout_for(Bytes moving) const;
 

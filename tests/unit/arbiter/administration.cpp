@@ -175,6 +175,60 @@ TEST_CASE("SwapPerUnit bounds each tenant by its units, except those that do not
   CHECK(budget(14, 1, Backend::native) == nullptr);
 }
 
+TEST_CASE("SwapPerUnit=auto follows the GPU that a tenant has, and what a job says of its units' types") {
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("auto", true);
+  Host host(settings);
+  host.start();
+  Guest session(host, kUser);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  REQUIRE(session.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>());
+  const auto tenant = host.status()["tenants"].back();
+  const std::uint64_t total = host.status()["gpus"][0]["total_bytes"];
+  CHECK(tenant["units_memory_bytes"] == (total + 7) / 8);
+  CHECK(tenant["job_memory_bytes"] == nullptr);
+
+  Guest slurmstepd(host);
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}, .brought = gibibytes(3)};
+  job.options.units = 2;
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  Guest its(host, kUser, StepName{.job = 12, .step = 0});
+  REQUIRE(its.say(Hello{}).find<Welcome>());
+  CHECK(host.status()["tenants"].back()["units_memory_bytes"] == gibibytes(3).count);
+}
+
+TEST_CASE("The arbiter explains a refusal, and knows whether the job has been told") {
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("100MiB", true);
+  Host host(settings);
+  host.start();
+  const auto explain = [](Guest& guest, Bytes size) {
+    return *guest.say(RefusalQuery{.request = 5, .size = size}).find<RefusalReply>();
+  };
+  Guest anchor(host, kUser);
+  const RunToken token = anchor.say(RunRequest{}).find<RunReply>()->token;
+  Guest first(host, kUser), second(host, kUser), other(host, kUser);
+  Hello hello;
+  hello.token = token;
+  for (Guest* each : {&first, &second}) REQUIRE(each->say(hello).find<Welcome>());
+  REQUIRE(other.say(Hello{}).find<Welcome>());
+  for (Guest* each : {&first, &second, &other})
+    REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>());
+  CHECK(explain(first, mebibytes(100)).bound == Bound::none);
+  const RefusalReply why = explain(first, mebibytes(101));
+  CHECK(why.request == 5);
+  CHECK(why.bound == Bound::units);
+  CHECK(why.units == 2);
+  CHECK(why.told == 0);
+  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job
+  CHECK(explain(second, mebibytes(801)).units == 0);  // of the 8 units of the node, all bring less
+  CHECK(explain(other, mebibytes(101)).told == 0);
+  const RefusalReply huge = explain(second, gibibytes(9000));
+  CHECK(huge.bound == Bound::gpu);
+  CHECK(huge.told == 0);  // said only once, too, but besides
+  CHECK(explain(first, gibibytes(9000)).told == 1);
+}
+
 TEST_CASE("A host without a GPU says so") {
   Host host;
   host.gpus.clear();

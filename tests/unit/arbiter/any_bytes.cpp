@@ -19,7 +19,8 @@ constexpr MessageType kTypes[] = {
     MessageType::status_query, MessageType::run_request,    MessageType::register_job,
     MessageType::lease_query,  MessageType::gpu_query,      MessageType::suspend_job,
     MessageType::job_query,    MessageType::set_lines,      MessageType::end_job,
-    MessageType::drain_gpus,   MessageType::gpu_loss_query, MessageType::register_gang};
+    MessageType::drain_gpus,   MessageType::gpu_loss_query, MessageType::register_gang,
+    MessageType::refusal_query};
 
 class Dice {
  public:

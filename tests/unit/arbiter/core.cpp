@@ -106,7 +106,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   CHECK(b.granted(2));  // what is pinned never leaves
   b.grow(2, 20, 0, 21);
   CHECK(b.granted(2));
-  CHECK(b.tenant(1).host_budget == mebibytes(50));
+  CHECK(b.tenant(1).host.budget == mebibytes(50));
 
   SECTION("what is freed counts until its host memory is given back") {
     MemoryUse use = Bench::use(10, 0);
@@ -141,7 +141,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
     b.grow(1, 60, 0);
     CHECK(b.granted(1));
-    CHECK(b.tenant(1).host_budget == std::nullopt);
+    CHECK(b.tenant(1).host.budget == std::nullopt);
   }
   SECTION("cuMemGetInfo tells of it") {
     b.say(1, MemoryQuery{.request = 9});
@@ -175,6 +175,130 @@ TEST_CASE("The steps of a job have no more together than the job's limit can hol
   CHECK(grow(2, 15));
   b.say(2, MemoryQuery{.request = 9});
   CHECK(b.sent<MemoryView>(2)->free == mebibytes(5));
+}
+
+TEST_CASE("The limits of a tenant's host memory are shown apart") {
+  Bench b;
+  b.settle_in(1, 1, 20);
+  CHECK_FALSE(b.tenant(1).host.units);
+  CHECK_FALSE(b.tenant(1).host.job);
+  CHECK_FALSE(b.tenant(1).host.budget);
+  b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(60)});
+  const auto report = [&b](unsigned step, unsigned job) {
+    MemoryUse use = Bench::use(20, 20);
+    use.host_limit = mebibytes(step);
+    b.say(1, Usage{.request = 0, .use = use, .job_host_limit = mebibytes(job)});
+  };
+  report(50, 70);
+  CHECK(b.tenant(1).host.units == mebibytes(60));
+  CHECK(b.tenant(1).host.job == mebibytes(102));  // with its margin of 32 MiB
+  CHECK(b.tenant(1).host.budget == mebibytes(50));
+  report(80, 80);
+  CHECK(b.tenant(1).host.job == mebibytes(112));
+  CHECK(b.tenant(1).host.budget == mebibytes(60));
+  report(0, 0);
+  CHECK_FALSE(b.tenant(1).host.job);
+}
+
+TEST_CASE("A limit of the host that changes while a tenant runs is followed") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  const auto report = [&b](unsigned swappable, unsigned resident, unsigned limit, std::uint64_t request,
+                           bool stuck = false) {
+    MemoryUse use = Bench::use(swappable, resident);
+    use.host_limit = mebibytes(limit);
+    b.say(1, Usage{.request = request, .use = use, .stuck = stuck, .job_host_limit = mebibytes(limit)});
+  };
+  report(60, 60, 70, 0);
+  report(80, 60, 70, 1);
+  CHECK(b.refused(1));
+  report(60, 60, 80, 0);
+  report(80, 60, 80, 2);
+  CHECK(b.granted(1));
+  report(80, 80, 80, 0);
+
+  SECTION("downwards, below what is on the host: what is there stays, and nobody counts on more") {
+    b.queue_up(2, 2, 60);
+    REQUIRE(b.until_sent<Revoke>(1));
+    b.release(1, true, Bench::use(80, 80));
+    REQUIRE(b.sent<Evict>(1));
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(40));
+    report(80, 50, 80, 0);
+    report(80, 50, 10, 0, true);  // the limit falls, and the rest cannot be evicted
+    CHECK(b.tenant(1).host.budget == mebibytes(10));
+    CHECK(b.session(1).use.resident == mebibytes(50));
+    CHECK(b.session(1).use.swappable == mebibytes(80));
+    CHECK(b.tenant(2).phase != Phase::running);
+    report(81, 50, 10, 3);
+    CHECK(b.refused(1));
+    report(80, 50, 80, 0);
+    report(80, 40, 80, 0);
+    CHECK(b.session(1).use.resident == mebibytes(40));
+  }
+}
+
+TEST_CASE("A refusal is explained by the limit that refuses it, and by what would suffice") {
+  Bench b;
+  b.settle_in(1, 1, 20);
+  const auto explain = [&b](unsigned size, std::uint64_t session = 1) {
+    return b.core->explain(SessionId{session}, mebibytes(size));
+  };
+  const auto limit = [&b](unsigned step, unsigned job) {
+    MemoryUse use = Bench::use(20, 20);
+    use.host = mebibytes(3);
+    use.host_limit = mebibytes(step);
+    b.say(1, Usage{.request = 0, .use = use, .job_host_limit = mebibytes(job)});
+  };
+  CHECK(explain(200).bound == Bound::none);  // plain CUDA would refuse that as well
+  CHECK(explain(1, 9).bound == Bound::none);
+
+  SECTION("by the host memory of its step, or of all steps") {
+    limit(50, 60);
+    CHECK(explain(30).bound == Bound::none);
+    CHECK(explain(31).bound == Bound::job);
+    CHECK(explain(31).most == mebibytes(50));
+    CHECK(explain(31).needed == mebibytes(51));
+    CHECK(explain(31).host == mebibytes(3));
+    CHECK(explain(31).brought == Bytes{});
+    b.handle(SessionCame{.session = SessionId{2},
+                         .tenant = TenantId{1},
+                         .step = {.job = 1, .step = 1},
+                         .cap = {},
+                         .hello = {}});
+    b.attach(2);
+    b.grow(2, 30, 0);
+    CHECK(explain(11).bound == Bound::job);
+    CHECK(explain(11).most == mebibytes(60));
+    CHECK(explain(11).needed == mebibytes(61));
+    CHECK(explain(31).needed == mebibytes(81));  // both are too small
+  }
+  SECTION("by that of its units, even if its job has too little as well") {
+    b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(50), .claims = {.units = 2}});
+    limit(40, 40);
+    CHECK(explain(21).bound == Bound::job);
+    CHECK(explain(21).brought == mebibytes(50));
+    const RefusalReply why = explain(31);
+    CHECK(why.bound == Bound::units);
+    CHECK(why.most == mebibytes(50));
+    CHECK(why.needed == mebibytes(51));
+    CHECK(why.units == 3);
+    CHECK(explain(55).units == 3);
+    CHECK(explain(56).units == 4);
+  }
+  SECTION("by its own limit") {
+    b.handle(CapSet{.tenant = TenantId{1}, .cap = mebibytes(50)});
+    CHECK(explain(30).bound == Bound::none);
+    CHECK(explain(31).bound == Bound::own);
+    CHECK(explain(31).most == mebibytes(50));
+    CHECK(explain(31).needed == mebibytes(51));
+  }
+  SECTION("by the GPU, since nothing else would help") {
+    limit(50, 50);
+    CHECK(explain(80).bound == Bound::job);
+    CHECK(explain(81).bound == Bound::gpu);
+    CHECK(explain(81).most == mebibytes(100));
+    CHECK(explain(81).needed == mebibytes(101));
+  }
 }
 
 TEST_CASE("Growth past what host memory can hold is refused after a restart too") {
@@ -216,7 +340,7 @@ TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can h
   b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
   b.say(1, MemoryQuery{.request = 9});
   CHECK(b.sent<MemoryView>(1)->free == mebibytes(30));
-  CHECK(b.tenant(1).host_budget == mebibytes(50));
+  CHECK(b.tenant(1).host.budget == mebibytes(50));
 }
 
 TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {

@@ -23,6 +23,8 @@ std::string name_of(const Message& message) {
       return "Verdict";
     case MessageType::memory_view:
       return "MemoryView";
+    case MessageType::refusal_reply:
+      return "RefusalReply";
     case MessageType::lent:
       return "Lent";
     case MessageType::refused:
@@ -116,6 +118,8 @@ const std::vector<Row> kAsAdministrator = {
      "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
     {Message::of(MemoryQuery{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
      "MemoryView", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(RefusalQuery{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "RefusalReply", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
     {Message::of(Borrow{}), "closed; warning: pid N: dropped: Borrow before Hello", "Lent",
      "closed; warning: run 1, pid N: dropped: Borrow before Hello"},
     {Message::of(Deadlines{}), "closed; warning: pid N: dropped: a message of a session before its Hello",

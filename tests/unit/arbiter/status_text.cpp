@@ -248,7 +248,7 @@ TEST_CASE("The status has what a job asked for, what it gets, and what became of
   tenant.claims.limit = 0.5;
   tenant.due_now = 0.125;
   tenant.deadlines = {.met = 6, .missed = 7};
-  tenant.host_budget = Bytes{66};
+  tenant.host = {.units = Bytes{67}, .job = Bytes{68}, .budget = Bytes{66}};
   tenant.lag = -3s;
   tenant.epoch = Epoch{12};
   tenant.wants = true;
@@ -271,6 +271,8 @@ TEST_CASE("The status has what a job asked for, what it gets, and what became of
                          {"deadlines_missed", 7},
                          {"memory_limit_bytes", 55},
                          {"host_budget_bytes", 66},
+                         {"units_memory_bytes", 67},
+                         {"job_memory_bytes", 68},
                          {"credit_seconds", -3.0},
                          {"epoch", 12},
                          {"wants", true},
@@ -287,7 +289,9 @@ TEST_CASE("The status has what a job asked for, what it gets, and what became of
                     {"placed", Json::array()},
                     {"backend", nullptr},
                     {"steps", Json::array()},
-                    {"host_budget_bytes", nullptr}};
+                    {"host_budget_bytes", nullptr},
+                    {"units_memory_bytes", nullptr},
+                    {"job_memory_bytes", nullptr}};
   CHECK(fields(status["tenants"][1], run) == run);
 }
 

@@ -54,6 +54,44 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(priority({}, -5) == -5);
 }
 
+TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
+  TenantInfo job;
+  job.name.job = 7;
+  job.options.units = 3;
+  const auto memory = [&](const char* text) { return units_memory(job, settings(text), gibibytes(80)); };
+  CHECK(memory("") == Bytes{});
+  CHECK(memory("SwapPerUnit=unlimited\n") == Bytes{});
+  CHECK(memory("SwapPerUnit=2GiB\n") == gibibytes(6));
+  SECTION("auto is the share of a unit in the memory of the GPU, which GpuMemory may state") {
+    CHECK(memory("SwapPerUnit=auto\n") == gibibytes(30));
+    CHECK(memory("SwapPerUnit=auto\nUnitsPerGpu=16\n") == gibibytes(15));
+    CHECK(memory("SwapPerUnit=auto\nGpuMemory=24GiB\n") == gibibytes(9));
+    CHECK(memory("SwapPerUnit=auto\nDeviceMemoryLimit=8GiB\n") == gibibytes(30));
+    CHECK(memory("SwapPerUnit=auto\nGpuMemory=h200:160GiB\n") == gibibytes(60));
+  }
+  SECTION("units of unknown types bring the largest size") {
+    CHECK(memory("SwapPerUnit=1GiB,large:3GiB\n") == gibibytes(9));
+  }
+  SECTION("a job may state what its units bring by their types") {
+    job.brought = gibibytes(5);
+    CHECK(memory("SwapPerUnit=1GiB,large:3GiB\n") == gibibytes(5));
+    CHECK(memory("SwapPerUnit=auto\nGpuMemory=h200:160GiB\n") == gibibytes(5));
+    CHECK(memory("SwapPerUnit=2GiB\n") == gibibytes(6));  // as set since then
+    CHECK(memory("SwapPerUnit=unlimited\n") == Bytes{});
+    job.brought = RegisterJob::kUnlimited;
+    CHECK(memory("SwapPerUnit=small:1GiB,large:3GiB\n") == Bytes{});
+  }
+  SECTION("units for which nobody vouches count as one") {
+    job.options.units = 0;
+    CHECK(memory("SwapPerUnit=2GiB\n") == gibibytes(2));
+  }
+  SECTION("no memory of the native backend is swapped") {
+    job.options.backend_given = 1;
+    job.options.backend = Backend::native;
+    CHECK(memory("SwapPerUnit=2GiB\n") == Bytes{});
+  }
+}
+
 TEST_CASE("A MaxPriority below nothing binds whoever is no job as well") {
   const Settings node = settings("MaxPriority=-10\n");
   TenantInfo tenant;

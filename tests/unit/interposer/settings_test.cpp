@@ -54,6 +54,21 @@ TEST_CASE("good values are taken") {
   CHECK(settings.fail_without_arbiter);
 }
 
+TEST_CASE("the batch system is that whose options the user knows") {
+  const auto batch_of = [](std::map<std::string, std::string> variables) {
+    environment = std::move(variables);
+    return read().batch;
+  };
+  CHECK(batch_of({}) == BatchSystem::none);
+  CHECK(batch_of({{"SLURM_JOB_ID", "7"}}) == BatchSystem::slurm);
+  const std::string token(32, '1');
+  CHECK(batch_of({{"SLURM_JOB_ID", "7"}, {"SHAREDGPU_TOKEN", token}}) == BatchSystem::none);
+  CHECK(batch_of({{"PBS_JOBID", "7.server"}, {"SHAREDGPU_TOKEN", token}}) == BatchSystem::openpbs);
+  CHECK(batch_of({{"PBS_JOBID", "7.server"}, {"PBS_VERSION", "TORQUE-6.1.2"}}) == BatchSystem::torque);
+  // qsub for Slurm sets PBS_JOBID, too.
+  CHECK(batch_of({{"PBS_JOBID", "7"}, {"SLURM_JOB_ID", "7"}}) == BatchSystem::slurm);
+}
+
 TEST_CASE("bad values are named, and the defaults stay") {
   environment = {{"SHAREDGPU_SOCKET", std::string(108, 'x')},
                  {"SHAREDGPU_TOKEN", "000102030405060708090a0b0c0d0eFF"},

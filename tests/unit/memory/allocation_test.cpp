@@ -320,6 +320,7 @@ TEST_CASE("a footprint that the host budget can never hold is refused at once", 
   World t;
   CHECK(t.memory.use().host_limit == Bytes{});
   t.budget.most = kibibytes(256);
+  t.budget.in_use = kibibytes(77);
   t.memory.tend();
   CHECK(t.memory.use().host_limit == kibibytes(256));
   allocated(t, kibibytes(200));
@@ -328,6 +329,9 @@ TEST_CASE("a footprint that the host budget can never hold is refused at once", 
   CHECK(t.memory.allocate(&address, kibibytes(64)) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(t.books.asked == asked);
   CHECK(t.books.told_of_host == 1);
+  CHECK(t.books.last_refusal.size >= kibibytes(64));
+  CHECK(t.books.last_refusal.host_most == kibibytes(256));
+  CHECK(t.books.last_refusal.host_used == kibibytes(77));
   CHECK(t.memory.use().swappable == kibibytes(200));
   allocated(t, kibibytes(48));
 }
@@ -502,12 +506,69 @@ TEST_CASE("the limits of the host and of the job are told from the beginning", "
   budget.most = kibibytes(256);
   budget.most_of_job = kibibytes(512);
   SwapMemory memory(device, budget, host, books, small_sizes());
+  books.memory = &memory;
   CHECK(memory.use().host_limit == kibibytes(256));
   CHECK(memory.job_host_limit() == kibibytes(512));
   budget.most_of_job = kibibytes(300);
   memory.tend();
   CHECK(memory.use().host_limit == kibibytes(256));
   CHECK(memory.job_host_limit() == kibibytes(300));
+}
+
+TEST_CASE("a limit of the host that changes is told and followed, upwards and downwards", "[allocation]") {
+  World t;
+  t.budget.most = kibibytes(256);
+  t.memory.tend();
+  const CUdeviceptr large = allocated(t, kibibytes(256));
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kibibytes(64)) == CUDA_ERROR_OUT_OF_MEMORY);
+  const unsigned reports = t.books.reports;
+  t.memory.tend();
+  CHECK(t.books.reports == reports);  // nothing has changed
+
+  t.budget.most = kibibytes(320);
+  t.memory.tend();
+  CHECK(t.books.last.host_limit == kibibytes(320));
+  allocated(t, kibibytes(64));
+
+  t.budget.most = kibibytes(128);
+  t.memory.tend();
+  CHECK(t.books.last.host_limit == kibibytes(128));
+  CHECK(t.books.last.swappable == kibibytes(320));  // what is there stays
+  CHECK(t.memory.free(large) == CUDA_SUCCESS);
+  CHECK(t.memory.allocate(&address, kibibytes(256)) == CUDA_ERROR_OUT_OF_MEMORY);
+  allocated(t, kibibytes(64));
+
+  t.budget.most_of_job = kibibytes(100);
+  const unsigned told = t.books.reports;
+  t.memory.tend();
+  CHECK(t.books.reports == told + 1);
+  t.budget.most.reset();
+  t.budget.most_of_job.reset();
+  t.memory.tend();
+  CHECK(t.books.last.host_limit == Bytes{});
+}
+
+TEST_CASE("a limit of the host that falls below what is evicted takes nothing back", "[allocation]") {
+  World t;
+  t.budget.most = kibibytes(1024);
+  const CUdeviceptr a = allocated(t, kibibytes(256));
+  const CUdeviceptr b = allocated(t, kibibytes(256));
+  fill(a, kibibytes(256), 1);
+  fill(b, kibibytes(256), 2);
+  t.memory.set_allowed(kibibytes(256));
+  REQUIRE(t.memory.evict());
+  t.budget.most = kibibytes(64);
+  t.budget.left = {};
+  t.memory.tend();
+  t.memory.set_allowed({});
+  CHECK_FALSE(t.memory.evict());
+  CHECK(t.books.stuck);
+  CHECK(t.memory.use().resident == kibibytes(256));
+  t.memory.set_allowed(kibibytes(512));
+  REQUIRE(t.memory.restore());
+  CHECK(holds(a, kibibytes(256), 1));
+  CHECK(holds(b, kibibytes(256), 2));
 }
 
 TEST_CASE("a limit of nothing is one", "[allocation]") {

@@ -75,6 +75,18 @@ TEST_CASE("a limit that could not be read at first bounds the room once it can b
   CHECK(budget.room() == gibibytes(3) - mebibytes(256));
 }
 
+TEST_CASE("the limit for an amount leaves it beside the margin, and hardly more", "[budget]") {
+  for (const std::uint64_t size :
+       {0ull, 1ull, 1ull << 20, 991ull << 20, 992ull << 20, 993ull << 20, 31ull << 30, (31ull << 30) - 1,
+        (31ull << 30) + 1, 100ull << 30, 77'777'777'777ull}) {
+    const Bytes limit = host_memory::limit_for(Bytes{size});
+    CHECK(host_memory::room(limit, {}) >= Bytes{size});
+    CHECK(host_memory::room(limit, {}) <= Bytes{size + 1});
+  }
+  for (const Bytes limit : {mebibytes(64), gibibytes(1), gibibytes(26), gibibytes(32), gibibytes(300)})
+    CHECK(host_memory::limit_for(host_memory::room(limit, {})) == limit);
+}
+
 TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
   const Root root;
   root.write("/proc/self/cgroup", "0::/slurm/job_7/step_0\n");
@@ -90,6 +102,7 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   CHECK(budget.limit() == gibibytes(8) - mebibytes(256));
   CHECK(budget.job_limit() == budget.limit());
   CHECK_FALSE(budget.tight({}));
+  CHECK(budget.used() == gibibytes(5));
 
   SECTION("what the job takes is seen at once") {
     root.write(slurm + "/job_7/memory.current", text(gibibytes(8) - mebibytes(300)));
@@ -109,6 +122,7 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
     root.write(slurm + "/job_7/memory.stat",
                "anon 1\nfile 2\ninactive_file 1073741824\nactive_file 1073741824\nslab 5\n");
     CHECK(budget.room() == gibibytes(5) - mebibytes(256));
+    CHECK(budget.used() == gibibytes(3));
   }
   SECTION("memory.high is a limit") {
     root.write(slurm + "/job_7/memory.high", text(gibibytes(6)));
@@ -117,6 +131,8 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   SECTION("a lifted limit is seen") {
     root.write(slurm + "/job_7/memory.max", "max\n");
     CHECK(budget.limit() == gibibytes(16) - mebibytes(512));
+    root.write(slurm + "/job_7/step_0/memory.max", "max\n");
+    CHECK(budget.used() == Bytes{});
   }
   SECTION("what bounds the step alone does not bound the job") {
     root.write(slurm + "/job_7/step_0/memory.max", text(gibibytes(4)));

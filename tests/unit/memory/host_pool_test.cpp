@@ -495,6 +495,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
   Bytes room() const override { return minus(limit_, {used_.load()}); }
   bool tight(Bytes /*more*/) const override { return false; }
   bool used_up() const override { return false; }
+  Bytes used() const override { return {used_.load()}; }
   std::optional<Bytes> limit() const override { return limit_; }
   std::optional<Bytes> job_limit() const override { return limit_; }
 

@@ -157,6 +157,14 @@ Fields fields_of(Tag<MemoryQuery>) { return FIELD(MemoryQuery, request); }
 Fields fields_of(Tag<MemoryView>) {
   return join({FIELD(MemoryView, request), FIELD(MemoryView, total), FIELD(MemoryView, free)});
 }
+Fields fields_of(Tag<RefusalQuery>) {
+  return join({FIELD(RefusalQuery, request), FIELD(RefusalQuery, size)});
+}
+Fields fields_of(Tag<RefusalReply>) {
+  return join({FIELD(RefusalReply, request), FIELD(RefusalReply, bound), FIELD(RefusalReply, told),
+               FIELD(RefusalReply, units), FIELD(RefusalReply, most), FIELD(RefusalReply, needed),
+               FIELD(RefusalReply, brought), FIELD(RefusalReply, host)});
+}
 Fields fields_of(Tag<Borrow>) {
   return join({FIELD(Borrow, request), FIELD(Borrow, name), FIELD(Borrow, piece)});
 }
@@ -188,7 +196,7 @@ Fields fields_of(Tag<RunReply>) {
 Fields fields_of(Tag<RegisterJob>) {
   return join({FIELD(RegisterJob, step), FIELD(RegisterJob, uid), FIELD(RegisterJob, options),
                FIELD(RegisterJob, devices), FIELD(RegisterJob, whole), FIELD(RegisterJob, job_class),
-               FIELD(RegisterJob, gang)});
+               FIELD(RegisterJob, gang), FIELD(RegisterJob, brought)});
 }
 Fields fields_of(Tag<RegisterGang>) {
   return join({FIELD(RegisterGang, job), FIELD(RegisterGang, uid), FIELD(RegisterGang, nodes),
@@ -318,6 +326,7 @@ std::string message(MessageType type) {
       MESSAGE(lend, Lend)
       MESSAGE(deadlines, Deadlines)
       MESSAGE(give_back, GiveBack)
+      MESSAGE(refusal_query, RefusalQuery)
       MESSAGE(status_query, StatusQuery)
       MESSAGE(run_request, RunRequest)
       MESSAGE(register_job, RegisterJob)
@@ -343,6 +352,7 @@ std::string message(MessageType type) {
       MESSAGE(prepare, Prepare)
       MESSAGE(others_wait, OthersWait)
       MESSAGE(cancelled, Cancelled)
+      MESSAGE(refusal_reply, RefusalReply)
       MESSAGE(refused, Refused)
       MESSAGE(status_reply, StatusReply)
       MESSAGE(run_reply, RunReply)
@@ -381,6 +391,10 @@ std::string constants() {
   VALUE(Backend::swap);
   VALUE(Backend::managed);
   VALUE(Backend::native);
+  VALUE(Bound::job);
+  VALUE(Bound::units);
+  VALUE(Bound::own);
+  VALUE(Bound::gpu);
   VALUE(LoanOutcome::given);
   VALUE(LoanOutcome::unknown);
   VALUE(LoanOutcome::later);

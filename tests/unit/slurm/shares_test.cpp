@@ -115,23 +115,31 @@ TEST_CASE("a node without units offers none") {
 }
 
 TEST_CASE("slurmstepd reads what slurmd writes") {
-  std::vector<Device> read;
-  REQUIRE(read_devices(write_devices({{0, 8, 195, 0, "/dev/nvidia0"}, {8, 16, 195, 11, "/dev/a b"}}), read));
-  REQUIRE(read.size() == 2);
-  CHECK(read[1].first_unit == 8);
-  CHECK(read[1].units == 16);
-  CHECK(read[1].major == 195);
-  CHECK(read[1].minor == 11);
-  CHECK(read[1].file == "/dev/a b");
-  REQUIRE(read_devices(write_devices({}), read));
-  CHECK(read.empty());
+  NodeUnits read;
+  REQUIRE(read_units(write_units({.devices = {{0, 8, 195, 0, "/dev/nvidia0"}, {8, 16, 195, 11, "/dev/a b"}},
+                                  .typed = {{0, 8, "a100"}, {8, 16, "h100"}}}),
+                     read));
+  REQUIRE(read.devices.size() == 2);
+  CHECK(read.devices[1].first_unit == 8);
+  CHECK(read.devices[1].units == 16);
+  CHECK(read.devices[1].major == 195);
+  CHECK(read.devices[1].minor == 11);
+  CHECK(read.devices[1].file == "/dev/a b");
+  REQUIRE(read.typed.size() == 2);
+  CHECK(read.typed[1].first_unit == 8);
+  CHECK(read.typed[1].units == 16);
+  CHECK(read.typed[1].type == "h100");
+  REQUIRE(read_units(write_units({}), read));
+  CHECK(read.devices.empty());
+  CHECK(read.typed.empty());
 }
 
 TEST_CASE("what slurmd did not write is not read") {
-  std::vector<Device> read = {{1, 2, 3, 4, "x"}};
-  for (const char* text : {"", "gpu\n", "sharedgpu\n0 8 195 0 /dev/nvidia0", "sharedgpu\n0 8 195\n"})
-    CHECK_FALSE(read_devices(text, read));
-  CHECK(read.size() == 1);
+  NodeUnits read = {.devices = {{1, 2, 3, 4, "x"}}, .typed = {}};
+  for (const char* text : {"", "gpu\n", "sharedgpu\n0 8 195 0 /dev/nvidia0", "sharedgpu\n0 8 195\n",
+                           "sharedgpu\ntype 0 8\n", "sharedgpu\ntype 0 8 \n", "sharedgpu\ntype x 8 a\n"})
+    CHECK_FALSE(read_units(text, read));
+  CHECK(read.devices.size() == 1);
 }
 
 TEST_CASE("more units than Slurm can number are refused with the largest possible number") {
@@ -142,8 +150,8 @@ TEST_CASE("more units than Slurm can number are refused with the largest possibl
 }
 
 TEST_CASE("what slurmd sends is told from what another plugin does") {
-  CHECK(begins_with_devices(std::string(4, '\0') + write_devices({})));
-  CHECK_FALSE(begins_with_devices(std::string(4, '\0') + "gpu"));
-  CHECK_FALSE(begins_with_devices("abc"));
-  CHECK_FALSE(begins_with_devices(""));
+  CHECK(begins_with_units(std::string(4, '\0') + write_units({})));
+  CHECK_FALSE(begins_with_units(std::string(4, '\0') + "gpu"));
+  CHECK_FALSE(begins_with_units("abc"));
+  CHECK_FALSE(begins_with_units(""));
 }

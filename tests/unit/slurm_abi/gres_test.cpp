@@ -208,23 +208,29 @@ TEST_CASE("Each unit opens the file of its record in slurmstepd, as slurmd has s
 }
 
 TEST_CASE("A step is told its units and the numbers of the GPUs that they stand for") {
-  Buffer sent("sharedgpu\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 /dev/nvidia1\n");
+  Buffer sent(
+      "sharedgpu\ntype 0 2 a100\ntype 2 2 h100\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 "
+      "/dev/nvidia1\n");
   gres_p_recv_stepd(&sent.slurms);
   char* nothing = nullptr;
   char** variables = &nothing;
-  environment["SHAREDGPU_UNITS"] = environment["SHAREDGPU_DEVICES"] = "the user's";
+  environment["SHAREDGPU_UNITS"] = environment["SHAREDGPU_DEVICES"] = environment["SHAREDGPU_UNIT_TYPES"] =
+      "the user's";
   bitstr_t one = {{false, true, false, false}};
   gres_p_step_set_env(&variables, &one, 1, 0);
   CHECK(environment["SHAREDGPU_UNITS"] == "1");
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,3");
+  CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1");
   bitstr_t both = {{false, true, true}};  // the bitmap of a job from a time when the node had fewer units
   gres_p_job_set_env(&variables, &both, 2, 0);
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
+  CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1,h100:1");
   const int before = errors;
   gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number them
   gres_p_step_set_env(&variables, nullptr, 1, 0);
   CHECK(errors == before + 1);
   CHECK(environment.count("SHAREDGPU_DEVICES") == 0);
+  CHECK(environment.count("SHAREDGPU_UNIT_TYPES") == 0);
   CHECK(environment["SHAREDGPU_UNITS"] == "1");
   gres_p_step_set_env(&variables, &one, 0, 0);
   CHECK(environment.empty());

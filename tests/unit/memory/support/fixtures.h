@@ -33,7 +33,11 @@ class FakeBooks final : public Books {
     last = use;
     stuck = is_stuck;
   }
-  void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) override { ++told_of_host; }
+  void refused(const Refusal& refusal) override {
+    ++told;
+    told_of_host += refusal.host_most != Bytes{} ? 1 : 0;
+    last_refusal = refusal;
+  }
   bool capturing() override { return in_capture; }
   bool idle() override {
     const bool was_idle = is_idle;
@@ -51,7 +55,9 @@ class FakeBooks final : public Books {
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
+  std::atomic<unsigned> told{0};  // refusals that the user may be told of
   std::atomic<unsigned> told_of_host{0};
+  Refusal last_refusal = {};
   std::atomic<unsigned> claimed{0};
   std::mutex mutex;  // guards what follows
   unsigned reports = 0;
@@ -74,10 +80,12 @@ class FakeBudget final : public HostBudget {
   Bytes room() const override { return left; }
   bool tight(Bytes /*more*/) const override { return is_tight; }
   bool used_up() const override { return is_used_up; }
+  Bytes used() const override { return in_use; }
   std::optional<Bytes> limit() const override { return most; }
   std::optional<Bytes> job_limit() const override { return most_of_job ? most_of_job : most; }
 
   Bytes left = gibibytes(64);
+  Bytes in_use;
   bool is_tight = false;
   bool is_used_up = false;
   std::optional<Bytes> most;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host memory that a step's units bring if SwapPerUnit= depends on their types. Pure.
+#pragma once
+
+#include <string_view>
+
+#include "config/settings.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// `types`: as SHAREDGPU_UNIT_TYPES, such as "a100:2,h100:1". Returns the field `brought` of RegisterJob. Zero
+// if a size is auto and sharedgpu.conf does not state the memory of such GPUs: the arbiter knows its own.
+Bytes memory_of_units(std::string_view types, const Settings& settings);
+
+}  // namespace sharedgpu
