@@ -110,6 +110,23 @@ std::string set_gpu_memory(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_host_memory_per_unit(Settings& settings, std::string_view value) {
+  const auto size = value == "none" ? std::optional(Bytes{}) : parse_size(value);
+  if (!size || (*size == Bytes{} && value != "none")) return std::string(kSizeHint) + " or none";
+  settings.host_memory_per_unit = *size;
+  return {};
+}
+
+std::string set_cgroup_parent(Settings& settings, std::string_view value) {
+  constexpr std::size_t kLongest = 1000;
+  const bool is_path =
+      value.size() > 1 && value.size() <= kLongest && value.front() == '/' && value.back() != '/';
+  if (!is_path || value.find("//") != value.npos || value.find("/.") != value.npos)
+    return "the path of a control group below that of the host (such as /sharedgpu)";
+  settings.cgroup_parent = value;
+  return {};
+}
+
 template <std::string Settings::*Member>
 std::string set_user(Settings& settings, std::string_view value) {
   if (value.empty() || value.find_first_of(" ,") != value.npos) return "a user's name or number";
@@ -295,6 +312,8 @@ constexpr Key kKeys[] = {
     {"Mps", set_mps},
     {"SwapPerUnit", set_swap_per_unit},
     {"GpuMemory", set_gpu_memory},
+    {"HostMemoryPerUnit", set_host_memory_per_unit},
+    {"CgroupParent", set_cgroup_parent},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
     {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>},

@@ -97,8 +97,10 @@ struct Settings {
   std::int32_t priority = 0;  // the job's own priority is added
   std::int32_t max_priority = 0;
   bool mps = false;
-  TypedSizes swap_per_unit;  // nullopt: unlimited, and job_submit/ adds no host memory to jobs
-  TypedSizes gpu_memory;     // for entries of swap_per_unit that are auto, on a host without the GPUs
+  TypedSizes swap_per_unit;    // nullopt: unlimited, and job_submit/ adds no host memory to jobs
+  TypedSizes gpu_memory;       // for entries of swap_per_unit that are auto, on a host without the GPUs
+  Bytes host_memory_per_unit;  // of a run's program, if the run states none; zero: such a run gets no group
+  std::string cgroup_parent = "/sharedgpu";  // the control group above those of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);

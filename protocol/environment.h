@@ -16,6 +16,8 @@ inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";                     // 1
 // number.
 inline constexpr char kToken[] = "SHAREDGPU_TOKEN";
 inline constexpr char kRun[] = "SHAREDGPU_RUN";
+// 1 if a control group limits the run's host memory.
+inline constexpr char kGroup[] = "SHAREDGPU_GROUP";
 
 // The deadline pipe (deadline_pipe.h): the deadline in seconds, the write end, and "FD:INODE" of the read
 // end.

@@ -77,6 +77,7 @@ enum class MessageType : std::uint16_t {
   drain_gpus = 42,
   register_gang = 43,
   gpu_loss_query = 44,
+  join_run = 45,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -108,6 +109,7 @@ enum class MessageType : std::uint16_t {
   suspend_reply = 83,
   job_reply = 84,
   gpu_loss_reply = 89,
+  join_reply = 91,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -532,6 +534,8 @@ struct RunRequest {
   // From root or SlurmUser only: a batch system has counted the units. The tenant belongs to `uid`.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
+  // If vouched: the host memory for the program itself, beside that for its units; zero: not stated.
+  Bytes host_memory = {};
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;
@@ -541,10 +545,24 @@ struct RunReply {
   // The percentage of a GPU's threads that its processes may use under MPS
   // (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero: they run without MPS.
   std::uint32_t threads = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t confined =
+      0;  // 1: a control group of the run limits its host memory, and the sender is in it
 };
 // GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
 static_assert(std::has_unique_object_representations_v<RunReply>);
+
+// From a process that is about to run a program of the run: it asks to enter the run's control group. The
+// token counts as in Hello. Since version 12.
+struct JoinRun {
+  static constexpr MessageType kType = MessageType::join_run;
+  static constexpr std::uint16_t kSince = 12;
+  RunToken token;
+};
+struct JoinReply {
+  static constexpr MessageType kType = MessageType::join_reply;
+  static constexpr std::uint16_t kSince = 12;
+  std::uint8_t inside = 0;  // 1: the process is in the run's control group
+};
 
 // A Slurm step by its numbers. `step` is as in slurm_step_id_t, see step_names.h.
 struct StepName {

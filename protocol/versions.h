@@ -21,14 +21,24 @@ struct AddedField {
   AddedField { version, Body::kType, offsetof(Body, field), sizeof(Body{}.field) }
 
 inline constexpr AddedField kAddedFields[] = {
-    SHAREDGPU_ADDED(5, Usage, job_host_limit), SHAREDGPU_ADDED(5, RunRequest, devices),
-    SHAREDGPU_ADDED(5, RegisterJob, devices),  SHAREDGPU_ADDED(5, RegisterJob, whole),
-    SHAREDGPU_ADDED(6, RunRequest, vouched),   SHAREDGPU_ADDED(6, RunRequest, uid),
-    SHAREDGPU_ADDED(6, Usage, moved),          SHAREDGPU_ADDED(6, Ready, moved),
-    SHAREDGPU_ADDED(6, LeaseReply, moved),     SHAREDGPU_ADDED(6, LeaseReply, waited),
-    SHAREDGPU_ADDED(8, Released, submission),  SHAREDGPU_ADDED(8, RegisterJob, job_class),
-    SHAREDGPU_ADDED(8, RunReply, threads),     SHAREDGPU_ADDED(8, RegisterReply, threads),
-    SHAREDGPU_ADDED(11, RegisterJob, gang),    SHAREDGPU_ADDED(11, JobReply, losses),
+    SHAREDGPU_ADDED(5, Usage, job_host_limit),
+    SHAREDGPU_ADDED(5, RunRequest, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, whole),
+    SHAREDGPU_ADDED(6, RunRequest, vouched),
+    SHAREDGPU_ADDED(6, RunRequest, uid),
+    SHAREDGPU_ADDED(6, Usage, moved),
+    SHAREDGPU_ADDED(6, Ready, moved),
+    SHAREDGPU_ADDED(6, LeaseReply, moved),
+    SHAREDGPU_ADDED(6, LeaseReply, waited),
+    SHAREDGPU_ADDED(8, Released, submission),
+    SHAREDGPU_ADDED(8, RegisterJob, job_class),
+    SHAREDGPU_ADDED(8, RunReply, threads),
+    SHAREDGPU_ADDED(8, RegisterReply, threads),
+    SHAREDGPU_ADDED(11, RegisterJob, gang),
+    SHAREDGPU_ADDED(11, JobReply, losses),
+    SHAREDGPU_ADDED(12, RunRequest, host_memory),
+    SHAREDGPU_ADDED(12, RunReply, confined),
     SHAREDGPU_ADDED(12, RegisterJob, brought),
 };
 

@@ -70,6 +70,7 @@ Json fields_of(const LeaseRow& row, bool exact) {
   fields["last"] = format_moment(row.last, exact);
   fields["open"] = row.open;
   fields["lost"] = row.lost.empty() ? "-" : row.lost;
+  if (!row.step) fields["host_peak_bytes"] = row.host.count;
   return fields;
 }
 

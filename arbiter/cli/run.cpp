@@ -27,6 +27,7 @@
 #include "protocol/environment.h"
 #include "protocol/gpu_names.h"
 #include "protocol/preload.h"
+#include "protocol/run_token.h"
 #include "protocol/split.h"
 
 namespace sharedgpu::cli {
@@ -38,6 +39,8 @@ struct Arguments {
   bool deadline_from_stderr = false;
   std::optional<std::string> user;
   std::optional<std::string> units;
+  std::optional<std::string> host_memory;
+  bool join = false;
   std::vector<std::string> command;
 };
 
@@ -72,11 +75,18 @@ void tell_missing_effects(const Arguments& arguments, const GivenOptions& given)
     complain(line);
 }
 
-// Sets the user of the tenant, if the caller vouches for it. Returns an empty string, or an error message.
+// Sets the user and the host memory of the tenant, if the caller vouches for it. Returns an empty string, or
+// an error message.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
-  if (!arguments.user && !arguments.units) return {};
+  if (!arguments.user && !arguments.units && !arguments.host_memory) return {};
   request.vouched = 1;
   request.uid = getuid();
+  if (arguments.host_memory) {
+    const auto size = parse_size(*arguments.host_memory);
+    if (!size || *size == Bytes{})
+      return "--host-memory: '" + *arguments.host_memory + "' is not a size (such as 24GiB)";
+    request.host_memory = *size;
+  }
   if (!arguments.user) return {};
   const passwd* user = getpwnam(arguments.user->c_str());
   if (user == nullptr) return "--user: there is no user '" + *arguments.user + "'";
@@ -120,20 +130,31 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
   return {};
 }
 
-std::string hex(const RunToken& token) {
-  std::string text;
-  for (unsigned byte : token.bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
+// Asks the arbiter to move this process into the control group of its run. Whatever fails, the command runs:
+// if it opens a session, the arbiter moves it then.
+void join_group(const Settings& settings) {
+  const char* text = std::getenv(environment::kToken);
+  RunToken token;
+  if (text == nullptr || !parse_token(text, token))
+    return complain(std::string("--join: ") + environment::kToken + " names no run");
+  const Patience patience{.connect = settings.arbiter_timeout,
+                          .answer = answer_patience(settings.arbiter_timeout)};
+  Channel channel;
+  Message message;
+  if (int error =
+          ask(settings.socket.c_str(), Message::of(JoinRun{.token = token}), patience, channel, message))
+    complain("--join: no answer of an arbiter at " + settings.socket + ": " + std::strerror(error));
 }
 
 void set_environment(const Settings& settings, const RunReply& reply, const std::string& library) {
   auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
   setenv(environment::kSocket, settings.socket.c_str(), 1);
-  setenv(environment::kToken, hex(reply.token).c_str(), 1);
+  setenv(environment::kToken, format_token(reply.token).c_str(), 1);
   setenv(environment::kRun, std::to_string(reply.tenant.value).c_str(), 1);
+  if (reply.confined != 0)
+    setenv(environment::kGroup, "1", 1);
+  else
+    unsetenv(environment::kGroup);
   setenv(environment::kArbiterTimeout, std::to_string(timeout.count()).c_str(), 1);
   setenv(environment::kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
   const char* preloads = std::getenv("LD_PRELOAD");
@@ -172,6 +193,10 @@ int run(const Arguments& arguments) {
   request.options = given.job;
   tell_missing_effects(arguments, given);
   read_environment(settings);
+  if (arguments.join) {
+    join_group(settings);
+    return execute(arguments.command);
+  }
   for (const char* name : kDeadlineVariables) unsetenv(name);  // the variables of an outer run do not apply
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
@@ -185,6 +210,8 @@ int run(const Arguments& arguments) {
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
       complain("--gpus " + std::to_string(request.options.gpus) + ": " + problem);
+    if (request.host_memory != Bytes{} && reply.confined == 0)
+      complain("--host-memory: no control group limits the host memory; the arbiter's log says why");
     set_environment(settings, reply, library);
     if (request.options.deadline > Nanoseconds{}) {
       const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
@@ -231,6 +258,12 @@ int add_run(CLI::App& app, int argc, char** argv, int& status) {
       ->type_name("NAME");
   command->add_option("--units", arguments->units, "For root: the units of the tenant (default 1)")
       ->type_name("N");
+  command
+      ->add_option("--host-memory", arguments->host_memory,
+                   "For root: limit on the host memory of the command, beside that of its units")
+      ->type_name("SIZE");
+  command->add_flag("--join", arguments->join,
+                    "Enter the control group of the run that this process belongs to; no tenant is made");
   command->add_option("command", arguments->command, "The command and its arguments")
       ->type_name("COMMAND...")
       ->required();

@@ -215,6 +215,9 @@ void print_tenants(const Json& status) {
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     print_deadlines(tenant);
     print_differences(tenant);
+    if (const Json group = tenant.value("host_group", Json()); group.is_object())
+      std::printf("  (host memory up to %s, at most %s)", size_of(group, "highest_bytes").c_str(),
+                  size_of(group, "limit_bytes").c_str());
     if (const Json lost = tenant.value("lost_gpu", Json()); lost.is_object())
       std::printf("  (its GPU was lost: %s)", lost.value("fault", "").c_str());
     std::printf("\n");

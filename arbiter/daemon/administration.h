@@ -50,6 +50,9 @@ class Administration {
   // if the list is empty. Zero: it runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
+  // The memory of the tenant's largest GPU if SwapPerUnit depends on it, else zero.
+  Bytes largest_gpu_of(TenantId tenant) const;
+
   // Returns the first name that the arbiter does not know; empty if it knows all.
   std::string unknown_gpu(const GpuNames& names) const;
 
@@ -57,7 +60,6 @@ class Administration {
   void change_settings(Client& client, const SetLines& lines);
 
  private:
-  Bytes largest_gpu_of(TenantId tenant) const;
   void log_settings(const std::string& who) const;
 
   asio::io_context& loop_;

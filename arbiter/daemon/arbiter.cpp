@@ -54,8 +54,15 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                      .core = core_,
                      .complaints = complaints_},
                     std::move(mail)),
+      groups_({.loop = loop,
+               .system = system,
+               .parent = settings.cgroup_parent,
+               .tenants = history_.tenants,
+               .figures = history_.figures,
+               .journal = journal_,
+               .complaints = complaints_}),
       jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_,
-            coordination_),
+            coordination_, groups_),
       host_claims_({.system = system,
                     .sessions = session_table_,
                     .tenants = history_.tenants,
@@ -75,7 +82,8 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                  .health = health_,
                  .jobs = jobs_,
                  .host_claims = host_claims_,
-                 .coordination = coordination_}),
+                 .coordination = coordination_,
+                 .groups = groups_}),
       unmanaged_({.system = system,
                   .sessions = session_table_,
                   .past = history_,
@@ -117,6 +125,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   if (Status recovered = recover(); !recovered.ok()) return recovered;
   health_.restore(history_.gpu_records);
   gpus_.start(gpus);
+  groups_.restore();
   jobs_.restore(history_.keepers);
   // From here on the other nodes of a job may contact this one.
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
@@ -137,6 +146,7 @@ Status Arbiter::recover() {
   if (Status opened = journal_.open(take); !opened.ok()) return opened;
   if (is_new) jobs_.begin_without_ledger();
   const BootRecord boot{.boot_id = read_boot_id(system_), .booted = system_.wall_time() - system_.now()};
+  groups_.record_peaks();
   const auto starts = [this](pid_t pid) { return known_start_time_of(system_, pid); };
   for (const Record& past : history_.finish(boot, starts, system_.now())) journal_.record(past);
   sessions_.start(history_.last_session);

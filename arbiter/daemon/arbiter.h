@@ -25,6 +25,7 @@
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/message_table.h"
 #include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/run_groups.h"
 #include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/scontrol.h"
 #include "arbiter/daemon/session_table.h"
@@ -72,6 +73,7 @@ class Arbiter {
   Scontrol scontrol_;
   Health health_;
   Coordination coordination_;
+  RunGroups groups_;
   Jobs jobs_;
   HostClaims host_claims_;
   Sessions sessions_;

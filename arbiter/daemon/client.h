@@ -13,8 +13,9 @@
 
 namespace sharedgpu {
 
-// none: the peer has sent nothing that gives it a role. run: the connection of a `sharedgpu run`.
-enum class Role : std::uint8_t { none, session, run };
+// none: the peer has sent nothing that gives it a role. part: a process of a run, before its session if it
+// gets one. run: the connection of a `sharedgpu run`.
+enum class Role : std::uint8_t { none, part, session, run };
 
 class Client : public std::enable_shared_from_this<Client> {
  public:
@@ -28,6 +29,8 @@ class Client : public std::enable_shared_from_this<Client> {
   // "pid 345"; for a tenant's process, "job 12, pid 345".
   const std::string& label() const { return label_; }
 
+  // From here on the peer cannot begin anything else.
+  void take_part() { role_ = Role::part; }
   void become_session(SessionId session, const TenantInfo& tenant) {
     session_ = session;
     take_role(Role::session, tenant);

@@ -33,7 +33,8 @@ enum class Cause : std::uint8_t {
   host_claim,
   device_claim,
   gpu,
-  gang
+  gang,
+  group
 };
 
 class ComplaintLimits {

@@ -24,47 +24,40 @@ std::optional<Bytes> limit_of(const HostTexts::Group& group) {
   return least;
 }
 
-// Returns the folder of the group; empty if not visible.
-std::string find_folder(const System& system, const MemoryGroup& group, std::string& mount) {
-  const std::string base = "/sys/fs/cgroup";
-  const std::vector<std::string> mounts =
-      group.version == Version::v1 ? std::vector{base + "/memory"} : std::vector{base, base + "/unified"};
-  if (group.path.find("/..") != std::string::npos) return {};
-  for (const std::string& each : mounts) {
-    uid_t owner = 0;
-    mount = each;
-    if (system.owner_of(each + group.path, owner).ok()) return each + group.path;
-  }
-  return {};
+bool is_visible(const System& system, const std::string& group) {
+  uid_t owner = 0;
+  const std::string folder = system.group_folder(group);
+  return !folder.empty() && group.find("/..") == std::string::npos && system.owner_of(folder, owner).ok();
 }
 
+// The name of a file without the slash before it.
+const char* bare(const char* name) { return name + 1; }
+
 // Returns false if the group cannot be read. `used`: its usage is wanted, too.
-bool read_group(const System& system, Version version, const std::string& folder, bool used,
+bool read_group(const System& system, Version version, const std::string& path, bool used,
                 HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);
   for (const char* name : files.limits) {
     if (name == nullptr) continue;
-    const Status read = system.read_file(folder + name, group.limits.emplace_back());
+    const Status read = system.read_group(path, bare(name), group.limits.emplace_back());
     if (!read.ok() && !is_absent(read)) return false;
   }
   return !used || !limit_of(group) ||
-         (system.read_file(folder + files.usage, group.usage).ok() &&
-          system.read_file(folder + "/memory.stat", group.stat).ok());
+         (system.read_group(path, bare(files.usage), group.usage).ok() &&
+          system.read_group(path, "memory.stat", group.stat).ok());
 }
 
 // Reads the groups of the process from the root down. Returns false if they cannot be read. A folder above
 // that of a step contains the whole job.
 bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTexts& texts) {
-  std::string mount;
-  const std::string folder = find_folder(system, its, mount);
-  if (folder.empty()) return false;
+  if (!is_visible(system, its.path)) return false;
   texts.version = its.version;
-  const std::size_t step = folder.find("/step_", mount.size());
-  for (std::size_t end = mount.size(); texts.groups.size() < kMostGroups; end = folder.find('/', end + 1)) {
+  const std::size_t step = its.path.find("/step_");
+  for (std::size_t end = 0; texts.groups.size() < kMostGroups; end = its.path.find('/', end + 1)) {
     HostTexts::Group& group = texts.groups.emplace_back();
     group.of_job = step != std::string::npos && end <= step;
-    if (!read_group(system, its.version, folder.substr(0, end), used, group)) return false;
-    if (end >= folder.size()) return true;
+    if (!read_group(system, its.version, its.path.substr(0, end), used, group)) return false;
+    if (end >= its.path.size()) return true;
   }
   return true;
 }
@@ -101,11 +94,10 @@ std::optional<HostMost> host_most(const System& system, pid_t pid) {
 
 std::optional<HostCharge> host_charge(const System& system, pid_t pid) {
   std::optional<MemoryGroup> group;
-  std::string mount, usage, status;
-  if (!find_group(system, pid, group) || !group) return std::nullopt;
-  HostCharge charge{.group = find_folder(system, *group, mount), .of_group = {}, .of_process = {}};
-  if (charge.group.empty() ||
-      !system.read_file(charge.group + host_memory::files_of(group->version).usage, usage).ok() ||
+  std::string usage, status;
+  if (!find_group(system, pid, group) || !group || !is_visible(system, group->path)) return std::nullopt;
+  HostCharge charge{.group = system.group_folder(group->path), .of_group = {}, .of_process = {}};
+  if (!system.read_group(group->path, bare(host_memory::files_of(group->version).usage), usage).ok() ||
       !system.read_file("/proc/" + std::to_string(pid) + "/status", status).ok())
     return std::nullopt;
   const std::optional<std::uint64_t> charged = host_memory::number(usage);

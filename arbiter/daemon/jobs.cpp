@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/terms.h"
 #include "arbiter/ledger/history.h"
 #include "protocol/step_names.h"
 
@@ -23,7 +24,7 @@ Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices
 
 Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures,
            CoreRunner& core, Administration& administration, Journal& journal, Complaints& complaints,
-           Coordination& coordination)
+           Coordination& coordination, RunGroups& groups)
     : system_(system),
       tenants_(tenants),
       figures_(figures),
@@ -32,6 +33,7 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
       journal_(journal),
       complaints_(complaints),
       coordination_(coordination),
+      groups_(groups),
       placements_(loop, system, core, administration, journal, tenants, complaints,
                   [this](TenantId tenant) { may_have_ended(tenant); }),
       looked_for_old_(system.now()) {}
@@ -83,6 +85,13 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   TenantName name;
   name.process = peer.process();
   return name;
+}
+
+const TenantInfo* Jobs::run_of(const Peer& peer, const RunToken& token) const {
+  TenantName name;
+  name.run = token;
+  const TenantInfo* run = peer.step || token == RunToken{} ? nullptr : tenants_.find(name);
+  return run != nullptr && run->uid == peer.uid ? run : nullptr;
 }
 
 std::string Jobs::refusal(const Peer& peer, const RunToken& token, bool comes_back) const {
@@ -151,7 +160,23 @@ void Jobs::run(Client& client, const RunRequest& request) {
         placements_.place(client.peer(), tenant.id, demand_of(tenant, request.options.gpus, request.devices));
   if (reply.gpus.count == 0) placements_.hold_unplaced(client.peer(), tenant.id);
   reply.threads = administration_.threads_of(tenant, reply.gpus);
-  client.send(reply);
+  const Bytes limit = vouched ? group_limit_of(tenant, request.host_memory, administration_.settings(),
+                                               administration_.largest_gpu_of(tenant.id))
+                              : Bytes{};
+  if (limit == Bytes{}) return client.send(reply);
+  groups_.make(tenant, limit, client.peer(), [its = client.shared_from_this(), reply](bool inside) mutable {
+    reply.confined = inside ? 1 : 0;
+    its->send(reply);
+  });
+}
+
+void Jobs::join_run(Client& client, const JoinRun& join) {
+  client.take_part();
+  const TenantInfo* run = run_of(client.peer(), join.token);
+  if (run == nullptr || !groups_.may_enter(client.peer())) return client.send(JoinReply{});
+  groups_.enter(*run, client.peer(), [its = client.shared_from_this()](bool inside) {
+    its->send(JoinReply{.inside = inside ? std::uint8_t{1} : std::uint8_t{0}});
+  });
 }
 
 void Jobs::run_closed(const Client& client) {
@@ -170,6 +195,7 @@ void Jobs::forget_where_ended(TenantId id) {
 
 void Jobs::forget(TenantId id) {
   core_.forget(id);
+  if (const TenantInfo* tenant = tenants_.find(id)) groups_.ended(*tenant);
   journal_.record(EndRecord{.tenant = id});
   journal_.flush();
   placements_.forget(id);

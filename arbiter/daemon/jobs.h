@@ -18,6 +18,7 @@
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/placements.h"
+#include "arbiter/daemon/run_groups.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
@@ -30,7 +31,8 @@ class Jobs {
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
-       Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination);
+       Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination,
+       RunGroups& groups);
 
   // Restores the processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
@@ -53,6 +55,8 @@ class Jobs {
   // The name of the tenant that the process belongs to; the tenant may not exist yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
   const TenantInfo* find(TenantId tenant) const { return std::as_const(tenants_).find(tenant); }
+  // The run of that token, if the process is outside Slurm's steps and belongs to the run's user; else null.
+  const TenantInfo* run_of(const Peer& peer, const RunToken& token) const;
   // True if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
   // True if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or a
@@ -62,6 +66,7 @@ class Jobs {
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
+  void join_run(Client& client, const JoinRun& join);
   // Call it when the connection of a run is closed.
   void run_closed(const Client& client);
   void register_job(Client& client, const RegisterJob& job);
@@ -93,6 +98,7 @@ class Jobs {
   Journal& journal_;
   Complaints& complaints_;
   Coordination& coordination_;
+  RunGroups& groups_;
   Placements placements_;
   std::function<void(const TenantInfo&)> react_;
   Nanoseconds strange_until_{};

@@ -69,7 +69,7 @@ template <class Body>
 bool always(const Body&) {
   return true;
 }
-bool vouches(const RunRequest& request) { return request.vouched != 0; }
+bool vouches(const RunRequest& request) { return request.vouched != 0 || request.host_memory != Bytes{}; }
 
 std::string register_it(const RegisterJob& job) { return "register job " + std::to_string(job.step.job); }
 std::string register_nodes(const RegisterGang& gang) {
@@ -120,16 +120,17 @@ constexpr std::tuple kRows{
                                            .invalid = kImpossible}),
     row<Borrow>(&Sessions::borrow, {.sender = Sender::session, .misplaced = "Borrow before Hello"}),
 
-    row<RunRequest>(
-        &Jobs::run,
-        {.sender = Sender::new_connection,
-         .misplaced = "a RunRequest on the connection of a session",
-         .valid = is_valid,
-         .invalid = Close{"options with invalid numbers"},
-         .counts = true,
-         .privileged = vouches,
-         .unprivileged = Refuse{"only an administrator may set the units of a run or start it for "
-                                "another user"}}),
+    row<RunRequest>(&Jobs::run,
+                    {.sender = Sender::new_connection,
+                     .misplaced = "a RunRequest on the connection of a session",
+                     .valid = is_valid,
+                     .invalid = Close{"options with invalid numbers"},
+                     .counts = true,
+                     .privileged = vouches,
+                     .unprivileged = Refuse{"only an administrator may set the units or the host memory of a "
+                                            "run or start it for another user"}}),
+    row<JoinRun>(&Jobs::join_run,
+                 {.sender = Sender::new_connection, .misplaced = "a JoinRun on a connection that is in use"}),
     row<RegisterJob>(
         &Jobs::register_job,
         {.valid = is_valid, .invalid = kNotRegistered, .privileged = always, .unprivileged = kNotRegistered}),
@@ -180,6 +181,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::drain_gpus:
     case MessageType::register_gang:
     case MessageType::gpu_loss_query:
+    case MessageType::join_run:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -210,6 +212,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::drain_reply:
     case MessageType::register_gang_reply:
     case MessageType::gpu_loss_reply:
+    case MessageType::join_reply:
       return false;
   }
   return false;

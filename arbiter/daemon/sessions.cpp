@@ -35,6 +35,21 @@ void Sessions::hello(Client& client, const Hello& hello) {
   const bool comes_back = hello.resuming != 0;
   if (const std::string why = its_.jobs.refusal(peer, hello.token, comes_back); !why.empty())
     return client.connection().refuse(why);
+  const TenantInfo* known = its_.jobs.run_of(peer, hello.token);
+  if (known == nullptr || !its_.groups.is_outside(*known, peer)) return begin(client, hello);
+  // The session reconnects, and may succeed a moment later.
+  if (!its_.groups.may_enter(peer))
+    return client.connection().close("too many processes of its user come at once");
+  client.take_part();
+  its_.groups.enter(*known, peer, [this, its = client.shared_from_this(), hello](bool) {
+    if (!its->connection().is_closed()) begin(*its, hello);
+  });
+}
+
+// By now the process is in the control group of its run, if it belongs there: the library finds its limits
+// next.
+void Sessions::begin(Client& client, const Hello& hello) {
+  const Peer& peer = client.peer();
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
   // Closes instead of refusing: the session then reconnects, and may succeed a moment later.

@@ -18,6 +18,7 @@
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/loans.h"
+#include "arbiter/daemon/run_groups.h"
 #include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
@@ -43,6 +44,7 @@ class Sessions {
     Jobs& jobs;
     HostClaims& host_claims;
     const Coordination& coordination;
+    RunGroups& groups;
   };
   explicit Sessions(const Parts& parts);
 
@@ -75,6 +77,7 @@ class Sessions {
   void closed(const Client& client);
 
  private:
+  void begin(Client& client, const Hello& hello);
   Status open(Client& client, SessionTable::Entry& entry) const;
   History::PastSession record_arrival(const Client& client, const GpuUuid& gpu);
   void watch(SessionId id, SessionTable::Entry& entry);

@@ -337,6 +337,13 @@ Json steps_of(const StatusView& view, const TenantInfo& info) {
   return steps;
 }
 
+// The control group of a run; null if it has none.
+Json group_json(const StatusView& view, const TenantInfo& tenant) {
+  if (tenant.group_limit == Bytes{}) return nullptr;
+  return Json{{"limit_bytes", tenant.group_limit.count},
+              {"highest_bytes", view.figures.of(tenant.id).host.count}};
+}
+
 // The last of the tenant's GPUs to be lost; null if none was.
 Json loss_json(const TenantInfo& tenant) {
   if (tenant.losses.empty()) return nullptr;
@@ -361,6 +368,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
   write_differences(json, view, info.id);
+  json["host_group"] = group_json(view, info);
   json["lost_gpu"] = loss_json(info);
   json["gang"] = gang_json(view, info.id);
   json["steps"] = steps_of(view, info);

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,24 @@ class System {
                                                               std::size_t most) const;
   // The user that owns the file or folder; of a symbolic link, the link's own.
   virtual Status owner_of(const std::string& path, uid_t& owner) const;
+
+  // ---- memory control groups, see control_groups.cpp. A group is a path in the hierarchy that has the
+  // memory controller, such as "/sharedgpu/run_7"; empty: the root. The errors are errno values. ----
+
+  // The group's folder in the file system, which need not exist; empty if no hierarchy has the controller.
+  virtual std::string group_folder(const std::string& group) const;
+  virtual Status read_group(const std::string& group, const char* file, std::string& text) const;
+  // The next three wait for locks and grace periods of the kernel, often for ten milliseconds: see aside().
+  // Makes the group, and those above it where they are missing, and writes `value` to its file.
+  virtual Status make_group(const std::string& group, const char* file, const std::string& value) const;
+  // Moves the process with all its threads into the group. Its memory so far stays charged where it was.
+  virtual Status enter_group(const std::string& group, pid_t pid) const;
+  // Fails with EBUSY if a process or a group is in the group. A group that does not exist is no error.
+  virtual Status remove_group(const std::string& group) const;
+  // Runs the work on a thread beside the event loop, after all earlier work.
+  virtual void aside(std::function<void()> work) const;
+
+  // ---- processes, descriptors, users ----
 
   // The process and user connected to the socket. Returns false on failure, with errno.
   virtual bool credentials_of(int socket, ucred& credentials) const;

@@ -27,6 +27,14 @@ std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
   return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
 }
 
+// That many bytes for each unit of the tenant; zero if there are none or too many.
+Bytes of_units(const TenantInfo& tenant, Bytes each) {
+  const std::uint64_t units = std::max(tenant.options.units, 1u);
+  Bytes all;
+  const bool is_too_much = __builtin_mul_overflow(each.count, units, &all.count) || all.count >> 62 != 0;
+  return is_too_much ? Bytes{} : all;
+}
+
 }  // namespace
 
 // The batch step states the job's options, and resets them when the job is requeued. Another step may raise
@@ -74,10 +82,13 @@ Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu) {
   TypedSizes gpu_memory = node.gpu_memory;
   if (gpu_memory.find({}) == nullptr) gpu_memory.entries.push_back({.type = {}, .size = gpu});
   const UnitMemory unit_memory(node.swap_per_unit, gpu_memory, node.units_per_gpu);
-  const std::uint64_t units = std::max(tenant.options.units, 1u);
-  Bytes sum;
-  const bool too_many = __builtin_mul_overflow(unit_memory.of({}).value_or(Bytes{}).count, units, &sum.count);
-  return too_many ? Bytes{} : sum;
+  return of_units(tenant, unit_memory.of({}).value_or(Bytes{}));
+}
+
+Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, Bytes gpu) {
+  const Bytes program = stated != Bytes{} ? stated : of_units(run, node.host_memory_per_unit);
+  if (program == Bytes{}) return {};
+  return program + units_memory(run, node, gpu);
 }
 
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node) {

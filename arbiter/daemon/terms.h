@@ -27,6 +27,10 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node);
 // memory of its largest GPU, for sizes that are auto and have no GpuMemory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
+// The limit of a run's control group: the host memory of its program, as stated or by HostMemoryPerUnit=, and
+// that of its units. Zero: the run gets no group.
+Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, Bytes gpu);
+
 // The requests of a tenant that exceed what the site allows, for the log.
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node);
 

@@ -53,7 +53,9 @@ bool is_valid(const Deadlines& deadlines) {
 
 bool is_valid(const RefusalQuery& query) { return query.size <= kLargest; }
 
-bool is_valid(const RunRequest& request) { return is_valid(request.options); }
+bool is_valid(const RunRequest& request) {
+  return is_valid(request.options) && request.host_memory <= kLargest;
+}
 
 bool is_valid(const Attach& attach) { return attach.gpu != GpuUuid{}; }
 

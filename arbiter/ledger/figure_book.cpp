@@ -27,6 +27,13 @@ void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   }
 }
 
+bool FigureBook::note_host(TenantId tenant, Bytes peak) {
+  const Key key{tenant, StepName{}};
+  if (peak <= of(tenant).host) return false;
+  figures_[key].host = peak;
+  return true;
+}
+
 // Adds the time since the watch was last counted.
 void FigureBook::add_time(const Sighting::Tenant& state, const Watch& watch, Nanoseconds now,
                           Figures& figures) {

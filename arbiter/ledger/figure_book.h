@@ -28,6 +28,9 @@ class FigureBook {
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of the step has moved `moved` more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
+  // The control group of the tenant has used this much host memory at once. Returns true if that is a new
+  // maximum, which the caller records.
+  bool note_host(TenantId tenant, Bytes peak);
   void observe(const Sighting& seen, Nanoseconds now);
   // Returns the figures to be written to the ledger: all changed figures, at once when a lease has ended or a
   // tenant's last session is gone, otherwise at most once a second, since an eviction is reported in many

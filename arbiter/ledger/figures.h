@@ -31,6 +31,7 @@ struct Figures {
   Bytes footprint = {};        // the maximum
   Bytes resident = {};         // the maximum
   unsigned backends = 0;       // backends that its sessions had, one bit each
+  Bytes host = {};             // the maximum of host memory in its control group; zero: it has none
   auto operator<=>(const Figures&) const = default;
 };
 

@@ -35,6 +35,10 @@ void History::on_gang(const GangRecord& gang) {
   }
 }
 
+void History::on_group(const GroupRecord& group) {
+  if (TenantInfo* info = tenants.find(group.tenant)) info->group_limit = group.limit;
+}
+
 // The options of a job's run end with the run: the next run states its own.
 void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
@@ -182,6 +186,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
     if (tenant.spans_nodes())
       add(at, GangRecord{.tenant = id, .nodes = tenant.nodes, .coordinator = word_of(tenant.coordinator)});
+    if (tenant.group_limit != Bytes{}) add(at, GroupRecord{.tenant = id, .limit = tenant.group_limit});
     for (const GpuLoss& loss : tenant.losses)
       add(at, PastLossRecord{.tenant = id, .gpu = loss.gpu, .fault = word_of(loss.fault)});
     const LeaseBook::Closed closed = recovered.leases.closed_of(id);

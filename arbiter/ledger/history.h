@@ -78,6 +78,7 @@ class History final : private LedgerVisitor {
   void on_options(const OptionsRecord& options, Nanoseconds at) override;
   void on_class(const ClassRecord& job) override;
   void on_gang(const GangRecord& gang) override;
+  void on_group(const GroupRecord& group) override;
   void on_place(const PlaceRecord& place) override;
   void on_session(const SessionRecord& session, Nanoseconds at) override;
   void on_attach(const AttachRecord& attach) override;

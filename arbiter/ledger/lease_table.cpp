@@ -46,6 +46,13 @@ void LeaseTable::on_tenant(const TenantRecord& tenant, Nanoseconds) {
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
+// A run's highest use is known only after its leases.
+void LeaseTable::on_used(const UsedRecord& used, Nanoseconds) {
+  if (used.figures.host == Bytes{}) return;
+  Bytes& highest = hosts_[{used.tenant, holder(used.tenant).name}];
+  highest = std::max(highest, used.figures.host);
+}
+
 void LeaseTable::on_loss(const LossRecord& loss) {
   const std::string fault = text_of(loss.fault);
   const auto is_of = [&](TenantId tenant, const GpuUuid& gpu) {
@@ -93,6 +100,8 @@ std::vector<LeaseRow> LeaseTable::leases() const {
   std::vector<LeaseRow> rows = closed_;
   for (const auto& [key, lease] : reader_.open())
     rows.emplace_back(row(key, lease.since, reader_.last_record())).open = true;
+  for (LeaseRow& row : rows)
+    if (const auto host = hosts_.find({row.tenant, row.name}); host != hosts_.end()) row.host = host->second;
   sort_by_begin(rows);
   return rows;
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "arbiter/ledger/reader.h"
@@ -28,6 +29,7 @@ struct LeaseRow {
   Nanoseconds last{};
   std::string lost = {};  // fault of its GPU, if the lease ended because the GPU was lost
   bool open = false;      // still held, according to the ledger; `last` is then its last record
+  Bytes host = {};        // the highest host memory of the tenant's control group; zero: it has none
 };
 
 class LeaseTable final : private LedgerVisitor {
@@ -50,6 +52,7 @@ class LeaseTable final : private LedgerVisitor {
   void on_boot(const BootRecord& boot, bool rebooted) override;
   void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
   void on_begin(const BeginRecord& begin) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
   void on_loss(const LossRecord& loss) override;
   void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
   LeaseRow row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const;
@@ -57,6 +60,7 @@ class LeaseTable final : private LedgerVisitor {
   LedgerReader reader_;
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
+  std::map<std::pair<TenantId, TenantName>, Bytes> hosts_;  // the highest use of each control group
   std::map<LeaseKey, std::string> losses_;  // faults of GPUs because of which open leases are about to end
   std::vector<LeaseRow> closed_;
 };

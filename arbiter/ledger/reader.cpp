@@ -44,6 +44,7 @@ class LedgerReader::Dispatch {
   void operator()(const OptionsRecord& r) { visitor_.on_options(r, at_); }
   void operator()(const ClassRecord& r) { visitor_.on_class(r); }
   void operator()(const GangRecord& r) { visitor_.on_gang(r); }
+  void operator()(const GroupRecord& r) { visitor_.on_group(r); }
   void operator()(const PlaceRecord& r) { visitor_.on_place(r); }
   void operator()(const EndRecord& r) { visitor_.on_end(r); }
   void operator()(const SessionRecord& r) { visitor_.on_session(r, at_); }

@@ -45,6 +45,7 @@ class LedgerVisitor {
   virtual void on_options(const OptionsRecord&, Nanoseconds /*at*/) {}
   virtual void on_class(const ClassRecord&) {}
   virtual void on_gang(const GangRecord&) {}
+  virtual void on_group(const GroupRecord&) {}
   virtual void on_place(const PlaceRecord&) {}
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}

@@ -118,6 +118,19 @@ struct GangRecord {
   }
 };
 
+struct GroupRecord {
+  TenantId tenant;
+  Bytes limit;
+
+  static constexpr RecordKind kKinds[] = {{"group",
+                                           "the run gets a control group with this limit of host memory, in "
+                                           "bytes; zero if it could not be made"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("limit", r.limit);
+  }
+};
+
 struct PlaceRecord {
   TenantId tenant;
   std::uint32_t pid = 0;
@@ -275,6 +288,7 @@ struct UsedRecord {
     v("highest footprint", r.figures.footprint);
     v("highest resident", r.figures.resident);
     v.newer("backends", r.figures.backends);
+    v.newer("highest host memory of its control group", r.figures.host);
   }
 };
 
@@ -363,10 +377,10 @@ struct LostRecord {
 
 struct Record {
   Nanoseconds at{};
-  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, PlaceRecord, EndRecord,
-               SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord,
-               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord,
-               PastLossRecord, SeenRecord, LostRecord>
+  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, GroupRecord, PlaceRecord,
+               EndRecord, SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord,
+               CompleteRecord, StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord,
+               LossRecord, PastLossRecord, SeenRecord, LostRecord>
       what;
 };
 

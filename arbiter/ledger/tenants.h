@@ -28,6 +28,7 @@ struct TenantInfo {
   JobOptions options;
   Bytes brought;  // the host memory that its units bring, as in RegisterJob
   JobClass job_class;
+  Bytes group_limit;        // of host memory, by the tenant's control group; zero: it has none
   std::uint32_t nodes = 1;  // of the job
   std::string
       coordinator;  // if the job has several nodes: the node whose arbiter coordinates the job's turns

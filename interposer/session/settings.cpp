@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/session/settings.h"
 
-#include <charconv>
 #include <cstring>
-#include <string_view>
 
 #include "protocol/channel.h"
 #include "protocol/environment.h"
+#include "protocol/run_token.h"
 #include "protocol/split.h"
 
 namespace sharedgpu::session {
 namespace {
-
-bool read_token(std::string_view text, RunToken& token) {
-  if (text.size() != 2 * sizeof token.bytes ||
-      text.find_first_not_of("0123456789abcdef") != std::string_view::npos)
-    return false;
-  for (std::size_t i = 0; i < sizeof token.bytes; ++i)
-    std::from_chars(text.data() + 2 * i, text.data() + 2 * i + 2, token.bytes[i], 16);
-  return true;
-}
 
 bool read_milliseconds(const char* text, Nanoseconds& time) {
   const auto value = parse_number<std::uint32_t>(text);
@@ -61,7 +51,7 @@ Settings read_settings(Lookup lookup, Complain complain) {
   read(environment::kSocket, "a path of at most 107 bytes",
        [&](const char* value) { return read_path(value, settings.socket); });
   read(environment::kToken, "32 hexadecimal digits",
-       [&](const char* value) { return read_token(value, settings.token); });
+       [&](const char* value) { return parse_token(value, settings.token); });
   read(environment::kArbiterTimeout, "milliseconds, at most a day",
        [&](const char* value) { return read_milliseconds(value, settings.arbiter_timeout); });
   read(environment::kOnNoArbiter, "plain or fail",

@@ -374,13 +374,15 @@ class Crowd {
         if (in_.one_in(4)) return of(GpuLossQuery{.job = in_.below(5), .place = in_.below(3)});
         return of(JobQuery{.job = in_.one_in(4) ? kHonestJob : in_.below(5)});
       case 3:
+        if (in_.one_in(4)) return of(JoinRun{.token = peer.token});
         return of(GpuQuery{.token = peer.token, .gpu = gpu(), .first = in_.byte()});
       case 4:
         return of(RunRequest{.options = options(),
                              .chosen = static_cast<std::uint8_t>(in_.below(2)),
                              .devices = {in_.below(4)},
                              .vouched = static_cast<std::uint8_t>(in_.below(2)),
-                             .uid = 1001 + in_.below(3)});
+                             .uid = 1001 + in_.below(3),
+                             .host_memory = Bytes{in_.below(2) * gibibytes(1).count}});
       default:
         if (in_.one_in(4)) return of(RefusalQuery{.request = in_.byte(), .size = in_.size()});
         return of(MemoryQuery{.request = in_.byte()});

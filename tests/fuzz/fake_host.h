@@ -6,6 +6,7 @@
 // steady clock for the whole program. Used by one thread only; other threads see the real clock.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -75,6 +76,16 @@ class FakeHost : public System {
   std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                       std::size_t most) const override;
   Status owner_of(const std::string& path, uid_t& owner) const override;
+  std::string group_folder(const std::string& group) const override { return "/sys/fs/cgroup" + group; }
+  Status read_group(const std::string& group, const char* file, std::string& text) const override {
+    return read_file(group_folder(group) + "/" + file, text);
+  }
+  Status make_group(const std::string& group, const char*, const std::string&) const override {
+    return change_of(group);
+  }
+  Status enter_group(const std::string& group, pid_t) const override { return change_of(group); }
+  Status remove_group(const std::string& group) const override { return change_of(group); }
+  void aside(std::function<void()> work) const override { work(); }
   bool credentials_of(int socket, ucred& credentials) const override;
   UniqueFd open_peer(int socket, pid_t pid) const override;
   UniqueFd open_process(pid_t pid) const override;
@@ -89,6 +100,9 @@ class FakeHost : public System {
   void* open_library(const char*) const override { return nullptr; }
 
  private:
+  Status change_of(const std::string& group) const {
+    return reading == 0 ? Status() : Status::of_errno(reading, group);
+  }
   bool memory_text(std::string_view path, std::string& text) const;
 
   std::map<pid_t, FakeProcess> processes_;

@@ -9,9 +9,10 @@ etc=$BATS_TEST_DIRNAME/../../etc
 user=nobody
 resources="gres=sharedgpu:2+matlab:1,walltime=01:00:00,nodes=1:ppn=2,neednodes=1:ppn=2"
 
+# batch_setup [LINE...]
 batch_setup() {
   [[ $(id -u) == 0 ]] || skip "needs root to become another user"
-  start_arbiter Tenants=jobs
+  start_arbiter Tenants=jobs "$@"
   chmod 755 "$DIR"
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
 }
@@ -44,6 +45,20 @@ tenants_are() {
 nothing_left() { tenants_are && [[ -z $(ls -A "$SHAREDGPU_JOBS") ]] && ! pgrep -f "job hold $1 "; }
 # A job's name that no other run of these tests has.
 name() { echo "$1.${DIR##*.}"; }
+
+# Jobs with a limit of host memory get control groups below PARENT.
+groups_setup() {
+  batch_setup "CgroupParent=/${DIR##*/}" SwapPerUnit=128MiB
+  local memory=/sys/fs/cgroup/memory
+  [[ -d $memory ]] || memory=/sys/fs/cgroup
+  PARENT=$memory/${DIR##*/}
+}
+groups_or_skip() {
+  [[ $output != *"no control group"* ]] || skip "no control groups can be made here: $(grep 'not limited\|not enter' "$DIR/arbiter.log")"
+}
+is_in_group() { grep -q ":/${DIR##*/}/run_1\$" "/proc/$1/cgroup"; }
+limit() { cat "$PARENT/run_1"/memory.limit_in_bytes 2>/dev/null || cat "$PARENT/run_1/memory.max"; }
+group_is_gone() { [[ ! -e $PARENT/run_1 ]]; }
 
 # hook EVENT: see openpbs/pbs.py.
 hook() {
@@ -158,6 +173,44 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   run -0 hook "{\"type\": \"execjob_end\", $(job_of "$job")}"
   [[ $output == *"job $job held a lease on this node for "* ]]
   until_true 20 nothing_left "$job"
+}
+
+@test "TORQUE: the host memory of a job that requests it is limited, from the start of each task to the end of the last" {
+  groups_setup
+  job=$(name 16)
+  resources=$resources,mem=64mb run prologue "$job"
+  groups_or_skip
+  [ -z "$output" ]
+  [[ $(limit) == $((320 << 20)) ]]  # with the memory of two units
+  run -0 as_user env PBS_JOBID="$job" "$etc/torque/job_starter" cat /proc/self/cgroup
+  [[ $output == *":/${DIR##*/}/run_1"* ]]
+  run as_user env PBS_JOBID="$job" "$etc/torque/job_starter" python3 -c 'x = bytearray(1 << 30)'
+  [[ $status == 137 ]]
+  epilogue "$job"
+  until_true 20 group_is_gone
+  resources=$resources,mem=much run prologue "$job"
+  [[ $output == *"'much' is not a size of host memory"* ]]
+  epilogue "$job"
+  rmdir "$PARENT"
+}
+
+@test "OpenPBS: the host memory of a job that requests it is limited, from the first use of CUDA on" {
+  groups_setup
+  job=$(name 17)
+  event="\"job\": {\"id\": \"$job\", \"euser\": \"$user\", \"exec_vnode\": \"(node1[0]:sharedgpu=1:mem=32768kb)+(node1[1]:mem=32768kb)\"}"
+  run hook "{\"type\": \"execjob_begin\", $event}"
+  groups_or_skip
+  [[ $(limit) == $((192 << 20)) ]]
+  mapfile -t env < <(hook "{\"type\": \"execjob_launch\", \"env\": {}, $event}")
+  as_user env "${env[@]}" "$PROGRAMS/hold" --bytes 10% --seconds 600 >"$DIR/task.out" 2>&1 3>&- &
+  PIDS[task]=$!
+  until_true 20 tenants_are 1 1
+  PIDS[hold]=$(json "s['tenants'][0]['pids'][0]")
+  is_in_group "${PIDS[hold]}"
+  hook "{\"type\": \"execjob_end\", $event}"
+  kill -9 "${PIDS[hold]}"
+  until_true 20 group_is_gone
+  rmdir "$PARENT"
 }
 
 @test "OpenPBS: a job without units is left alone; the tenant of a lost job is ended; no failure of the hook rejects a job" {

@@ -47,7 +47,8 @@ TEST_CASE("Whatever peers send, the arbiter serves others") {
   constexpr int kMessages = 1000;
   for (unsigned seed = 0; seed < 20; ++seed) {
     INFO("seed " << seed);
-    Host host;
+    const GroupsSystem system;  // root may have groups made
+    Host host({}, system);
     host.start();
     Dice dice(seed);
     std::vector<std::unique_ptr<Guest>> peers(kPeers);

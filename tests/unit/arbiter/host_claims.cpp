@@ -54,6 +54,10 @@ class Memory : public FaultySystem {
   Status owner_of(const std::string& path, uid_t& owner) const override {
     return path == kJob ? Status() : FaultySystem::owner_of(path, owner);
   }
+  std::string group_folder(const std::string& group) const override { return "/sys/fs/cgroup" + group; }
+  Status read_group(const std::string& group, const char* file, std::string& text) const override {
+    return read_file(group_folder(group) + "/" + file, text);
+  }
   int send_signal(int /*pidfd*/, int /*number*/) const override { return 0; }
 
  private:

@@ -51,6 +51,8 @@ std::string name_of(const Message& message) {
       return "SuspendReply " + first;
     case MessageType::job_reply:
       return "JobReply " + std::to_string(message.as<JobReply>().known);
+    case MessageType::join_reply:
+      return "JoinReply " + first;
     case MessageType::gpu_loss_reply:
       return "GpuLossReply " + std::to_string(message.as<GpuLossReply>().known);
     default:
@@ -130,6 +132,9 @@ const std::vector<Row> kAsAdministrator = {
     {Message::of(RunRequest{}), "RunReply",
      "closed; warning: process N, pid N: dropped: a RunRequest on the connection of a session",
      "closed; warning: run 1, pid N: dropped: a RunRequest on the connection of a session"},
+    {Message::of(JoinRun{}), "JoinReply 0",
+     "closed; warning: process N, pid N: dropped: a JoinRun on a connection that is in use",
+     "closed; warning: run 1, pid N: dropped: a JoinRun on a connection that is in use"},
     {Message::of(job(12)), "RegisterReply 1", "RegisterReply 1", "RegisterReply 1"},
     {Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), "LeaseReply 0", "LeaseReply 0", "LeaseReply 0"},
     {Message::of(GpuQuery{.token = {}, .gpu = kHostGpu}), "GpuReply 1", "GpuReply 1", "GpuReply 1"},
@@ -181,7 +186,8 @@ TEST_CASE("Each message as a user who administers nothing") {
   }
   RunRequest vouched;
   vouched.vouched = 1;
-  const std::string why = "only an administrator may set the units of a run or start it for another user";
+  const std::string why =
+      "only an administrator may set the units or the host memory of a run or start it for another user";
   CHECK(reaction_to(vouched, In::new_connection, kUser) ==
         "Refused (" + why + "); closed; warning: pid N: dropped: " + why);
   CHECK(reaction_to(vouched, In::new_connection) == "RunReply");

@@ -71,7 +71,7 @@ struct Scene {
     options.backend_given = 1;
     TenantInfo& job = add(named(17, 0, 0), options);
     job.job_class = {.partition = "long", .qos = "high", .restarts = 1};
-    add(named(0, 7, 0), {});
+    add(named(0, 7, 0), {}).group_limit = gibibytes(3);
     add(named(0, 0, 4711), {});
     add(named(18, 0, 0), {}).sessions = 0;
 

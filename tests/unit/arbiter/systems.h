@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "../temporary_folder.h"
 #include "arbiter/daemon/system.h"
@@ -39,6 +41,14 @@ class RootedSystem : public System {
     const auto other = owners.find(path);
     owner = other == owners.end() ? 0 : other->second;
     return read;
+  }
+  std::string group_folder(const std::string& group) const override {
+    for (const char* mount : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"})
+      if (std::filesystem::exists(root_.path + mount + group)) return mount + group;
+    return "/sys/fs/cgroup" + group;
+  }
+  Status read_group(const std::string& group, const char* file, std::string& text) const override {
+    return read_file(group_folder(group) + "/" + file, text);
   }
 
  private:
@@ -73,6 +83,10 @@ class FaultySystem : public System {
     if (const int error = reading(path)) return Status::of_errno(error, path);
     return System::owner_of(path, owner);
   }
+  Status read_group(const std::string& group, const char* file, std::string& text) const override {
+    if (const int error = reading(group + "/" + file)) return Status::of_errno(error, group);
+    return System::read_group(group, file, text);
+  }
   std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const override {
     const bool reads = succeeds(reading("/proc/" + std::to_string(pid) + "/ns/pid"));
     return reads ? System::pid_namespaces(pid, count) : std::vector<ino_t>();
@@ -105,11 +119,84 @@ class FaultySystem : public System {
     return users ? System::find_user(name) : std::nullopt;
   }
 
- private:
+ protected:
   static bool succeeds(int error) {
     errno = error;
     return error == 0;
   }
+};
+
+// A host whose memory control groups are values of this object. It has version 1, or version 2.
+class GroupsSystem : public FaultySystem {
+ public:
+  struct Group {
+    std::map<std::string, std::string> files;
+    uid_t owner = 0;
+  };
+  mutable std::map<std::string, Group> groups;  // by path
+  mutable std::map<pid_t, std::string> places;  // the group of each process; of others it is the root
+  bool is_v2 = false;
+  int makes = 0, enters = 0, removals = 0;  // errno values of these calls
+  bool is_slow = false;                     // work aside waits for work()
+  void work() const {
+    for (const auto& each : std::exchange(waiting_, {})) each();
+  }
+
+  Status read_file(const std::string& path, std::string& text) const override {
+    const bool is_place = path.starts_with("/proc/") && path.ends_with("/cgroup");
+    if (!is_place || reading(path) != 0) return FaultySystem::read_file(path, text);
+    const auto place = places.find(std::atoi(path.c_str() + 6));
+    text = (is_v2 ? "0::" : "4:memory:") + (place == places.end() ? "/" : place->second) + "\n";
+    return {};
+  }
+  std::string group_folder(const std::string& group) const override { return "/groups" + group; }
+  Status owner_of(const std::string& path, uid_t& owner) const override {
+    if (!path.starts_with("/groups")) return FaultySystem::owner_of(path, owner);
+    const auto group = groups.find(path.substr(7));
+    if (group == groups.end()) return Status::of_errno(ENOENT, path);
+    owner = group->second.owner;
+    return {};
+  }
+  std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                      std::size_t most) const override {
+    if (!path.starts_with("/groups")) return FaultySystem::list_folder(path, most);
+    std::vector<std::string> names{"cgroup.procs", "run_", "run_x"};
+    for (const auto& [name, group] : groups)
+      if (name.starts_with(path.substr(7) + "/")) names.push_back(name.substr(path.size() - 6));
+    return names;
+  }
+  Status read_group(const std::string& path, const char* file, std::string& text) const override {
+    if (const int error = reading(path + "/" + file)) return Status::of_errno(error, path);
+    const auto group = groups.find(path);
+    if (group == groups.end() || group->second.files.count(file) == 0) return Status::of_errno(ENOENT, path);
+    text = group->second.files.at(file);
+    return {};
+  }
+  Status make_group(const std::string& path, const char* file, const std::string& value) const override {
+    if (makes != 0) return Status::of_errno(makes, path);
+    groups[path].files[file] = value;
+    return {};
+  }
+  Status enter_group(const std::string& path, pid_t pid) const override {
+    if (enters != 0) return Status::of_errno(enters, path);
+    if (groups.count(path) == 0) return Status::of_errno(ENOENT, path);
+    places[pid] = path;
+    return {};
+  }
+  Status remove_group(const std::string& path) const override {
+    if (removals != 0) return Status::of_errno(removals, path);
+    for (const auto& [pid, place] : places)
+      if (place == path) return Status::of_errno(EBUSY, path);
+    groups.erase(path);
+    return {};
+  }
+  void aside(std::function<void()> work) const override {
+    waiting_.push_back(std::move(work));
+    if (!is_slow) this->work();
+  }
+
+ private:
+  mutable std::vector<std::function<void()>> waiting_;
 };
 
 }  // namespace sharedgpu::test

@@ -36,6 +36,8 @@ LEDGER = [
     (7, f"attach 3 {GPUS[0]}"),
     (8, f"grant 2 2 {GPUS[0]} 0 0"),
     (9, f"release 2 2 {GPUS[0]} 0 0"),
+    (9.5, "group 2 8589934592"),
+    (9.5, "used 2 0 0 0 0 0 0 0 3145728 2097152 1 4294967296"),
     (10, "gone 3"),
     (10, "end 2"),
     (11, f"grant 3 1 {GPUS[0]} 17 {BATCH}"),

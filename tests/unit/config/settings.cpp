@@ -265,6 +265,13 @@ TEST_CASE("Errors name file, line and value") {
     CHECK(error_of("GpuMemory=" + std::string(value)) ==
           "x.conf:1: GpuMemory: '" + std::string(value) +
               "' is not a size (such as 24GiB), sizes by type (such as a100:80GiB,h200:141GiB), or unknown");
+  for (const char* value : {"0", "10%", ""})
+    CHECK(error_of("HostMemoryPerUnit=" + std::string(value)) ==
+          "x.conf:1: HostMemoryPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB) or none");
+  for (const char* value : {"/", "", "a", "/a/", "/a//b", "/a/../b", "/./a"})
+    CHECK(error_of("CgroupParent=" + std::string(value)) ==
+          "x.conf:1: CgroupParent: '" + std::string(value) +
+              "' is not the path of a control group below that of the host (such as /sharedgpu)");
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not greater than zero");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");

@@ -24,6 +24,7 @@ std::string told(History history, Nanoseconds now) {
   for (const auto& [id, tenant] : history.tenants.all()) {
     text += format_record({.at = {}, .what = OptionsRecord{.tenant = id, .options = tenant.options}});
     text += format_record({.at = {}, .what = ClassRecord{.tenant = id, .job_class = tenant.job_class}});
+    text += std::to_string(tenant.group_limit.count) + " ";
     text += std::to_string(tenant.nodes) + tenant.coordinator + " " + tenant.label() + " " +
             std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
             std::to_string(history.recovered.leases.of_tenant(id, now).count()) + "\n";
@@ -72,7 +73,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   const TenantId tenant{upto(3) + 1};
   const SessionId session{upto(7) + 1};
   const GpuUuid& gpu = kGpus[upto(1)];
-  switch (upto(13)) {
+  switch (upto(14)) {
     case 0: {
       OptionsRecord record{.tenant = tenant, .options = {}};
       record.options.units = upto(8);
@@ -93,10 +94,13 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     case 4:
       return {.at = at, .what = GoneRecord{.session = session}};
     case 5:
-      return {.at = at,
-              .what = UsedRecord{.tenant = tenant,
-                                 .step = upto(1) == 0 ? StepName{} : kStep,
-                                 .figures = {.waited = at, .handoffs = upto(9), .footprint = mebibytes(1)}}};
+      return {
+          .at = at,
+          .what = UsedRecord{
+              .tenant = tenant,
+              .step = upto(1) == 0 ? StepName{} : kStep,
+              .figures = {
+                  .waited = at, .handoffs = upto(9), .footprint = mebibytes(1), .host = mebibytes(upto(2))}}};
     case 6: {
       ClassRecord record{.tenant = tenant, .job_class = {}};
       record.job_class = {.partition = "long", .qos = "", .restarts = upto(2)};
@@ -107,6 +111,8 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     case 8:
       return {.at = at,
               .what = LossRecord{.tenant = tenant, .gpu = gpu, .fault = upto(1) == 0 ? "Xid_79" : "-"}};
+    case 9:
+      return {.at = at, .what = GroupRecord{.tenant = tenant, .limit = mebibytes(upto(2))}};
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,

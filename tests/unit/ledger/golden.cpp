@@ -108,13 +108,15 @@ std::vector<Record> records() {
                              .handoffs = 97,
                              .footprint = {10'000'000'098},
                              .resident = {10'000'000'099},
-                             .backends = 5}});
+                             .backends = 5,
+                             .host = {10'000'000'100}}});
   add(BeginRecord{.tenant = TenantId{100}});
   add(OverRecord{.tenant = TenantId{101}});
   add(GpuRecord{.gpu = gpu(0x10), .condition = 2, .fault = "Xid_79", .drain = "-"});
   add(GpuRecord{.gpu = gpu(0x10), .condition = 0, .fault = "-", .drain = "the_fan"});
   add(LossRecord{.tenant = TenantId{110}, .gpu = gpu(0x10), .fault = "Xid_79"});
   add(GangRecord{.tenant = TenantId{111}, .nodes = 3, .coordinator = "n1"});
+  add(GroupRecord{.tenant = TenantId{112}, .limit = {10'000'000'113}});
   add(PastLossRecord{.tenant = TenantId{111}, .gpu = gpu(0x10), .fault = "Xid_79"});
   add(SeenRecord{});
   add(LostRecord{.records = 102});

@@ -46,6 +46,25 @@ TEST_CASE("A lease is told by the clock on the wall, with who held it") {
   CHECK_FALSE(rows[0].open);
 }
 
+TEST_CASE("The highest host memory of a run's group is known after its leases, and belongs to that run") {
+  Read read;
+  read.job(1, 9);
+  read.lease(true, 1s);
+  read.lease(false, 2s);
+  const auto used = [&](Bytes host) {
+    read.table.add(
+        {.at = 3s, .what = UsedRecord{.tenant = TenantId{1}, .step = {}, .figures = {.host = host}}});
+  };
+  used(mebibytes(3));
+  used(mebibytes(2));
+  read.job(1, 10);
+  read.lease(true, 4s);
+  const auto rows = by_tenant(read.table.leases());
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].host == mebibytes(3));
+  CHECK(rows[1].host == Bytes{});
+}
+
 TEST_CASE("A number that is given out again stands for the new tenant from there on") {
   Read read;
   read.job(1, 9);

@@ -54,6 +54,7 @@ std::vector<Written> all_lines() {
   figures.footprint = mebibytes(6);
   figures.resident = mebibytes(7);
   figures.backends = 5;
+  figures.host = mebibytes(8);
   const LeaseKey key{.tenant = tenant, .gpu = gpu, .step = batch};
   const Nanoseconds at{3512223906937};
   return {
@@ -77,6 +78,8 @@ std::vector<Written> all_lines() {
        {at, GangRecord{.tenant = tenant, .nodes = 2, .coordinator = "n1"}}},
       {"5bbc791f 3512223906937 gang 12 0 -",
        {at, GangRecord{.tenant = tenant, .nodes = 0, .coordinator = "-"}}},
+      {"92d77ecb 3512223906937 group 12 8589934592",
+       {at, GroupRecord{.tenant = tenant, .limit = gibibytes(8)}}},
       {"8d130532 3512223906937 place 12 44 99 4 4fc74b0daa915e7f80818283f4f5f6ff "
        "000102030405060708090a0b0c0d0e0f",
        {at, PlaceRecord{.tenant = tenant, .pid = 44, .started = 99, .units = 4, .gpus = two}}},
@@ -104,10 +107,10 @@ std::vector<Written> all_lines() {
        {at, StepTimeRecord{.tenant = tenant, .step = batch, .time = 5s}}},
       {"dc6e1913 3512223906937 gputime 12 000102030405060708090a0b0c0d0e0f 5000000000",
        {at, GpuTimeRecord{.tenant = tenant, .gpu = other, .time = 5s}}},
-      {"1634fdaf 3512223906937 used 12 1234 4294967291 1048576 2097152 3000000000 4000000000 5 6291456 "
-       "7340032 5",
+      {"f8b65300 3512223906937 used 12 1234 4294967291 1048576 2097152 3000000000 4000000000 5 6291456 "
+       "7340032 5 8388608",
        {at, UsedRecord{.tenant = tenant, .step = batch, .figures = figures}}},
-      {"deb26b4e 3512223906937 used 12 0 0 0 0 0 0 0 0 0 0",
+      {"4d8a6f04 3512223906937 used 12 0 0 0 0 0 0 0 0 0 0 0",
        {at, UsedRecord{.tenant = tenant, .step = {}, .figures = {}}}},
       {"372202ae 3512223906937 begin 12", {at, BeginRecord{.tenant = tenant}}},
       {"e59fff8b 3512223906937 over 12", {at, OverRecord{.tenant = tenant}}},
@@ -226,8 +229,9 @@ constexpr Accepted kBodies[] = {
     {"5 steptime 1 2 3 4611686018427387904", nullptr},
     {"5 gputime 1 4fc74b0daa915e7f80818283f4f5f6ff 4", kSame},
     {"5 gputime 1 4", nullptr},
-    {"5 used 1 9 0 1 2 3 4 5 6 7", "5 used 1 9 0 1 2 3 4 5 6 7 0"},
-    {"5 used 1 9 0 1 2 3 4 5 6 7 8", kSame},
+    {"5 used 1 9 0 1 2 3 4 5 6 7", "5 used 1 9 0 1 2 3 4 5 6 7 0 0"},
+    {"5 used 1 9 0 1 2 3 4 5 6 7 8", "5 used 1 9 0 1 2 3 4 5 6 7 8 0"},
+    {"5 used 1 9 0 1 2 3 4 5 6 7 8 9", kSame},
     {"5 used 1 9 0 1 2 3 4 5 6", nullptr},
     {"5 used 1 9 0 1 2 -3 4 5 6 7 8", nullptr},
     {"5 used 1 9 0 1 2 3 4 5 6 7 4294967296", nullptr},

@@ -187,12 +187,14 @@ Fields fields_of(Tag<DrainGpus>) {
 Fields fields_of(Tag<DrainReply>) { return FIELD(DrainReply, done); }
 Fields fields_of(Tag<RunRequest>) {
   return join({FIELD(RunRequest, options), FIELD(RunRequest, chosen), FIELD(RunRequest, devices),
-               FIELD(RunRequest, vouched), FIELD(RunRequest, uid)});
+               FIELD(RunRequest, vouched), FIELD(RunRequest, uid), FIELD(RunRequest, host_memory)});
 }
 Fields fields_of(Tag<RunReply>) {
   return join({FIELD(RunReply, token), FIELD(RunReply, tenant), FIELD(RunReply, gpus),
-               FIELD(RunReply, threads), FIELD(RunReply, unused)});
+               FIELD(RunReply, threads), FIELD(RunReply, confined)});
 }
+Fields fields_of(Tag<JoinRun>) { return FIELD(JoinRun, token); }
+Fields fields_of(Tag<JoinReply>) { return FIELD(JoinReply, inside); }
 Fields fields_of(Tag<RegisterJob>) {
   return join({FIELD(RegisterJob, step), FIELD(RegisterJob, uid), FIELD(RegisterJob, options),
                FIELD(RegisterJob, devices), FIELD(RegisterJob, whole), FIELD(RegisterJob, job_class),
@@ -339,6 +341,7 @@ std::string message(MessageType type) {
       MESSAGE(register_gang, RegisterGang)
       MESSAGE(gpu_loss_query, GpuLossQuery)
       MESSAGE(gpu_query, GpuQuery)
+      MESSAGE(join_run, JoinRun)
       MESSAGE(welcome, Welcome)
       MESSAGE(attached, Attached)
       MESSAGE(verdict, Verdict)
@@ -366,6 +369,7 @@ std::string message(MessageType type) {
       MESSAGE(suspend_reply, SuspendReply)
       MESSAGE(job_reply, JobReply)
       MESSAGE(gpu_loss_reply, GpuLossReply)
+      MESSAGE(join_reply, JoinReply)
   }
 #undef MESSAGE
   return {};

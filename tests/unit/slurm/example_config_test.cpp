@@ -58,6 +58,8 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   CHECK(settings.units_per_gpu == defaults.units_per_gpu);
   CHECK(settings.swap_per_unit.entries.size() == defaults.swap_per_unit.entries.size());
   CHECK(settings.gpu_memory.entries.size() == defaults.gpu_memory.entries.size());
+  CHECK(settings.host_memory_per_unit == defaults.host_memory_per_unit);
+  CHECK(settings.cgroup_parent == defaults.cgroup_parent);
   CHECK(settings.arbiter_timeout == defaults.arbiter_timeout);
   CHECK(settings.peer_port == defaults.peer_port);
   CHECK(settings.peer_address == defaults.peer_address);
