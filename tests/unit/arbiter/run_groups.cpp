@@ -290,7 +290,7 @@ TEST_CASE("A process that has ended is not moved, nor one that has its number") 
   CHECK(site.host.new_log_lines().empty());
 }
 
-TEST_CASE("A user's processes are moved at a limited rate; those beyond come again with their sessions") {
+TEST_CASE("A user's processes are moved at a limited rate, and those beyond come again with their sessions") {
   Running site;
   site.system.time = site.system.now();
   site.system.enters = ESRCH;
