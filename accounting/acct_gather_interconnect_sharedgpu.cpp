@@ -96,10 +96,10 @@ int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   return SLURM_SUCCESS;
 }
 
-// For profiling, which this plugin does not support.
+// Slurm calls this function for profiling, which this plugin does not support.
 int acct_gather_interconnect_p_node_update() { return SLURM_SUCCESS; }
 
-// No keys in acct_gather.conf.
+// This plugin has no keys in acct_gather.conf.
 void acct_gather_interconnect_p_conf_options(s_p_options_t**, int*) {}
 void acct_gather_interconnect_p_conf_set(s_p_hashtbl_t*) {}
 void acct_gather_interconnect_p_conf_values(void*) {}

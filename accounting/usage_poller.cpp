@@ -26,20 +26,20 @@ constexpr milliseconds kPatience{1000};
 // many times the CPU time of the last polls, but never longer than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// Trials per update to find the reporting task's call; the search continues with the next update.
+// The most trials in one update to find the reporting task's call. The next update continues the search.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
 // The current poll of this thread, if any.
 thread_local UsageWriter* polling = nullptr;
 
-// Slurm's record of one task after a poll made by this call.
+// Slurm's record of one task, read right after a poll.
 struct TaskRecord {
   bool exists = false;
   std::optional<StepCounts> counts;
 };
 
-// None if the lists lack one of sharedgpu's TRES. TRES that Slurm does not keep are ignored.
+// Returns nullopt if the lists lack one of sharedgpu's TRES. TRES that Slurm does not keep are ignored.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -175,7 +175,7 @@ void* run(void* argument) {
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres) {
   tres_ids = tres;
   pthread_t thread;
-  // The thread may outlive every scope of this library, so its state does too.
+  // The thread may run until the process ends, so its state is never destroyed.
   if (const int error = start_own_thread(&thread, run, new UsagePoller(step)))
     slurm_error("acct_gather_interconnect/sharedgpu: cannot start a thread: %s", std::strerror(error));
   else

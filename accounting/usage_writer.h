@@ -8,8 +8,9 @@
 // - In a poll, Slurm asks once per process but does not say which process it is. So the index of the
 //   reporting task's call is found by trial, and each trial is checked against Slurm's record of that task.
 //   The index rarely changes, unless processes come and go: then it changes with every poll. So for a step
-//   with one task on this node all calls are answered, as only tasks count. If the result is several times
-//   too high, because processes below the task count as well, only the first call is answered.
+//   with one task on this node every call gets the step's total, since mostly Slurm counts only the task. If
+//   Slurm counts processes below the task as well, the sum is several times too high; then only the first
+//   call gets the total.
 // - When a task ends, its reported value stays in the step's sum. The next reporting task reports only the
 //   rest.
 #pragma once
@@ -23,10 +24,10 @@ namespace sharedgpu {
 
 // A step's usage as shown by Slurm.
 struct StepCounts {
-  std::uint64_t seconds = 0;   // of lease
-  std::uint64_t waited = 0;    // seconds of waiting for it
+  std::uint64_t seconds = 0;   // in which the step held a lease
+  std::uint64_t waited = 0;    // seconds of waiting for a lease
   std::uint64_t restored = 0;  // MiB copied to GPUs
-  std::uint64_t evicted = 0;   // MiB copied from them
+  std::uint64_t evicted = 0;   // MiB copied from GPUs
   bool operator==(const StepCounts&) const = default;
 };
 
@@ -35,10 +36,9 @@ class UsageWriter {
   // `one_task`: the step has at most one task on this node.
   explicit UsageWriter(bool one_task = false) : way_(one_task ? Way::every_call : Way::search) {}
 
-  // Rounds to the nearest number of seconds, but a nonzero time to at least 1, so that zero means that the
-  // GPU was not used.
+  // Rounds to whole seconds. A time above zero becomes at least 1, so zero means that the GPU was not used.
   static std::uint64_t seconds(std::chrono::nanoseconds lease);
-  // The same for bytes, in MiB.
+  // Rounds bytes to MiB in the same way.
   static std::uint64_t mebibytes(std::uint64_t bytes);
 
   // Returns true if Slurm's accounting shows less than `total` for the step, or nothing yet.
@@ -61,10 +61,10 @@ class UsageWriter {
 
   Way way_;
   StepCounts settled_;                  // reported by tasks that have ended
-  std::optional<StepCounts> reported_;  // by the reporting task, as Slurm shows it
+  std::optional<StepCounts> reported_;  // the value that Slurm shows for the reporting task
   StepCounts wanted_;                   // value that the reporting task must show after this poll
   std::uint32_t reporting_call_ = 0;    // index of the call believed to be the reporting task's
-  std::uint32_t calls_ = 0;             // in this poll, so far
+  std::uint32_t calls_ = 0;             // number of calls in this poll so far
   bool searching_ = false;              // the last trial was wrong: keep values that other calls wrote
   bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };

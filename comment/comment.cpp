@@ -35,7 +35,7 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// The position behind the value that begins at `at`, found by brackets and strings alone.
+// The position behind the value that begins at `at`, found by its brackets and strings without parsing.
 std::size_t end_of_value(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   while (at < text.size()) {

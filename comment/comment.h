@@ -36,9 +36,9 @@ struct JobSummary {
   std::uint64_t restored = 0;   // bytes copied to GPUs
   std::uint64_t evicted = 0;    // bytes copied from them
   std::uint64_t footprint = 0;  // the largest value of any node, in bytes
-  std::uint64_t resident = 0;   // the same
+  std::uint64_t resident = 0;   // the largest value of any node, in bytes
   std::set<std::string> backends;
-  std::set<std::string> gpus;  // models
+  std::set<std::string> gpus;  // models of the GPUs
   std::set<SummaryLoss> gpu_losses;
   bool operator==(const JobSummary&) const = default;
 };
@@ -52,7 +52,7 @@ struct Merged {
   enum class Outcome : std::uint8_t {
     changed,   // write `text`
     complete,  // `comment` includes the share already
-    refused,   // the key has a value in another format, or there is no room
+    refused,   // the key has a value in another format, or the comment would become too long
   };
   Outcome outcome = Outcome::refused;
   std::string text;

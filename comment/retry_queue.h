@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Writes each entry of a spool into its job's record exactly once, despite failures.
 //
-// slurmctld sends the database an AdminComment only together with the job's end, and sends it again without
-// an acknowledgement. So an entry waits until the record has ended, is merged into the comment there, and is
-// checked again later, because other nodes or slurmctld may have overwritten it. An entry leaves the spool
-// once checks have found it in the record for a while.
+// slurmctld sends the database an AdminComment only together with the job's end, and repeats both until the
+// database acknowledges them. So an entry waits until the record has ended, is merged into the comment there,
+// and is checked again later, because other nodes or slurmctld may have overwritten it. An entry leaves the
+// spool once checks have found it in the record for a while.
 //
 // Uses no clock and no database of its own. Not thread-safe.
 #pragma once
@@ -54,7 +54,7 @@ class RetryQueue {
     std::int64_t due = 0;
     std::int64_t pause = 1;  // seconds until the next try
     std::int64_t found =
-        0;  // since when all checks have found the entry in the record; 0 if the last check has not
+        0;  // since when every check has found the entry in the record; 0 if the last check did not find it
   };
   void attend(const std::string& name, Progress& progress, std::int64_t now);
   void later(Progress& progress, std::int64_t now, std::int64_t longest);
@@ -66,7 +66,7 @@ class RetryQueue {
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
   std::string trouble_;                            // the last reported error of the database
-  std::string failed_;                             // the entry of that error
+  std::string failed_;                             // the entry to which the database reported that error
   Progress database_;                              // retry times for the database
   std::minstd_rand dice_{std::random_device{}()};  // keeps nodes of one job from retrying in lockstep
 };

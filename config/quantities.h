@@ -13,22 +13,23 @@
 
 namespace sharedgpu {
 
-// "4096", "512MiB", "24GiB", "1.5G", "2T": K, M, G and T are powers of 1024, with or without "iB" or "B".
+// Parses a size such as "4096", "512MiB", "24GiB", "1.5G" or "2T". K, M, G and T are powers of 1024, with or
+// without "iB" or "B".
 std::optional<Bytes> parse_size(std::string_view text);
 
-// "500ms", "10s", "2m", "1h", "100us"; a bare number is in seconds.
+// Parses a time such as "500ms", "10s", "2m", "1h" or "100us". A bare number is in seconds.
 std::optional<Nanoseconds> parse_time(std::string_view text);
 
-// "5%", "12.5%": between 0 and 100.
+// Parses a percentage between 0 and 100, such as "5%" or "12.5%".
 std::optional<double> parse_percent(std::string_view text);
 
-// "24.0 GiB", "512 MiB", "0 B": for people, not for parsing.
+// Writes a size for people, such as "24.0 GiB", "512 MiB" or "0 B". The parsers do not read this form.
 std::string format_size(Bytes size);
 
 // A size of device memory, in bytes or as a percentage of the GPU's memory.
 struct Amount {
   Bytes bytes;
-  double percent = 0;  // if not zero, counts instead of `bytes`
+  double percent = 0;  // if not zero, used instead of `bytes`
 
   Bytes of(Bytes total) const;
 };

@@ -32,7 +32,8 @@ struct TypedSizes {
 // Returns nullopt if `text` is not a list of sizes, each with an optional type, or if it names a type twice.
 // `with_auto`: the word auto may stand for a size.
 std::optional<TypedSizes> parse_typed_sizes(std::string_view text, bool with_auto);
-// As parse_typed_sizes() reads it, sizes in bytes; empty if nothing is stated.
+// Writes text that parse_typed_sizes() reads, with sizes in bytes. Returns an empty text if nothing is
+// stated.
 std::string format_typed_sizes(const TypedSizes& sizes);
 
 // The host memory of one unit.

@@ -11,7 +11,7 @@ namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// "12", "2K".
+// Parses a count such as "12" or "2K".
 std::optional<std::uint64_t> parse_count(std::string_view text) {
   constexpr std::string_view kSuffixes = "kmgtp";
   unsigned shift = 0;

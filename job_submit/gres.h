@@ -12,12 +12,12 @@
 
 namespace sharedgpu::job_submit {
 
-// Larger counts are read as this number. No node has as many, and their products with sizes in MiB stay in
-// range.
+// Larger counts are read as this number. No node has so many units, and the product of this number with a
+// size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
 struct TypedCount {
-  std::string_view type;  // the type, as a part of the parsed text; empty: any type
+  std::string_view type;  // a part of the parsed text; empty: any type
   std::uint64_t count = 0;
 };
 

@@ -49,7 +49,7 @@ int guarded(Action action) noexcept {
   return SLURM_SUCCESS;
 }
 
-// A line for the user, after those of other plugins.
+// Adds a line for the user, after the lines of other plugins.
 void tell(char** message, const std::string& line) {
   if (message == nullptr) return;
   const std::string text = (*message == nullptr ? "" : std::string(*message) + "\n") + "sharedgpu: " + line;
@@ -61,8 +61,8 @@ bool is_named(const char* variable, std::string_view name) {
   return std::strncmp(variable, name.data(), name.size()) == 0 && variable[name.size()] == '=';
 }
 
-// Removes a variable from the environment of a batch job; if a value is given, replaces the variable's value
-// instead, if it is set.
+// Removes a variable from the environment of a batch job. If `value` is not empty and the variable is set,
+// replaces its value instead.
 void change_variable(job_desc_msg_t& message, const std::string& name, const std::string& value) {
   if (message.environment == nullptr) return;
   for (std::uint32_t i = 0; i < message.env_size; ++i) {
@@ -81,7 +81,7 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
 
 // Writes the request into the message, and removes from a batch job's environment what would contradict it:
 // srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
-// SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that this one replaces, "gres:gpu:4096".
+// SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
   if (request.per != Per::gpu) {
     message.pn_min_memory = request.size | (request.per == Per::cpu ? MEM_PER_CPU : 0);
@@ -173,13 +173,13 @@ using JobCopy = std::unique_ptr<job_desc_msg_t, FreeCopy>;
 
 JobCopy copy_of(job_record* record) {
   JobCopy copy(copy_job_record_to_job_desc(record));
-  // Without the flag, the job's memory is a default and not a request of its own.
+  // Without the flag JOB_MEM_SET, the job's memory is a default and not a request of its own.
   if (copy && (copy->bitflags & JOB_MEM_SET) == 0) copy->pn_min_memory = NO_VAL64;
   return copy;
 }
 
-// A change of memory states the job's own request, as --mem does at submission. A change of units keeps that,
-// and replaces the part of the units.
+// A change of memory states the job's own request, as --mem does at submission. A change of units keeps the
+// job's own request, and replaces the memory of the units.
 int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   restore_stated_memory(message);
   const bool states_memory = message.pn_min_memory != NO_VAL64;

@@ -27,7 +27,7 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 std::uint64_t least_nodes(const Job& job) { return std::max<std::uint64_t>(job.least_nodes.value_or(1), 1); }
 bool is_on_one_node(const Job& job) { return job.most_nodes == 1u; }
 
-// Slurm must place at least one on each node, and may place all others on the same node.
+// Slurm must place at least one of them on each node, and may place all others on the same node.
 std::uint64_t most_of(std::uint64_t total, const Job& job) {
   return std::max<std::uint64_t>(minus(total, least_nodes(job) - 1), 1);
 }
@@ -45,7 +45,7 @@ struct Nodes {
   std::uint64_t most_cpus = 0;
   std::uint64_t cpu_step = 1;
   Mebibytes most_memory = 0;
-  std::vector<std::string_view> types;  // of their units
+  std::vector<std::string_view> types;  // types of the nodes' units
   bool any() const { return most_cpus > 0; }
 };
 
@@ -70,7 +70,7 @@ std::string plural(std::uint64_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// "4096M (--mem)", "4096M (DefMemPerCPU=1024M x 4 CPUs)"
+// Returns text such as "4096M (--mem)" or "4096M (DefMemPerCPU=1024M x 4 CPUs)".
 std::string describe(const Request& own, std::uint64_t count, const char* noun) {
   const std::string source(own.source);
   if (own.per == Per::node) return megabytes(own.size) + " (" + source + ")";
@@ -87,7 +87,7 @@ std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
 }
 
-// The least number of CPUs or GPUs of a node over which the memory of its units is spread.
+// The least number of CPUs or GPUs among which the memory of a node's units is divided.
 std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
   return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
 }
@@ -138,7 +138,7 @@ Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit
   return quotient(total.count, mebibytes(1).count);
 }
 
-// The job's own request; nullopt if it is all memory of its nodes.
+// The job's own request; nullopt if the job requests all memory of its nodes.
 std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   std::optional<Request> own = job.memory;
   if (!own && defaults.memory_per_gpu && !demand_of(job, "gpu").most.empty())
@@ -147,9 +147,9 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// The sum in the form of the table in memory.h. A request per GPU that the job itself states stays per GPU,
-// because srun refuses to start in a job whose environment names memory both per GPU (set by sbatch and
-// salloc) and per node (set by slurmd).
+// The sum, in the form that the table in memory.h states. A request per GPU that the job itself states stays
+// per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by sbatch
+// and salloc) and per node (set by slurmd).
 Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
   const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
   const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
@@ -171,7 +171,7 @@ Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const J
               " + " + brought};
 }
 
-// The opposite of add().
+// The inverse of add().
 Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes) {
   const Mebibytes part =
       sum.per == Per::node ? units_memory : quotient(units_memory, sharers(sum.per, job, nodes));

@@ -47,7 +47,7 @@ struct Request {
 struct Job {
   std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
   std::string_view cpus_per_tres;
-  std::optional<Request> memory;  // none: the default
+  std::optional<Request> memory;  // nullopt: the default
   std::optional<std::uint64_t> least_nodes, most_nodes, tasks, tasks_per_node, cpus_per_task, cpus,
       cpus_per_node, sockets_per_node;
   bool whole_nodes = false;
@@ -74,7 +74,7 @@ struct Demand {
 };
 Demand demand_of(const Job& job, std::string_view name);
 
-// The job's request with that of its units, in the form that the table above says.
+// The job's request with the memory of its units, in the form that the table above states.
 struct Sum {
   Request request;
   Mebibytes per_node = 0;  // least memory on each node

@@ -24,8 +24,8 @@ constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   return timeout > kLeast ? timeout : kLeast;
 }
 
-// The same with a timeout of its own for each connection attempt. The connection stays in `channel`. On an
-// error, `channel` is empty if no arbiter was reached.
+// Does the same with one timeout for each connection attempt and another for the whole exchange. The
+// connection stays in `channel`. On an error, `channel` is empty if no arbiter was reached.
 struct Patience {
   Nanoseconds connect{};
   Nanoseconds answer{};  // for the whole exchange
@@ -38,7 +38,7 @@ int ask(const char* socket, const Message& question, const Patience& patience, C
 int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel);
 int ask(Channel& channel, const Message& question, Nanoseconds patience, Message& answer, UniqueFd& fd);
 
-// True if an arbiter listens at `socket` at this moment.
+// Returns true if an arbiter listens at `socket` at this moment.
 bool is_listening(const char* socket);
 
 }  // namespace sharedgpu

@@ -86,7 +86,7 @@ int Channel::connect(const char* path, Nanoseconds patience) {
   UniqueFd socket;
   if (int error = make_socket(socket)) return error;
   for (;;) {
-    // A timeout of 0 would mean no timeout. The kernel rounds this shortest timeout up to a tick.
+    // The shortest timeout, since 0 would mean no timeout. The kernel rounds it up to a tick.
     constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
     if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
       return error;
@@ -235,8 +235,8 @@ void refuse_descriptors(int listener) {
 }
 
 // The queue may contain many connections that one user has made and dropped, ahead of another user's
-// connection. The arbiter takes about 10 microseconds for each. A peer that finds the queue full waits in
-// connect().
+// connection. The arbiter takes about 10 microseconds for each connection. A peer that finds the queue full
+// waits in connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

@@ -62,11 +62,11 @@ class Channel {
   //
   // Must be called before receive_plain(). Returns 0 or an errno value.
   int distrust();
-  // As receive(), but never waits. Returns EBADMSG if the next message carries a descriptor, and leaves that
-  // message in the queue.
+  // Does the same as receive(), but never waits. Returns EBADMSG if the next message carries a descriptor,
+  // and leaves that message in the queue.
   int receive_plain(Message& message);
-  // True if the peer has closed and no message of it is unread, so that closing the socket takes no time.
-  // Call it after distrust().
+  // Returns true if the peer has closed and none of its messages is unread. Closing the socket then takes no
+  // time. Call it after distrust().
   bool is_over() const;
   // Refuses all further messages and discards the unread ones, unless the kernel already refuses descriptors.
   // Returns false if an unread message carries a descriptor. That message and all later ones stay queued, and
@@ -74,7 +74,7 @@ class Channel {
   bool discard_unread();
 
   int fd() const { return socket_.get(); }
-  // The highest version that both ends understand, as far as the peer's is known.
+  // The highest version that both ends understand, as far as the peer's version is known.
   std::uint16_t version() const { return version_; }
   explicit operator bool() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
@@ -104,9 +104,9 @@ int make_address(const char* path, sockaddr_un& address);
 // Makes the kernel refuse descriptors from peers that connect later, if it can (Linux 6.16).
 void refuse_descriptors(int listener);
 
-// Binds and listens at `path`, replacing the stale socket of a dead arbiter (one that nobody accepts on) but
-// no other file. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value; EADDRINUSE if
-// another arbiter listens there.
+// Binds and listens at `path`, replacing the stale socket of a dead arbiter (on which no process accepts
+// connections) but no other file. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value;
+// EADDRINUSE if another arbiter listens there.
 int listen_at(const char* path, UniqueFd& socket);
 
 }  // namespace sharedgpu

@@ -9,18 +9,18 @@
 
 namespace sharedgpu {
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef", and back.
+// Writes and parses "GPU-01234567-89ab-cdef-0123-456789abcdef".
 std::string format_gpu(const GpuUuid& uuid);
 bool parse_gpu(std::string_view text, GpuUuid& uuid);
 
-// The UUIDs of all, separated by commas.
+// Writes the UUIDs of all `gpus`, separated by commas.
 std::string format_gpus(const GpuList& gpus);
 
 // Parses "0,3", the numbers of device files. Returns an empty set for any other text.
 DeviceSet parse_devices(std::string_view text);
 
-// Why a tenant that asked for `wanted` GPUs got fewer; empty if it got as many, or if the arbiter does not
-// choose them.
+// The reason for which a tenant that requested `wanted` GPUs got fewer; empty if it got as many, or if the
+// arbiter does not choose its GPUs.
 std::string shortfall(const GpuList& gpus, unsigned wanted);
 
 }  // namespace sharedgpu

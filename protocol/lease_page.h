@@ -26,14 +26,14 @@ struct LeasePage {
   // Nonzero while the footprints of this GPU's tenants do not fit there together: the session then limits the
   // backlog of its streams. This field is next to the gate because each submission reads both.
   std::atomic<std::uint32_t> oversubscribed{0};
-  // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero in the page of an arbiter
-  // of a version without it.
+  // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero if the arbiter's version
+  // lacks this field.
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
   // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if the GPU's time is
   // shared by shares, other tenants wait, and the tenant has only this session, so that it can yield the turn
-  // by itself. Always zero in the page of an arbiter of a version without it.
+  // by itself. Always zero if the arbiter's version lacks this field.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }

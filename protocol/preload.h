@@ -16,7 +16,7 @@ std::string with_preload(std::string_view value, std::string_view library);
 // `value` without the entries that have the file name of `library`.
 std::string without_preload(std::string_view value, std::string_view library);
 
-// True if an entry of `value` has the file name of `library`.
+// Returns true if an entry of `value` has the file name of `library`.
 bool has_preload(std::string_view value, std::string_view library);
 
 }  // namespace sharedgpu

@@ -8,7 +8,7 @@
 // Units of one type. The GRES plugin owns the string.
 struct SharedGpuOffer {
   const char* type;     // "": untyped
-  std::uint64_t units;  // as in slurm.conf
+  std::uint64_t units;  // the count in slurm.conf
   std::uint64_t gpus;   // number of GPUs behind these units; 0 if none was found
 };
 

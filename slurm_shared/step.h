@@ -10,10 +10,10 @@ extern "C" {
 
 struct SharedGpuStep {
   std::uint32_t job = 0;
-  std::uint32_t step = 0;  // as in slurm_step_id_t
+  std::uint32_t step = 0;  // number as in slurm_step_id_t
   std::uint32_t units = 0;
   std::uint32_t tasks = 0;       // number of the step's tasks on this node; 0 if unknown
-  const char* socket = nullptr;  // of the arbiter
+  const char* socket = nullptr;  // path of the arbiter's socket
 
   // Held during queries to Slurm about the step's tasks. Guards `ended`. Once `ended` is set, queries are
   // forbidden: Slurm would print an error into the job's own output.

@@ -7,8 +7,9 @@
 
 namespace sharedgpu {
 
-// As root, in slurmstepd. The first step of a run creates the file, whose timestamp is the start of the
-// run. A batch step is always the first of its run, even if the file of the previous run still exists.
+// Call this as root, in slurmstepd. In the first step of a run it creates the file, whose timestamp is the
+// start of the run. A batch step is always the first of its run, even if the file of the previous run still
+// exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);

@@ -12,12 +12,13 @@
 
 namespace sharedgpu {
 
-// As root, in the prolog. Releases before 26.05 do not pass the QOS. If a section of sharedgpu.conf is
-// about a QOS, squeue is asked for it, with slurmd's `environment`.
+// Call this as root, in the prolog. Releases before 26.05 do not pass the QOS to the prolog. If a section of
+// sharedgpu.conf is about a QOS, this function asks squeue for the job's QOS, with slurmd's `environment`.
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
-// As root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
+// Call this as root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
-// In the epilog. Without an epilog, the file is removed after thirty days without a step of the job.
+// Call this in the epilog: it removes the job's file. Without an epilog, the file is removed after thirty
+// days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);
 
 }  // namespace sharedgpu

@@ -20,13 +20,13 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
   return number;
 }
 
-// Numbers as written: leading zeros are part of a node's name.
+// A range of numbers as it is written: leading zeros are part of a node's name.
 struct Numbers {
   std::string_view first;
   std::uint64_t count = 1;
 };
 
-// "7" or "01-04".
+// Parses "7" or "01-04".
 std::optional<Numbers> parse_range(std::string_view text) {
   const std::size_t dash = text.find('-');
   const Numbers one = {.first = text.substr(0, dash)};
@@ -37,7 +37,7 @@ std::optional<Numbers> parse_range(std::string_view text) {
   return Numbers{.first = one.first, .count = *to - *from + 1};
 }
 
-// The text between brackets: "01,03-04".
+// Parses the text between brackets, such as "01,03-04".
 std::optional<Numbers> parse_numbers(std::string_view text) {
   std::optional<Numbers> numbers;
   for (std::string_view word : split(text, ',')) {

@@ -27,11 +27,11 @@ class Ahead {
   // submission.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
-  // Returns true if the next submission is to wait until a fence passes; it waits at most patience().
+  // Returns true if the next submission must wait until a fence passes, for at most patience().
   bool full() const { return !marks_.empty() && unfinished_ >= window(); }
   Nanoseconds patience() const;
-  // The wait timed out, and one submission is made anyway. The next submission waits at most half as long,
-  // since the GPU may be waiting for many submissions.
+  // Call this if the wait timed out and one submission is made anyway. The next submission waits at most half
+  // as long, since the GPU may be waiting for many submissions.
   void gave_up(Nanoseconds now);
 
   // Estimated GPU time of one submission.
@@ -47,14 +47,15 @@ class Ahead {
   // submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
-  // No fence could be recorded, so there is nothing to wait for.
+  // Call this if no fence could be recorded. The submissions that it would have covered are then no longer
+  // counted.
   void not_marked();
 
-  // The first `marks` fences have passed. `seen_before`: a poll a moment ago has seen that the first of these
-  // fences had not passed yet.
+  // Call this when the first `marks` fences have passed. `seen_before`: a poll a moment ago has seen that the
+  // first of these fences had not passed yet.
   void passed(std::size_t marks, Nanoseconds now, bool seen_before);
 
-  // The number of submissions that may be unfinished.
+  // The number of submissions that may be unfinished at a time.
   std::uint64_t window() const;
 
  private:
@@ -68,7 +69,7 @@ class Ahead {
   Nanoseconds goal_ = kGoal;
   std::vector<Mark> marks_;       // not passed yet
   Mark next_;                     // the submissions since the last fence
-  std::uint64_t unfinished_ = 0;  // submissions of all of them
+  std::uint64_t unfinished_ = 0;  // submissions of all fences in marks_ and of next_
   // GPU time of a submission. The initial value is too high rather than too low; the first samples correct
   // it.
   Nanoseconds cost_ = std::chrono::milliseconds(5);

@@ -60,7 +60,7 @@ session::SubmissionClock& submission_clock();
 // The number of times that queues were forgotten.
 std::uint32_t forgotten_queues();
 
-// The stream is about to be destroyed, or the context with all its streams has been.
+// Call this before the stream is destroyed, or after its context has been destroyed with all its streams.
 void forget_queue(CUstream stream);
 void forget_queues_of(CUcontext context);
 

@@ -78,7 +78,7 @@ class EventFence final : public Fence {
   }
 
   // Called with the lock of streams() held, in the fence's context and in a BesideCaptures scope. Any error
-  // other than this one means that nothing is running.
+  // other than CUDA_ERROR_NOT_READY means that nothing is running.
   bool ahead() const {
     return event_ != nullptr && SHAREDGPU_REAL(cuEventQuery, event_) == CUDA_ERROR_NOT_READY;
   }
@@ -180,7 +180,8 @@ void finish_streams_of(CUcontext context) {
   const auto is_its = [=](const EventFence* fence) {
     return fence->context() == context && fence->recorded_by(last);
   };
-  // The driver does not wait for streams that are being captured; the fences there are older.
+  // finish() above does not wait for streams that are being captured. They may still have fences from before
+  // the capture.
   while (std::ranges::any_of(all.fences, [&](EventFence* each) { return is_its(each) && each->ahead(); })) {
     lock.unlock();
     gate::nap(std::chrono::microseconds(100));

@@ -24,7 +24,7 @@ struct Grant {
   std::uint16_t left = 0;
 
   std::uint32_t take_made() { return std::uint32_t{std::exchange(given, 0)} - std::exchange(left, 0); }
-  // Returns true if any are left and the stream still exists.
+  // Returns true if any submissions are left and the stream still exists.
   bool holds() {
     const std::uint32_t now = forgotten_queues();
     if (std::exchange(as_of, now) != now && known_queue(queue) == nullptr) given = left = 0;

@@ -46,7 +46,7 @@ struct ProcessDetail {  // nvmlProcessDetail_v1_t
   unsigned long long used;
   unsigned int gpu_instance;
   unsigned int compute_instance;
-  unsigned long long used_protected;  // by confidential computing
+  unsigned long long used_protected;  // bytes used by confidential computing
 };
 
 struct ProcessDetailList {  // nvmlProcessDetailList_v1_t
@@ -66,7 +66,7 @@ struct EventData {  // nvmlEventData_t
   unsigned int compute_instance;
 };
 
-inline constexpr unsigned int kNoInstance = 0xffffffff;  // as without MIG
+inline constexpr unsigned int kNoInstance = 0xffffffff;  // the value without MIG
 
 // The longest text that nvmlDeviceGetUUID returns, according to nvml.h, is
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".

@@ -25,7 +25,7 @@ struct Lease {
   std::atomic<Phase> phase{Phase::released};
   std::atomic<std::uint64_t> drain_number{0};
   std::atomic<std::int64_t> drain_began{0};
-  std::atomic<std::uint64_t> released_at{0};  // number of passes until then
+  std::atomic<std::uint64_t> released_at{0};  // number of passes when the phase became `released`
   std::atomic<GateListener*> listener{nullptr};
 };
 constinit Lease lease;
@@ -66,7 +66,7 @@ bool settle(std::uint64_t& passes) {
   }
 }
 
-// From here on, work may pass as in a drain that began at `began`.
+// Lets work pass from now on as in a drain that began at `began`.
 void begin_drain(Nanoseconds began) {
   lease.drain_began.store(began.count(), std::memory_order_relaxed);
   lease.drain_number.fetch_add(1, std::memory_order_relaxed);

@@ -71,7 +71,7 @@ void forget_lease();
 namespace detail {
 // Returns true if the thread may enter although the gate is closed.
 bool excused();
-// Returns true if nothing may pass a closed gate, since Released has been sent or is about to be.
+// Returns true if nothing may pass a closed gate, since Released has been sent or will be sent at once.
 bool released();
 // Tells the listener when the first thread waits.
 void tell_of_wait();

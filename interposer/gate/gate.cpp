@@ -17,7 +17,7 @@ struct Entrance {
 };
 constinit Entrance entrance;
 
-// Enters if that is permitted; otherwise changes nothing.
+// Lets the calling thread enter if the gate permits it; otherwise changes nothing.
 bool try_enter(Mark& mark) {
   if (!is_open() && !detail::excused()) return false;
   std::uint64_t before = mark.count.load(std::memory_order_relaxed);

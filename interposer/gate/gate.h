@@ -59,7 +59,7 @@ class Pass {
     Mark* mark = self.mark;
     mark->count.store(mark->count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // The work goes to the per-thread default stream.
+  // Call this inside if the submitted work goes to the per-thread default stream.
   void to_own_stream() { detail::self.mark->own_stream.store(true, std::memory_order_relaxed); }
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;

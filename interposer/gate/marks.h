@@ -9,8 +9,8 @@
 namespace sharedgpu::gate {
 
 // The pass counter of a thread that has ever submitted; odd while the thread is inside. The idle watch uses
-// this sum as a count of submissions. Pass counters are never freed: the counter of a thread that ends is
-// reused by the next thread that starts.
+// the sum of all pass counters as a count of submissions. Pass counters are never freed: the counter of a
+// thread that ends is reused by the next thread that starts.
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
@@ -27,8 +27,8 @@ struct Thread {
   Mark* mark = nullptr;
   std::uint32_t depth = 0;  // nested passes
   std::uint32_t grace_used =
-      0;  // how often the thread was let through during the drain with the number below
-  std::uint64_t grace_drain = 0;  // which drain
+      0;  // how often the thread was let through during the drain with number `grace_drain`
+  std::uint64_t grace_drain = 0;  // number of the drain for which `grace_used` counts
 };
 
 namespace detail {
@@ -39,8 +39,8 @@ extern constinit thread_local Thread self;
 // ends.
 Mark& own_mark();
 
-// All submissions so far, whether a thread is inside, and whether a live thread has given work to its
-// per-thread default stream.
+// The number of all submissions so far, whether a thread is inside, and whether a live thread has given work
+// to its per-thread default stream.
 struct Activity {
   std::uint64_t passes = 0;
   bool inside = false;

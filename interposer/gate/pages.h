@@ -6,9 +6,8 @@
 // is_open() writes the combined state of the lease pages to it. Threads that wait call it. The closing side
 // calls is_open() before it counts the threads inside. The service thread calls is_open() before it acts on a
 // message, since the arbiter closes a page before it sends the message that depends on the closed page. A
-// submission that passes our page before it is updated counts as one that came before the gate closed. Our
-// page learns whether a GPU is oversubscribed when the turn threads call contended(), which they do
-// regularly.
+// submission that passes our page before the page is updated counts as made before the gate closed. Our page
+// learns whether a GPU is oversubscribed when the turn threads call contended(), which they do regularly.
 //
 // Thread-safe.
 #pragma once
@@ -30,13 +29,13 @@ namespace detail {
 #if defined(__x86_64__)
 inline constexpr std::size_t kPageAlignment = 4096;
 #else
-inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size that a kernel may use there
+inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size of any kernel
 #endif
 struct alignas(kPageAlignment) MappedPage {
   LeasePage page;
 };
-// Its address is constant, so that a reconnect can map another page there atomically. Until a session maps
-// its page, an open page of our own is there.
+// The page that all threads read. Its address is constant, so that a reconnect can map another page there
+// atomically. Until a session maps its page, an open page of our own is there.
 extern MappedPage mapped;
 }  // namespace detail
 
@@ -46,7 +45,7 @@ inline const LeasePage& page() { return detail::mapped.page; }
 // Returns true if the tenants of a GPU of this process together need more memory than it has.
 inline bool oversubscribed() { return page().oversubscribed.load(std::memory_order_relaxed) != 0; }
 
-// The backlog limit to use then; zero for the usual one.
+// The backlog limit while the GPU is oversubscribed; zero for the usual limit.
 inline Nanoseconds queue() {
   return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
 }
@@ -57,8 +56,8 @@ inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::m
 // Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno;
 // nothing has changed then.
 bool install(int fd, PageSlot slot = {});
-// Maps an open page of our own in place of the session's. If there is no memory for a page of our own, the
-// arbiter's page stays.
+// Maps an open page of our own in place of the session's lease page. If there is no memory for a page of our
+// own, the arbiter's page stays.
 void leave_open(PageSlot slot);
 // Reads the pages of all sessions and returns true if all are open.
 bool is_open();

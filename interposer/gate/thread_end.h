@@ -20,7 +20,7 @@ class ThreadEnd {
   void watch(const void* value);
 
  private:
-  // The key exists for its destructor, which glibc runs when a thread ends.
+  // A key of thread-specific data. Only its destructor matters, which glibc runs when a thread ends.
   pthread_key_t key();
 
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};

@@ -16,7 +16,8 @@ class Wakeup {
   // Returns when the counter has been raised since `seen`, after `timeout`, or early.
   void wait(std::uint32_t seen, Nanoseconds timeout);
   void raise();
-  // Returns when `done` returns true. A thread that makes the condition true raises the counter afterwards.
+  // Returns when `done` returns true. A thread that makes `done` return true must raise the counter
+  // afterwards.
   template <class Done>
   void wait_until(Done done) {
     for (;;) {

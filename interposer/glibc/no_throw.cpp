@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// The functions that libstdc++ calls to report an error. Here they end the process, since nothing in this
-// library throws or catches. libstdc++'s own versions would bring its exceptions, a memory pool for them that
-// is allocated when the library is loaded, and 300 relocations into every program of a job.
+// SPDX-License-Identifier: Apache-2.0 The functions that libstdc++ calls to report an error. The definitions
+// here end the process, since nothing in this library throws or catches. libstdc++'s own versions would bring
+// its exceptions, a memory pool for them that is allocated when the library is loaded, and 300 relocations
+// into every program of a job.
 #include <sched.h>
 #include <unistd.h>
 
@@ -57,7 +57,7 @@ INSTEAD int __cxa_guard_acquire(std::uint64_t* guard) {
     sched_yield();
   }
   if (__atomic_load_n(&bytes[0], __ATOMIC_ACQUIRE) == 0) return 1;
-  __atomic_store_n(&bytes[1], 0, __ATOMIC_RELEASE);  // constructed meanwhile
+  __atomic_store_n(&bytes[1], 0, __ATOMIC_RELEASE);  // another thread has constructed the variable meanwhile
   return 0;
 }
 extern "C" void __cxa_guard_release(std::uint64_t* guard);

@@ -61,7 +61,7 @@ int lstat(const char* path, void* info) {
 HIDDEN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// New in 2.35: finds the unwind tables. Nothing here throws, so there is nothing to find.
+// New in 2.35: finds the unwind tables. This library throws nothing, so no table is ever needed.
 HIDDEN int _dl_find_object(void* address, void* result);
 int _dl_find_object(void* address, void* result) {
   (void)address;
@@ -69,7 +69,7 @@ int _dl_find_object(void* address, void* result) {
   return -1;
 }
 
-// New in 2.36, for std::random_device, which is never called.
+// New in 2.36. Only std::random_device calls this function, and this library never uses std::random_device.
 HIDDEN unsigned arc4random(void);
 unsigned arc4random(void) {
   unsigned value = 0;

@@ -66,7 +66,7 @@ std::optional<CUresult> hooks::free_finished(CUdeviceptr address) {
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
   Allocator* memory = process::current_memory();
-  // The driver's own answer to a wrong call.
+  // A wrong call gets the driver's own answer.
   if (memory == nullptr || address == nullptr || size == 0)
     return SHAREDGPU_REAL(cuMemAlloc_v2, address, size);
   return allocate(*memory, address, {size});
@@ -81,7 +81,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* 
                      (element == 4 || element == 8 || element == 16) &&
                      !__builtin_add_overflow(width, kPitch - 1, &row) &&
                      !__builtin_mul_overflow(row / kPitch * kPitch, height, &size);
-  // The driver's own answer to a wrong call.
+  // A wrong call gets the driver's own answer.
   if (memory == nullptr || !valid)
     return SHAREDGPU_REAL(cuMemAllocPitch_v2, address, pitch, width, height, element);
   CUresult result = allocate(*memory, address, {size});

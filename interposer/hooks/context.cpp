@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Contexts, including primary and green ones. The session begins with cuInit, attaches to the first context's
-// device, and must know every live context to drain it. Memory allocated in a context is freed with it.
+// SPDX-License-Identifier: Apache-2.0 Contexts, including primary and green ones. The session begins with
+// cuInit and attaches to the first context's device. It must know every live context to drain it. Memory
+// allocated in a context is freed with it.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -56,8 +56,8 @@ std::uint64_t resident_threads() {
   return known ? static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(threads) : 0;
 }
 
-// The device memory that a context takes for this limit above the default, which the estimate of its size
-// contains; nullopt if limits of this kind take no memory.
+// The device memory that a context takes for this limit beyond the default of the limit. The estimate of a
+// context's size contains the default. Returns nullopt if limits of this kind take no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));
@@ -65,7 +65,7 @@ std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   return std::nullopt;
 }
 
-// Calls `real`, which destroys a context that the program has created, and fails for a primary one.
+// Calls `real`, which destroys a context that the program has created. `real` fails for a primary context.
 template <class Call>
 CUresult destroy_made(CUcontext context, Call real) {
   Process* const mine = Process::get();

@@ -27,9 +27,9 @@ class DestructionBy final : public Destruction {
 // refuses, nothing is lost.
 CUresult destroy(Process& process, Destruction& destruction);
 
-// Release one of the program's references to the primary context by calling `real`, or reset it. If memory of
-// the device's pools has to outlive the context's last reference of the program, a reference of our own keeps
-// the context.
+// Release one of the program's references to the primary context by calling `real`, or reset it. If the
+// program's last reference ends while memory of the device's pools is still needed, a reference of our own
+// keeps the context.
 CUresult release_primary(CUdevice device, const Call& real);
 CUresult reset_primary(CUdevice device, const Call& real);
 

@@ -51,9 +51,9 @@ void recount(CUdevice device, Pinning* memory) {
 
 constexpr Bytes kLeastRoom = mebibytes(2);
 
-// Requests room, and calls again. The amount that a launch lacks is unknown. The sum of all nodes is mostly
-// enough, but may be more than can ever be granted if nodes share memory. So after a refusal half as much is
-// requested.
+// Requests room from the arbiter, and repeats the call. The amount that a launch lacks is unknown. The sum of
+// all nodes is mostly enough, but may be more than can ever be granted if nodes share memory. So after a
+// refusal half as much is requested.
 template <class Call>
 CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];

@@ -22,7 +22,7 @@ class Allocations {
   struct Origin {
     CUcontext context = nullptr;
     unsigned long long id = 0;  // never used twice, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
-    bool sync_memops = false;   // as the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    bool sync_memops = false;   // the value to which the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   };
   // `context` is null if the allocation belongs to no context, as for stream-ordered memory.
   void add(CUdeviceptr base, CUcontext context);

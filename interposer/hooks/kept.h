@@ -15,15 +15,15 @@ struct Kept {
   Bytes asked;  // further bytes, requested by threads that wait for the arbiter's answer or for the driver
 };
 
-// Lower and upper bound of what the driver keeps.
+// Lower and upper bound of the memory that the driver keeps.
 struct KeptNow {
   Bytes least;
   Bytes most;
 };
 
 // Sets the count to the value that `now` returns. `now` is called with the mutex held. The driver has taken
-// the memory already. If the arbiter refuses the room, the next recount asks it again. The arbiter is asked
-// only if `may_grow`.
+// the memory already. If the arbiter refuses the room, the next recount requests it again. The arbiter is
+// asked only if `may_grow`.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {
@@ -42,7 +42,7 @@ void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now 
     const std::lock_guard lock(mutex);
     kept.asked -= more;
     if (granted) kept.counted += more;
-    // The driver may have freed memory since: checks once more.
+    // The driver may have freed memory since `now` was called, so the loop checks once more.
   }
 }
 

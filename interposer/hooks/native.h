@@ -10,8 +10,9 @@
 
 namespace sharedgpu::hooks {
 
-// Retries after the arbiter has granted room that the driver may still be freeing from another process. The
-// program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for a while.
+// Decides whether to retry an allocation for which the arbiter has granted room: the driver may still be
+// freeing this room in another process. The program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail
+// for a while.
 class Patience {
  public:
   bool worth_another_try(CUresult result);

@@ -12,8 +12,8 @@
 namespace sharedgpu::hooks {
 namespace {
 
-// The driver's call and its accounting are one atomic step, since another thread may get a freed handle or
-// address at once.
+// The mutex makes the driver's call and its accounting one step, since the driver may give a freed handle or
+// address to another thread at once.
 struct Own {
   std::mutex mutex;
   std::map<Pinning*, OwnMemory> memories;  // memory by the accounting that counts it
@@ -23,8 +23,8 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`, and updates the reference counts of all devices with `enter`, which returns how much memory
-// is freed.
+// Calls `real`, and then `enter` for the reference counts of each device. `enter` returns how much memory is
+// freed.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();
@@ -49,7 +49,7 @@ CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
   // Memory of the host, or of an unmanaged device, is not counted.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   Pinning* memory = here ? process::memory_of(wanted->location.id) : nullptr;
-  // The driver's own answer to a wrong call.
+  // A wrong call gets the driver's own answer.
   if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
   hooks::Patience patience;

@@ -22,7 +22,7 @@ class OwnMemory {
   // Releases one reference. released() and unmapped() return the size of the memory that is freed with the
   // last reference.
   Bytes released(Handle handle);
-  // All mappings in the range are removed.
+  // Removes the references of all mappings in the range.
   Bytes unmapped(CUdeviceptr address, Bytes size);
   void mapped(CUdeviceptr address, Bytes size, Handle handle);
   // Adds a reference: the driver has returned the handle of the memory that is mapped at this address.

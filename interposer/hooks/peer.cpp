@@ -17,7 +17,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// The pairs with peer access, by context as the program has enabled them, and by device.
+// The pairs of contexts for which the program has enabled peer access, and the pairs of devices that
+// open_to_peer() and open_to_current() have opened.
 class Peers {
  public:
   void allow(CUcontext context, CUcontext peer) {
@@ -48,7 +49,7 @@ class Peers {
 
  private:
   struct Pair {
-    CUcontext context;  // null: the access is not between contexts
+    CUcontext context;  // null if the access is between devices, not contexts
     CUcontext peer;
     CUdevice device;  // of `context`
     CUdevice owner;   // of `peer`
@@ -67,7 +68,7 @@ class Peers {
     return mine != nullptr && mine->contexts().device(pair.context, &pair.device) &&
            mine->contexts().device(pair.peer, &pair.owner);
   }
-  // Opens our memory of the owner to work of the device, or closes it.
+  // Opens our memory on `owner` to work of `device`, or closes it.
   static void open(const Pair& pair, bool allowed) {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }

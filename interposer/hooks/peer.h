@@ -6,18 +6,19 @@
 
 namespace sharedgpu::hooks {
 
-// Lets work of `device` (a CUdevice) access our memory of `owner` from now on, even if peer access between
+// Lets work of `device` (a CUdevice) access our memory on `owner` from now on, even if peer access between
 // contexts is disabled later.
 void open_to_peer(int device, int owner);
 
-// Does the same for the current context's device and our memory of all other devices that it can reach.
+// Does the same for the current context's device and our memory on all other devices that it can access.
 // Returns false if there was nothing to open.
 bool open_to_current();
 
-// Does a copy. The driver copies cuMemAlloc's memory of any device, whichever context is current. The driver
-// copies mapped memory, such as ours, only if the device of the current context has access to it. Otherwise
-// it does nothing and returns CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). If a
-// copy fails so, access is granted permanently, and the copy is repeated.
+// Makes a copy by calling `real`. The driver copies cuMemAlloc's memory of any device, whichever context is
+// current. The driver copies mapped memory, such as ours, only if the device of the current context has
+// access to it. Otherwise it does nothing and returns CUDA_ERROR_INVALID_VALUE, without ending a capture
+// (measured on two H200). If a copy fails with this error, the function grants access permanently and repeats
+// the copy.
 template <class Call>
 auto copy_with_access(Call call) {
   constexpr int kInvalidValue = 1;

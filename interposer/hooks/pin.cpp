@@ -33,7 +33,7 @@ std::uint64_t bytes_per_channel(CUarray_format format) {
 
 // An estimate of an array's size. The driver's own size, which it reports only for arrays without memory, is
 // slightly larger because of padding; the estimate is close enough for planning. Compressed and planar
-// formats take less. A size that would overflow is more than any device has.
+// formats take less memory than the estimate. A size that would overflow is more than any device has.
 Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarray_format format,
                  unsigned channels) {
   std::uint64_t size = width;

@@ -63,7 +63,7 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From here on no thread queries the driver about the pool. The entry stays, since the driver may refuse the
+// From now on no thread queries the driver about the pool. The entry stays, since the driver may refuse the
 // destruction and other threads may be using the pool meanwhile.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
@@ -229,8 +229,8 @@ CUresult Pools::free(CUdeviceptr address, const backlog::StreamPlace& place) {
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   if (const FencePtr fence = backlog::mark(place, &result)) return give(address, place.id, fence);
-  // Only we need an event. If no fence can be created, the driver's own free would still succeed, except
-  // after an error that synchronizing the stream returns, too.
+  // The driver's own free needs no event, so it would succeed even if no fence can be created. Only after an
+  // earlier error would it fail, and synchronizing the stream returns that error, too.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
   return result == CUDA_SUCCESS ? free_unused(address) : result;
 }
@@ -319,7 +319,7 @@ Bytes Pools::threshold(const Pool& pool) {
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
-// Memory that can be released only when the GPU is idle is better kept for reuse until then.
+// Some memory can be released only when the GPU is idle. Until then the pool keeps that memory for reuse.
 Bytes Pools::threshold_now(const Pool& pool) {
   const Allocator* memory = process::memory_of(pool.device);
   const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
@@ -327,11 +327,12 @@ Bytes Pools::threshold_now(const Pool& pool) {
 }
 
 void Pools::tend() {
-  if (!gate::capturing()) give_back_unused(threshold_now);  // nothing is unmapped meanwhile
+  if (!gate::capturing()) give_back_unused(threshold_now);  // during a capture nothing may be unmapped
 }
 
-// The driver trims its pools when it has no memory left; but here the arbiter refuses, so the pools have to
-// be trimmed for it. The lock is held so that no pool is destroyed meanwhile.
+// The driver trims its pools when it has no memory left. If instead the arbiter refuses room, the driver does
+// not know of the shortage, so the interposer trims the pools. The lock is held so that no pool is destroyed
+// meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -372,8 +373,8 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 
 // --- Pinned pools ---
 
-// Requests as much as the driver will have to take from the device for the allocation. Larger requests than
-// any device has are left to the driver.
+// Requests as much room as the driver will have to take from the device for the allocation. An allocation
+// larger than any device is left to the driver.
 CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   if (claim.size > kLargestAllocation) return CUDA_SUCCESS;
   {
@@ -383,8 +384,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     Pool& pool = *claim.pool;
     const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    // Counts at most the allocation's own size: other allocations are in flight, and the driver may already
-    // count those as used.
+    // Counts at most the allocation's own size: the driver may already count other threads' unfinished
+    // allocations as used.
     claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
     claim.fits = kept <= minus(pool.most, claim.room);
     pool.wanted += claim.size;

@@ -32,9 +32,9 @@ struct Pooled {
 class Pools {
  public:
   enum class Kind {
-    swapped,  // ours
-    pinned,   // the driver's, on a managed device
-    other,    // not counted: the host's, another process's, an unmanaged device's
+    swapped,  // memory of the swap or managed backend
+    pinned,   // the driver's memory, on a managed device
+    other,    // not counted: memory of the host, another process or an unmanaged device
   };
 
   // Called when the program has created a pool.
@@ -61,7 +61,7 @@ class Pools {
   // Returns true if the address lies in memory that a pool holds, in use or not.
   bool holds(CUdeviceptr address);
   std::optional<Pooled> find(CUdeviceptr address);
-  // Free a block in the stream order of `place`, or one that no work uses.
+  // Free a block in the stream order of `place`, or a block that no work uses.
   CUresult free(CUdeviceptr address, const backlog::StreamPlace& place);
   CUresult free_unused(CUdeviceptr address);
 
@@ -79,7 +79,7 @@ class Pools {
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
-  // Frees memory that may belong to such a pool; `call` frees it in the driver.
+  // Frees memory that may belong to a pinned pool. `call` frees the memory in the driver.
   template <class Call>
   CUresult free_pinned(CUdeviceptr address, Call call) {
     const Block block = pinned_block(address);
@@ -98,28 +98,27 @@ class Pools {
 
   // Releases memory that the GPU does not use, as long as the pool keeps more than `keep` bytes.
   void trim(CUmemoryPool pool, Bytes keep);
-  // Does the same for all pools by their release thresholds, as the driver does when the program
-  // synchronizes. Sends no request to the arbiter.
+  // Trims each pool to its release threshold, as the driver does when the program synchronizes. Sends no
+  // request to the arbiter.
   void tend();
-  // Does the same regardless of the thresholds, when memory is short. Returns false if there was nothing to
-  // release.
+  // Trims each pool to zero. Called when memory is short. Returns false if there was nothing to release.
   bool release_all();
-  // give_up() releases all unused memory of the swapped pools of `device`. hold() returns true if they still
-  // hold any.
+  // give_up() releases all unused memory of the swapped pools of `device`. hold() returns true if these pools
+  // still hold memory.
   void give_up(CUdevice device);
   bool hold(CUdevice device);
 
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: destroyed
-    bool leaving = false;           // perhaps being destroyed: the driver is not queried about it
+    bool leaving = false;           // the pool may be being destroyed: the driver is not queried about it
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
     StreamPool blocks;
     // For pinned pools only.
     Kept kept;
-    Bytes wanted;  // by allocations in flight
+    Bytes wanted;  // bytes of unfinished allocations
     Bytes coming;  // bytes requested for these allocations; the driver may or may not have taken them yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
@@ -128,7 +127,7 @@ class Pools {
     PoolPtr pool;  // null: nothing was requested
     Bytes size;
     Bytes room;
-    bool fits = true;  // counted against the maximum size of the pool
+    bool fits = true;  // false if the allocation would exceed the maximum size of the pool
   };
   // A block of a pinned pool. Its number is never reused, unlike its address.
   struct Block {

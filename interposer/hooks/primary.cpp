@@ -10,7 +10,8 @@ using tracking::Primary;
 
 namespace {
 
-// The driver returns the primary context only to a caller that takes a reference.
+// Takes a reference and releases it again, since the driver returns the primary context only with a
+// reference.
 CUresult ask_name(CUdevice device, CUcontext* context) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);

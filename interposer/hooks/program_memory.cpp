@@ -25,7 +25,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// Calls `ask` for each device's memory until one answers that the memory is its own.
+// Calls `ask` for each device's memory until `ask` returns a value, which means that the memory lies on that
+// device.
 template <class Ask>
 auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
   for (Memory* memory : process::memories())
@@ -67,7 +68,7 @@ Reservations& reservations() {
 }
 
 struct Part {
-  ProgramMemory* program = nullptr;  // null: not ours
+  ProgramMemory* program = nullptr;  // null: the part is not our memory
   CUdeviceptr address = 0;
   std::size_t size = 0;
 };
@@ -100,9 +101,9 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // --- Kinds ---
 
-// Checks that the driver can create memory of this kind at all. Otherwise the creation of memory while there
-// is no room could fail only later, when the program cannot handle the error. Checked once for each
-// combination of handle types.
+// Checks that the driver can create memory of this kind at all. Otherwise an unsupported kind that is created
+// while there is no room would fail only later, when the program cannot handle the error. Checked once for
+// each combination of handle types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
@@ -112,7 +113,7 @@ CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   gate::Pass pass;
   CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not because of its kind
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not an error of the kind of memory
   if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
   return result;
 }
@@ -123,7 +124,7 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Waits for turns until the memory is pinned in place.
+// Pins the memory in place, and waits for further turns until that has succeeded.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
   for (;;) {
     auto result = first_answer([=](ProgramMemory& program) { return program.settle(handle, real); });
@@ -261,7 +262,7 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
 SHAREDGPU_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
                                          CUdeviceptr address) {
   if (!hooks::program_mapping(address)) return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
-  gate::Pass pass;  // in a turn, so that the memory is on the GPU
+  gate::Pass pass;  // the thread is inside the gate, so the memory is on the GPU
   return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
 }
 

@@ -43,7 +43,7 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return give(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return CUDA_ERROR_INVALID_VALUE;  // as for any device memory
+      return CUDA_ERROR_INVALID_VALUE;  // as the driver returns for any device memory
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return give(data, origin.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:

@@ -14,11 +14,11 @@ struct Allocation : Place {
 // The allocation that `address` lies in; nullopt if none.
 std::optional<Allocation> allocation_at(CUdeviceptr address);
 
-// Pins a part of an allocation in place, during a turn of ours. Returns the matching driver error.
+// Pins a part of an allocation in place, during a turn of this process. Returns the matching driver error.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
 // Pins the whole allocation.
 inline CUresult settle(const Place& place) { return settle(place, place.range.base, place.range.size); }
-// Pins the parts of this range that the program has mapped itself; the rest is not ours.
+// Pins the parts of this range that the program has mapped itself, and ignores the rest.
 CUresult settle_mappings(CUdeviceptr address, Bytes size);
 
 }  // namespace sharedgpu::hooks

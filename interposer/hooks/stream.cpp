@@ -45,7 +45,8 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// Ending an invalidated capture returns an error but ends it; after a call with wrong arguments it continues.
+// The driver returns an error if it ends an invalidated capture. A call with wrong arguments also returns an
+// error, but does not end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

@@ -28,7 +28,7 @@ CUresult gated(Call real) {
 // `pool` null: the current pool of the stream's device.
 template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
-  // The driver's own answer to a wrong call.
+  // A wrong call gets the driver's own answer.
   if (process::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (backlog::captured(stream)) {
     hooks::graph_memory::note_node({size});
@@ -103,8 +103,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolPro
 
 SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
-  // In the child of a fork the locks may be held for ever by a thread of the parent, and the driver refuses
-  // anyway.
+  // In the child of a fork, a lock that a thread of the parent held is never released. So the child takes no
+  // lock there; the driver refuses the call anyway.
   if (!process::memories().empty()) return pools().destroy(pool, real);
   const CUresult result = real();
   return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
@@ -137,7 +137,7 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
-  pools().tend();  // reset, so that released memory does not count in the next high-water mark
+  pools().tend();  // before a reset, so that the next high-water mark lacks this memory
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;

@@ -15,7 +15,7 @@
 namespace sharedgpu {
 
 struct Block {
-  Bytes size;  // as the program requested it
+  Bytes size;  // the size that the program requested
   Range* range = nullptr;
   bool dying = false;  // a thread is freeing it, or will do so after a capture
 };
@@ -49,12 +49,12 @@ class AddressSpace {
   // is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. Returns true if the range is empty now. In that case no block is placed in it until
-  // this block is put back.
+  // Takes a block out. Returns true if the block's range is empty now. In that case no block is placed in the
+  // range until this block is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // Take out a block that has a range of its own together with this range, and put both back.
+  // Take out a block together with the range that has only this block, and put both back.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

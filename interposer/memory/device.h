@@ -28,7 +28,7 @@ struct Lane {
   unsigned index = 0;
 };
 
-// A range that fingerprints() is to compute.
+// A range whose fingerprint fingerprints() must compute.
 struct Look {
   CUdeviceptr address = 0;
   Bytes size;
@@ -42,8 +42,8 @@ class Device {
   virtual Bytes granularity() const = 0;
 
   virtual CUresult reserve(CUdeviceptr* base, Bytes size) = 0;
-  // Returns the context with which the driver would free a range that this thread reserves now; null if there
-  // is no such context.
+  // Returns the context whose destruction would free a range that this thread reserves now; null if there is
+  // no such context.
   virtual CUcontext goes_with() { return nullptr; }
   virtual CUresult unreserve(CUdeviceptr base, Bytes size) = 0;
   // Returns true if unreserve() waits for all work on the GPU.
@@ -53,7 +53,7 @@ class Device {
   // the driver is still releasing another process's memory. `kind`: null for memory like cuMemAlloc's,
   // otherwise the properties that the program passed to cuMemCreate.
   virtual CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) = 0;
-  // Takes one more reference to the memory that is mapped here.
+  // Takes one more reference to the memory that is mapped at `address`.
   virtual CUresult retain(Physical* physical, CUdeviceptr address) = 0;
   // Releases the reference. Mapped memory stays until it is unmapped.
   virtual CUresult release(Physical physical) = 0;
@@ -61,12 +61,12 @@ class Device {
   virtual CUresult allow_access(CUdeviceptr address, Bytes size) = 0;
   virtual CUresult set_access(CUdeviceptr address, Bytes size,
                               const std::vector<CUmemAccessDesc>& access) = 0;
-  // Does not wait: the caller knows that no work uses the memory.
+  // Does not wait. Call this only if no work uses the memory.
   virtual CUresult unmap(CUdeviceptr address, Bytes size) = 0;
   // Returns true if memory can be exported to other processes.
   virtual bool exportable() const = 0;
-  // Returns a descriptor of the physical memory that is mapped here, for other processes to map. The caller
-  // owns it. The memory exists as long as the descriptor.
+  // Returns a descriptor with which other processes can map the physical memory that is mapped at `address`.
+  // The caller owns the descriptor. The memory exists as long as the descriptor.
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, which need not have one, and lets this thread

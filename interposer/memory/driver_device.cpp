@@ -30,7 +30,8 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device, Synchroniz
 }
 
 void DriverDevice::use_context(CUcontext context) {
-  if (context_.load(std::memory_order_acquire) == context) return;  // without waiting for a move or a slab
+  // Waits for no mutex, since one is held during copies and the other while memory is pinned.
+  if (context_.load(std::memory_order_acquire) == context) return;
   const std::scoped_lock lock(context_mutex_, pinning_mutex_);
   if (context_ == context) return;
   drop_context();
@@ -233,7 +234,7 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// Works whether or not the thread has entered.
+// May be called by a thread that has entered, and by any other thread.
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
@@ -256,8 +257,8 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-// Only a permanent error counts. A temporary error does not mean that the device is lost, nor does an error
-// because the program has no context now.
+// Only a permanent error counts. A temporary error does not mean that the device is lost, and neither does an
+// error that occurs because the program has no context now.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

@@ -89,7 +89,7 @@ class DriverDevice : public Device {
   // mutex is held, the context is not destroyed.
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
-  std::atomic<CUcontext> context_{nullptr};     // written with both of them held
+  std::atomic<CUcontext> context_{nullptr};     // written with both mutexes held
   std::array<CUstream, Lane::kAll> streams_{};  // made at first use
   FingerprintLauncher launcher_{calls_};
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -62,8 +62,8 @@ inline constexpr char kKernelPtx[] =
     ".address_size 64\n"
     ".visible .entry sharedgpu_fingerprint(\n"
     " .param .u64 sharedgpu_fingerprint_data,\n"   // the range: whole parts
-    " .param .u64 sharedgpu_fingerprint_count,\n"  // of its parts
-    " .param .u64 sharedgpu_fingerprint_parts,\n"  // struct Part for each
+    " .param .u64 sharedgpu_fingerprint_count,\n"  // number of parts
+    " .param .u64 sharedgpu_fingerprint_parts,\n"  // a struct Part for each part
     " .param .u64 sharedgpu_fingerprint_stamp,\n"
     " .param .align 8 .b8 sharedgpu_fingerprint_key[928])\n"  // struct KernelKey
     ".maxntid 256, 1, 1\n"
@@ -128,7 +128,7 @@ inline constexpr char kKernelPtx[] =
 
     " and.b32 %lane, %thread, 31;\n"
     " shr.u32 %warp, %thread, 5;\n"
-    " mad.wide.u32 %to, %lane, 16, %key;\n"  // where the lane's key is, less 288
+    " mad.wide.u32 %to, %lane, 16, %key;\n"  // address of the lane's key, minus 288
     REDUCE("%s0", "%a0", "%a1") TIMES("%s0", "%to+288") ADD_WARP("%s0")
     REDUCE("%s1", "%b0", "%b1") TIMES("%s1", "%to+296") ADD_WARP("%s1")
     " mad.wide.u32 %to, %warp, 16, %key;\n"

@@ -23,7 +23,7 @@ class FingerprintLauncher {
 
   // Implements Device::fingerprints on `stream`.
   CUresult look(CUstream stream, std::span<const Look> ranges, Fingerprint* found);
-  // unload() is for a context that is current and about to be destroyed, forget() for one that has been
+  // Call unload() if the context is current and about to be destroyed. Call forget() if the context has been
   // destroyed with everything in it.
   void unload();
   void forget();

@@ -17,7 +17,7 @@ namespace sharedgpu {
 // A further mapping of memory that the program has created with cuMemCreate, as large as the handle.
 struct View {
   CUdeviceptr address = 0;
-  std::vector<CUmemAccessDesc> access;  // as the program has set it, one entry per location
+  std::vector<CUmemAccessDesc> access;  // rights that the program has set, one entry per location
   bool mapped = false;
   bool ready = false;  // mapped with all access rights
 };
@@ -45,8 +45,8 @@ struct View {
 // `busy`: one thread is moving the handle, and that thread alone accesses it, without a lock. Otherwise the
 // memory's lock guards the whole handle.
 //
-// The lock guards `place` even while the handle is busy. If it is not `free`, the handle stays mapped and
-// accessible until it is taken down.
+// The lock guards `place` even while the handle is busy. If `place` is not `free`, the handle stays mapped
+// and accessible until its range is taken down.
 struct Handle {
   enum class Place : std::uint8_t {
     free,      // may leave the GPU
@@ -61,15 +61,15 @@ struct Handle {
   Contents contents = Contents::in_place;
   HostRoom host;                    // the contents, or a clean copy
   std::optional<Fingerprint> left;  // fingerprint of the data in `host`, if known
-  std::uint32_t word = 0;           // of uniform contents
+  std::uint32_t word = 0;           // the word that uniform contents repeat
   std::uint8_t changes = 0;         // number of evictions in a row at which its contents had changed
-  std::uint8_t rests = 0;           // number of evictions for which it is not fingerprinted
+  std::uint8_t rests = 0;           // number of further evictions without a fingerprint
   bool host_pages = false;          // managed: the driver keeps host memory for it from its first eviction on
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;
   Place place = Place::free;
-  bool counted = false;  // it counts as resident: mapped or about to be mapped, and not pinned in place
+  bool counted = false;         // counts as resident: mapped or about to be mapped, and not pinned in place
   std::uint64_t last_used = 0;  // time of the last allocation in it, by a count of allocations
 
   bool evicted() const { return contents != Contents::in_place; }

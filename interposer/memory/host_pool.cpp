@@ -202,8 +202,9 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// The pool's own growth and shrinking is not the job's use. The growth of pools of the job's other processes
-// looks like the job's use, so nothing is estimated if there are several.
+// The pool's own growth and shrinking must not count as memory that the job takes. The growth of the pools of
+// other sessions cannot be told from memory that the job takes, so nothing is estimated if there are several
+// sessions.
 void HostPool::watch() {
   Bytes before;
   {
@@ -230,11 +231,11 @@ void HostPool::bar() {
   resting_ = kRest;
 }
 
-// The sessions of a job share its limits, and each reads what is left before it takes memory. So each session
-// leaves the amount that all other sessions may be taking at the same time: together they never exceed the
-// limit. With several sessions, slabs are smaller: one slab of each session together is as large as one whole
-// slab, so that this reserve is small. If the budget has no room for a slab, the slab is only as large as the
-// missing amount.
+// The sessions of a job share the job's limits, and each session reads how much memory is left before it
+// takes more. So each session leaves the amount that all other sessions may be taking at the same time:
+// together they never exceed the limit. With several sessions, slabs are smaller: one slab of each session
+// together is as large as one whole slab, so that this reserve is small. If the budget has no room for a
+// slab, the slab is only as large as the missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;
@@ -307,7 +308,7 @@ void HostPool::shrink(Bytes keep) {
     shrinking_ += size;
     lock.unlock();
     // Memory that is still registered must not be unmapped: the driver would mistake the next mapping at this
-    // address for it.
+    // address for the registered memory.
     const bool gone = device_.unpin_host(data) == CUDA_SUCCESS;
     if (gone) system_.unmap(data, size);
     lock.lock();

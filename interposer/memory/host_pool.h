@@ -63,9 +63,8 @@ class HostPool {
   }
   // Called when an eviction begins that will need all of `goal`, and with zero when it has ended.
   void hurry(Bytes goal);
-  // Limits what the pool may hold from now on; what it already holds stays. Returns the amount that the pool
-  // holds or is just taking. Earlier requests never make it hold more than the limit or this amount.
-  // Thread-safe.
+  // Limits the pool's size from now on, but releases nothing. Returns the amount that the pool holds or is
+  // just taking. Earlier requests never make the pool hold more than the limit or this amount. Thread-safe.
   Bytes bound(Bytes most);
   // Samples how fast the job itself takes memory. The pool leaves the job the memory that it will take within
   // a second. Called often. Thread-safe.
@@ -131,9 +130,9 @@ class HostPool {
   std::array<Worker, 2> workers_;  // busy: see mutex_
   std::mutex touch_mutex_;         // held by the thread that begins a slab and touches its pages
   std::mutex pin_mutex_;           // held by the thread that pins a slab
-  mutable std::mutex mutex_;       // guards what follows
+  mutable std::mutex mutex_;       // guards the members below
   std::condition_variable changed_;
-  Growth growth_;  // of the job's own use
+  Growth growth_;  // the speed at which the job itself takes memory
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
   Bytes most_{~0ull};          // the limit of bound()

@@ -39,7 +39,7 @@ class ManagedDevice final : public DriverDevice {
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
   bool unreserve_waits() const override { return true; }
   CUcontext goes_with() override;
-  // All devices may access it.
+  // Does nothing: all devices may access managed memory.
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }
   CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) override;

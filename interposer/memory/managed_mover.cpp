@@ -29,7 +29,7 @@ void ManagedMover::forget(Handle& handle) {
 
 // A prefetch that is still in flight must not meet one in the other direction.
 bool ManagedMover::settle() {
-  room_ = {};  // left from the previous turn
+  room_ = {};  // drops the room that was left in the previous turn
   under_way_ = {};
   for (unsigned lane = 0; lane < Lane::kCount; ++lane)
     if (late_[lane]) wait({lane});

@@ -39,7 +39,7 @@ class ManagedMover final : public Mover {
   const HostBudget& budget_;
   std::atomic<std::uint64_t> held_{0};
 
-  // The turn thread's own.
+  // Used by the turn thread only.
   Bytes room_;                             // part of the budget still to be used in this turn
   Bytes under_way_;                        // bytes on the way to the host, perhaps not yet charged to the job
   std::array<bool, Lane::kCount> late_{};  // a wait for the lane has failed

@@ -50,7 +50,7 @@ class Mover {
   // Returns true if the handle can be evicted without more host memory.
   virtual bool has_room(const Handle& /*handle*/) const { return true; }
 
-  // Returns true if its contents will be copied to host memory that is not yet allocated.
+  // Returns true if the leaver's contents will be copied to host memory that is not yet allocated.
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction. begin_out() takes host memory and starts the copy; end_out() releases the device memory once
@@ -66,7 +66,7 @@ class Mover {
 
   // The bytes copied to the host and back so far. Thread-safe.
   virtual Traffic moved() const { return {}; }
-  // Returns what has been evicted since the last call, and resets these counts.
+  // Returns the counts of evictions since the last call, and resets them.
   virtual Eviction take_left() { return {}; }
 
   // The host memory taken, and the parts of it that hold contents and clean copies. Thread-safe.

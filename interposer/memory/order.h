@@ -6,13 +6,14 @@
 // turn. So handles are ordered by the time of the last allocation in them.
 //
 // To change the order:
-//   1. UsedBefore, which must order any two handles. If the order needs another field of Handle (handle.h),
-//      this field may change only in Residency::change() or while the handle is busy.
+//   1. Change UsedBefore, which must order any two handles. If the order needs another field of Handle
+//      (handle.h), this field may change only in Residency::change() or while the handle is busy.
 //   2. Test it in order_test.cpp and turns_test.cpp of tests/unit/memory;
 //      tests/property/memory/swap_property.cpp holds for any order.
-//   3. interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h state the order.
+//   3. Change interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h, which
+//      state the order.
 //
-// The order in which tenants evict is that of arbiter/core/memory/eviction.cpp.
+// The order in which tenants evict is decided in arbiter/core/memory/eviction.cpp.
 #pragma once
 
 #include <set>
@@ -46,7 +47,7 @@ class Order {
   };
   std::set<Handle*, UsedBefore> mapped_;
   std::set<Handle*, UsedBefore> missing_;
-  std::set<Handle*, UsedBefore> copied_;  // with clean copies
+  std::set<Handle*, UsedBefore> copied_;  // handles with clean copies
 };
 
 }  // namespace sharedgpu

@@ -29,7 +29,7 @@ class Packing {
 
   // Adds a region, with a first block of `first` bytes at its base if `first` is not 0.
   void add_region(CUdeviceptr base, Bytes size, Bytes first = {});
-  // The region must hold no block.
+  // Removes a region, which must hold no block.
   void remove_region(CUdeviceptr base);
 
   // Takes the smallest free span that holds `size` > 0 bytes, the lowest if there are several; nullopt if
@@ -60,7 +60,7 @@ class Packing {
 
   Spans spans_;
   std::set<std::pair<std::uint64_t, CUdeviceptr>> free_;  // (size, address)
-  Bytes total_;                                           // of all regions
+  Bytes total_;                                           // total size of all regions
 };
 
 }  // namespace sharedgpu

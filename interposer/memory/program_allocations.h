@@ -51,8 +51,8 @@ class ProgramAllocations {
   // The range that these addresses lie in, and the position in it. The addresses may be the range's own or
   // those of a mapping.
   struct Under {
-    Range* range = nullptr;   // null: none
-    CUdeviceptr address = 0;  // in the range's own addresses
+    Range* range = nullptr;   // null if the addresses lie in no range
+    CUdeviceptr address = 0;  // the position, as one of the range's own addresses
   };
   Under under(CUdeviceptr address, Bytes size) const;
 

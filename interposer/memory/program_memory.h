@@ -30,7 +30,7 @@ class ProgramMemory {
   virtual std::optional<CUmemAllocationProp> properties(Id id) const = 0;
 
   virtual std::optional<CUresult> map(CUdeviceptr address, Bytes size, Id id) = 0;
-  // Takes one more reference to the memory that is mapped there.
+  // Takes one more reference to the memory that is mapped at `address`.
   virtual std::optional<Id> retain(CUdeviceptr address) = 0;
 
   // The next mapping of ours that has a byte in [address, address + size).
@@ -39,7 +39,7 @@ class ProgramMemory {
     Bytes size;
   };
   virtual std::optional<Mapping> next(CUdeviceptr address, Bytes size) const = 0;
-  // Each of these takes the beginning of one whole mapping.
+  // `address` is the first address of one whole mapping.
   virtual CUresult unmap(CUdeviceptr address) = 0;
   virtual CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) = 0;
 

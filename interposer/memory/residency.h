@@ -34,7 +34,7 @@ class Residency {
   // The bytes that are on the host when at most allowed() bytes are resident.
   Bytes away() const { return minus(swappable_, allowed_); }
 
-  // Returns true once the device is lost: evicted memory stays evicted.
+  // Returns true once the device is lost. Evicted memory then stays evicted.
   bool lost() const { return lost_; }
   void lose() { lost_ = true; }
 
@@ -48,13 +48,13 @@ class Residency {
   void claim(Handle& handle);
   void unclaim(Handle& handle);
   bool any_busy() const { return busy_ != 0; }
-  // Counts a handle as resident that is mapped or about to be.
+  // Counts a handle that is mapped, or about to be mapped, as resident.
   void count(Handle& handle);
   void uncount_unmapped(Handle& handle);
   void set_place(Handle& handle, Handle::Place place);
   // Removes a range that is unmapped and not busy from the counts.
   void strike_off(Range& range);
-  // Runs `change`, which may change fields that the order depends on. The handle is not busy.
+  // Runs `change`, which may change fields that the order depends on. The handle must not be busy.
   template <class Change>
   void change(Handle& handle, Change change) {
     order_.remove(handle);
@@ -69,7 +69,7 @@ class Residency {
   bool all_usable() const { return order_.all_usable(); }
 
  private:
-  Order order_;  // counts of the handles that are not busy
+  Order order_;  // the handles that are not busy
   std::size_t busy_ = 0;
   std::uint64_t uses_ = 0;
   bool lost_ = false;

@@ -42,10 +42,10 @@ class StreamPool {
   std::optional<CUdeviceptr> take(Bytes size, StreamId stream);
   // Adds a chunk with a block of `first` bytes in use at its base; the rest is free.
   void add_chunk(CUdeviceptr base, Bytes size, Bytes first);
-  // Frees a block in the order of `stream`, at `fence`; null if no work uses the block. Returns false if it
-  // is not a block in use.
+  // Frees a block in the order of `stream`, at `fence`. `fence` is null if no work uses the block. Returns
+  // false if `block` is not a block in use.
   bool give(CUdeviceptr block, StreamId stream, FencePtr fence);
-  // Collects the fences that have passed. Returns true if all have.
+  // Collects the fences that have passed. Returns true if all fences have passed.
   bool settle();
 
   struct Chunk {
@@ -82,7 +82,7 @@ class StreamPool {
     FencePtr fence;
   };
   struct Queue {
-    std::map<std::uint64_t, Freed> by_age;                      // by a count of frees
+    std::map<std::uint64_t, Freed> by_age;                      // the key counts frees
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // (size, age)
   };
 
@@ -91,7 +91,7 @@ class StreamPool {
 
   Packing packing_;
   std::map<CUdeviceptr, Bytes> chunks_;
-  std::map<CUdeviceptr, Bytes> blocks_;  // in use, with the requested size
+  std::map<CUdeviceptr, Bytes> blocks_;  // blocks in use, each with its requested size
   std::map<StreamId, Queue> freed_;
   std::uint64_t frees_ = 0;
   Bytes used_;

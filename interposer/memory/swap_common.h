@@ -26,7 +26,7 @@ struct SwapOptions {
 };
 
 struct SwapCommon {
-  // Acquire handles for the caller, and release one.
+  // Acquire handles for the caller, and release a handle.
   void wait_and_claim(Handle& handle) REQUIRES(mutex) {
     while (handle.busy) changed.wait(mutex);
     residency.claim(handle);
@@ -45,7 +45,7 @@ struct SwapCommon {
   Books& books;
   const SwapOptions options;
   const std::unique_ptr<HostPool> pool;  // pinned host memory; null if the driver keeps evicted contents
-  const std::unique_ptr<Mover> mover;    // moves contents to that
+  const std::unique_ptr<Mover> mover;    // moves contents to host memory and back
 
   // Never held across a driver call that copies or waits, nor across a call of Books.
   Mutex mutex = {};

@@ -7,8 +7,8 @@
 
 namespace sharedgpu {
 
-// A block whose free is deferred is still ours; the driver must not see its address, which it may know as its
-// own.
+// A block whose free is deferred is still ours. The driver is not asked to free it, since it would succeed if
+// the block is managed memory.
 std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(common_.mutex);

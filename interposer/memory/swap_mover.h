@@ -68,7 +68,7 @@ class SwapMover final : public Mover {
   std::atomic<std::uint64_t> restored_{0};
   std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work of a failed operation may still be running
 
-  // The turn thread's own.
+  // Used by the turn thread only.
   std::array<Leaving, Lane::kAll> leaving_;
   Eviction left_;
 };

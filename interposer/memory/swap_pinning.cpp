@@ -20,8 +20,8 @@ void SwapPinning::pin_unasked(Bytes size) {
   common_.books.claim();
 }
 
-// The arbiter is asked for additional pinned room; when it is granted, the swappable bytes become pinned.
-// Until then the handles count as swappable and as pinned, and are not evicted.
+// Requests additional pinned room from the arbiter. When the arbiter grants it, the swappable bytes become
+// pinned. Until then the handles count as swappable and as pinned, and are not evicted.
 CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const auto one_at_a_time = growth_.one_at_a_time();
   {
@@ -40,13 +40,13 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
           common_.residency.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
-          if (granted && !handle.busy && handle.has_copy())  // it is never evicted
+          if (granted && !handle.busy && handle.has_copy())  // a pinned handle needs no copy
             common_.residency.change(handle, [&] { common_.mover->forget(handle); });
         }
     common_.changed.notify_all();
   }
-  // After a refusal the memory is swappable again. The arbiter may have counted this memory otherwise since,
-  // and accepts growth only by a request.
+  // After a refusal the memory is swappable again. The arbiter may no longer count it as swappable, and
+  // accepts a larger count only by a request.
   if (!granted) static_cast<void>(common_.books.grow());
   common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -33,8 +33,8 @@ class DeviceTable {
   DeviceTable(const session::Settings& settings, const session::TurnParts& parts)
       : settings_(settings), parts_(parts) {}
 
-  // Begins the first session, that of cuInit, which has no GPU yet, on a welcomed connection. Returns false,
-  // after logging the reason, on failure.
+  // Begins the first session on a welcomed connection. cuInit opens this session, which has no GPU yet. On
+  // failure logs the reason and returns false.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
   // Called when the process is about to use `device`: gives the device the first session, or a new one. If
   // the arbiter grants no session, the device stays unmanaged. Called after begin().

@@ -55,7 +55,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   shared_memory::Imports& imports() { return imports_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
-  // after all: the memory copies in one of the contexts, and may have to change it.
+  // after all: the session copies memory in one of the contexts, and may have to choose another one.
   void context_added(CUcontext context, CUdevice device, bool primary);
   tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(tracking::Contexts::Removed context, CUdevice device);
@@ -100,7 +100,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   DeviceTable devices_{settings_, parts_};
 };
 
-// These serve callers to which an unmanaged process is a process without memory of ours.
+// In an unmanaged process these functions return the same as in a process without memory of ours.
 namespace process {
 
 std::span<Memory* const> memories();

@@ -38,7 +38,7 @@ class ArbiterLink {
   void leave() { channel_.close(); }
   // The number of messages received from the arbiter.
   std::uint64_t words() const { return words_.load(std::memory_order_acquire); }
-  // Records that not even a ping was answered: the arbiter counts as hanging until its next message.
+  // Records that the arbiter has not even answered a ping: it counts as hanging until its next message.
   // Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
@@ -79,7 +79,7 @@ class ArbiterLink {
   Nanoseconds deadlines_read_{};
 
   Channel channel_;
-  FileIdentity socket_;  // of channel_
+  FileIdentity socket_;  // identity of the socket of channel_
   std::atomic<Backend> backend_{Backend::swap};
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
@@ -93,8 +93,8 @@ class ArbiterLink {
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
   Traffic told_;             // bytes moved that have been reported, on all connections
-  Traffic told_before_;      // the same, before this connection
-  bool attached_ = false;    // received on this or an earlier connection
+  Traffic told_before_;      // bytes moved that were reported on earlier connections
+  bool attached_ = false;    // true if Attached was received on this or an earlier connection
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
   bool released_ = false;    // Released was sent, and neither Restore nor Step has come since
 };

@@ -37,7 +37,7 @@ class Doorbell {
   // Creates the pipe, or replaces it. Returns 0 or an errno value.
   int open();
   bool intact() const;
-  // Becomes readable after ring(); -1 if there is no pipe.
+  // The descriptor to poll, which is readable after ring(); -1 if there is no pipe.
   int fd() const;
   // Does not block.
   void ring();
@@ -50,7 +50,7 @@ class Doorbell {
   mutable std::mutex mutex_;
   UniqueFd reading_;
   UniqueFd writing_;
-  FileIdentity identity_;  // of both ends
+  FileIdentity identity_;  // the pipe's identity, the same for both ends
 };
 
 }  // namespace sharedgpu::session

@@ -9,8 +9,8 @@ namespace sharedgpu::session {
 struct Handshake {
   enum class Result { welcome, absent, refused };
   Result result = Result::absent;
-  int error = 0;          // of `absent`: an errno value
-  char reason[160] = {};  // of `refused`
+  int error = 0;          // an errno value if the result is `absent`
+  char reason[160] = {};  // the arbiter's reason if the result is `refused`
   Channel channel;        // this and the fields below are set only if the result is `welcome`
   Welcome welcome;
   UniqueFd page;
@@ -20,7 +20,7 @@ struct Handshake {
 // whichever is longer.
 Handshake try_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
-// Connects to `path` and sends `hello`. While no process listens there yet, retries until `patience` has
+// Connects to `path` and sends `hello`. While no process listens at `path` yet, retries until `patience` has
 // passed.
 Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience);
 

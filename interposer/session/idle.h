@@ -12,12 +12,12 @@ namespace sharedgpu::session {
 class IdleWatch {
  public:
   // Returns true if the next check has to query the GPU, given the number of submissions so far. A process
-  // that submits is busy, and an idle one stays idle until it submits.
+  // that submits is busy, and an idle process stays idle until it submits.
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
   // Called regularly. `passes`: the submissions so far; `busy`: a submission is in progress, or the GPU works
   // for this process. If a report is due, returns for how long the session has been idle. Reports are due
-  // only while others wait: every millisecond at first, later more rarely.
+  // only while other tenants wait: every millisecond at first, later more rarely.
   std::optional<Nanoseconds> look(Nanoseconds now, std::uint64_t passes, bool busy, bool others_wait) {
     if (busy || (watching_ && passes != passes_)) {
       *this = {};
@@ -44,7 +44,7 @@ class IdleWatch {
  private:
   bool watching_ = false;
   bool idle_ = false;
-  Nanoseconds since_{};  // time at which it was first seen idle
+  Nanoseconds since_{};  // time at which the session was first seen idle
   Nanoseconds said_{};
   std::uint64_t passes_ = 0;
 };

@@ -18,7 +18,7 @@ namespace {
 void write_line(const char* format, std::va_list arguments) {
   char line[512];
   int start = std::snprintf(line, sizeof line, "sharedgpu[%d]: ", static_cast<int>(getpid()));
-  // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): the callers have started it
+  // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): the callers have called va_start
   int length =
       std::vsnprintf(line + start, sizeof line - static_cast<std::size_t>(start) - 1, format, arguments);
   if (length < 0) return;

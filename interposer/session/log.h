@@ -4,10 +4,10 @@
 
 namespace sharedgpu {
 
-// For errors, and for anything that is not as the user requested: always written.
+// Writes a line. For errors, and for anything that differs from the user's request.
 [[gnu::format(printf, 1, 2)]] void say(const char* format, ...);
 
-// For the actions of the interposer: written if SHAREDGPU_DEBUG=1.
+// Writes a line about an action of the interposer, but only if SHAREDGPU_DEBUG=1.
 [[gnu::format(printf, 1, 2)]] void debug(const char* format, ...);
 
 }  // namespace sharedgpu

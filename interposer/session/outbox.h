@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Messages that the threads of this process have for the arbiter. Only the service thread sends, so a slow
-// arbiter blocks no other thread. If a message is posted twice before it is sent, it is sent once.
+// SPDX-License-Identifier: Apache-2.0 The messages from the threads of this process to the arbiter. Only the
+// service thread sends them, so a slow arbiter blocks no other thread. If a message is posted twice before it
+// is sent, it is sent once.
 //
 // Thread-safe; want() and usage() do not block.
 #pragma once
@@ -19,9 +19,9 @@ namespace sharedgpu::session {
 struct Report {
   MessageType type = MessageType::invalid;  // ready, released, idle or give_back
   Epoch epoch;
-  std::uint64_t order = 0;   // the order that Released answers
+  std::uint64_t order = 0;   // number of the order that `released` answers
   Nanoseconds span{};        // overuse or idle time
-  Nanoseconds submission{};  // of released
+  Nanoseconds submission{};  // duration of one submission, only for `released`
 };
 
 // Takes the oldest element; nullopt if there is none.
@@ -36,19 +36,20 @@ std::optional<Element> take_front(std::mutex& mutex, std::vector<Element>& queue
 
 class Outbox {
  public:
-  // The wake pipe, written when something is to be sent.
+  // The wake pipe, written when there is a message to send.
   Doorbell& doorbell() { return doorbell_; }
 
   void post(const Report& report);
   void want();
-  // Requests that evicted memory be restored because the job needs the host memory that it takes.
+  // Requests the restore of evicted memory, because the job needs the host memory that the evicted contents
+  // take.
   void want_home();
   void usage(bool stuck);
   // Reports usage that has grown; no thread waits for the answer.
   void claim();
   // Sends a query that a live arbiter answers at once.
   void ping();
-  // Wakes the service thread to send something else (a request).
+  // Wakes the service thread to send a request, which another part keeps.
   void poke() { doorbell_.ring(); }
 
   // For the service thread.

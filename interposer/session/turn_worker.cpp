@@ -21,11 +21,12 @@ constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing another process's memory
 constexpr Nanoseconds kTend = 1s;
 constexpr Nanoseconds kTendOften = 50ms;
-constexpr Nanoseconds kWantHome = 1s;  // repeated, since the arbiter may have died meanwhile
+constexpr Nanoseconds kWantHome = 1s;  // the request is repeated, since the arbiter may have died meanwhile
 
 }  // namespace
 
-// The resident limit has already been set, so one of several orders to move memory up to it is enough.
+// The resident limit has already been set. So if several orders move memory up to this limit, one of them is
+// enough.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);
@@ -81,7 +82,8 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
       revoked_ = order.since;
       return after_drain(parts_.drain.close(), order);
     case TurnOrder::Kind::step:
-      // The gate may be open if the arbiter that sent this is gone and the next one has returned the lease.
+      // The gate may be open if the arbiter that sent this order is gone and the next arbiter has returned
+      // the lease.
       return gate::is_open() ? holding() : after_drain(parts_.drain.step(memory()), order);
     case TurnOrder::Kind::evict:
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);

@@ -3,8 +3,8 @@
 // them.
 //
 // It is separate from the service thread, since draining waits for kernels, while the arbiter's answers must
-// still reach threads that allocate. Such a thread may be capturing a stream, and the drain waits for the
-// capture.
+// still reach threads that allocate. A thread that allocates may be capturing a stream, and the drain waits
+// for the capture.
 #pragma once
 
 #include <mutex>
@@ -33,7 +33,7 @@ struct TurnOrder {
 // The phase of the lease, with what the turn thread does in it between two orders.
 struct Closed {};   // work waits at the gate
 struct Restoring {  // the driver is still freeing another process's memory
-  TurnOrder order;  // repeated until it succeeds
+  TurnOrder order;  // the order, repeated until it succeeds
 };
 struct Holding {  // work runs, or will run as soon as the page opens
   IdleWatch idle;
@@ -69,7 +69,7 @@ class TurnWorker {
   void allow_at_most(Bytes resident);
   // Passes on the values of Prepare. Thread-safe.
   void prepare_host(Bytes size, unsigned sharers);
-  // The turn as the arbiter has last announced it. Thread-safe.
+  // Sets the turn that the arbiter has last announced. Thread-safe.
   void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
   Epoch epoch() const { return {epoch_.load(std::memory_order_relaxed)}; }
 
@@ -97,7 +97,7 @@ class TurnWorker {
   std::mutex mutex_;
   std::vector<TurnOrder> queue_;
 
-  // The turn thread's own.
+  // Used by the turn thread only.
   LeasePhase phase_;
   Nanoseconds tended_{};
   Nanoseconds tended_often_{};

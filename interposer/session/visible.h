@@ -17,8 +17,8 @@ namespace sharedgpu::session {
 // stays as it is.
 std::optional<std::string> visible_devices(std::string_view given, const char* asked);
 
-// Sets the variable accordingly if the arbiter has given the job GPUs. Called before the driver reads the
-// variable.
+// Sets CUDA_VISIBLE_DEVICES to the value of visible_devices() if the arbiter has given the job GPUs. Called
+// before the driver reads the variable.
 void name_visible_devices();
 
 }  // namespace sharedgpu::session

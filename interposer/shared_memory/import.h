@@ -24,9 +24,9 @@ struct IpcTicket {
   static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with it
   std::uint64_t magic = kMagic;
   LoanName name;
-  Bytes mapped;  // of all pieces
-  Bytes offset;  // of the allocation in them
-  Bytes size;    // of the allocation
+  Bytes mapped;  // total size of all pieces
+  Bytes offset;  // offset of the allocation in the pieces
+  Bytes size;    // size of the allocation
 };
 static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 
@@ -59,7 +59,7 @@ class Imports final : public Maintenance {
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
-  // Takes over the accounting of dead exporters, and closes imports that a capture kept open.
+  // Takes over counting the memory of dead exporters, and closes imports that a capture kept open.
   void run(Pinning& memory) override;
 
  private:

@@ -9,7 +9,8 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// The lock that the exporter holds as long as it lives, and those that importers hold in place of a dead one.
+// The exporter locks byte kExporter as long as it lives. Importers lock bytes from kHeirs on in place of a
+// dead exporter.
 constexpr std::uint64_t kExporter = LockFile::kMostExports;
 constexpr std::uint64_t kHeirs = 2 * LockFile::kMostExports;
 

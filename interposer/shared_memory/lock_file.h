@@ -14,13 +14,13 @@ namespace sharedgpu::shared_memory {
 
 class LockFile {
  public:
-  // Exported allocations are numbered below this; the locks of the exporter and of the importers that inherit
-  // lie above.
+  // Exported allocations have numbers below this limit. The bytes from the limit on are for the exporter's
+  // own lock and for the importers that inherit.
   static constexpr std::uint64_t kMostExports = std::uint64_t{1} << 61;
 
   // For the exporter: creates the file. Returns false on failure.
   bool create();
-  // An open file description for one importer, to be sent to it; empty on failure.
+  // A new open file description, to be sent to one importer; empty on failure.
   UniqueFd for_importer() const;
   // For the importer: takes over the file that was sent.
   void adopt(UniqueFd file) { file_ = static_cast<UniqueFd&&>(file); }

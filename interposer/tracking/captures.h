@@ -3,8 +3,8 @@
 // and nothing synchronizes.
 //
 // Thread-safe. A capture ends with cuStreamEndCapture, or with its stream or its context; on a per-thread
-// default stream also with its thread. On a stream that the program has created, it does not end with its
-// thread: the driver continues recording until the stream is destroyed.
+// default stream also with its thread. A capture on a stream that the program has created does not end with
+// its thread: the driver continues recording until the stream is destroyed.
 #pragma once
 
 #include <cuda.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live contexts and streams of the process, for which a drain has to wait.
 //
-// Thread-safe. A context is not destroyed while a drain uses it. The destruction's wait is bounded by the
-// kernels that run in the context, for which a destruction waits anyway.
+// Thread-safe. A context is not destroyed while a drain uses it. A destruction waits for such a drain no
+// longer than for the kernels of the context, for which it waits anyway.
 #pragma once
 
 #include <cuda.h>
@@ -19,16 +19,16 @@
 
 namespace sharedgpu::tracking {
 
-// The references to a primary context, which is destroyed with the last one. A thread holds the mutex across
-// any driver call that changes their number.
+// The references to a primary context, which is destroyed with its last reference. A thread holds the mutex
+// across any driver call that changes their number.
 struct Primary {
   std::mutex mutex;
-  int references = 0;  // the program's
+  int references = 0;  // number of the program's references
   bool kept = false;   // kept by our own reference, which does not count as the program's
   bool reset = false;  // reset by the program, which has taken no reference since
   int growing = 0;     // number of threads that are allocating memory in the context that must outlive the
                        // program's references
-  std::uint64_t changes = 0;  // changes of the program's references
+  std::uint64_t changes = 0;  // number of changes of the program's references
 };
 
 class Contexts {
@@ -56,7 +56,7 @@ class Contexts {
   // The size of all contexts of `device`, of which each takes at least `usual` bytes.
   Bytes size(CUdevice device, Bytes usual) const;
 
-  // Adds a stream of `context`, which is destroyed with the context.
+  // Adds a stream of `context`. The stream is destroyed with the context.
   void add_stream(CUstream stream, CUcontext context);
   // Called before the stream is destroyed.
   void remove_stream(CUstream stream);
@@ -65,14 +65,14 @@ class Contexts {
 
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
   // A capture that is about to begin waits until this wait has ended, unless that takes long. Returns
-  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait, so that the caller has to repeat
-  // it. Otherwise returns the error of the calling thread's context, or of any context if that one is not
-  // included.
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
+  // call. Otherwise returns the error of the calling thread's context if that context is included, else the
+  // error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
   // Does the same for all contexts at the end of a turn. Captures may begin while work runs, since the work
-  // may be waiting for the program's next submission. Returns false if a capture prevented the wait. Any
-  // other error counts as done, since a lost context runs nothing.
+  // may be waiting for the program's next submission. Returns false if a capture prevented the wait. Returns
+  // true after any other error, since a lost context runs nothing.
   bool drain();
   // Returns true if the driver reports that no context has work. Does not wait. Returns false during a
   // capture, which a query could invalidate.

@@ -15,7 +15,7 @@ extern "C" {
 struct bitstr_t;
 struct list_t;                      // 22.05 calls a pointer to it List
 struct gres_job_state_t;            // changed in 24.11
-struct gres_step_state_t;           // the same
+struct gres_step_state_t;           // changed in 24.11
 struct gres_epilog_info_t;          // 22.05; gres_prep_t from 23.02
 using gres_internal_flags_t = int;  // an enum (22.05 to 26.05)
 
@@ -53,7 +53,7 @@ struct node_config_load_t {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
   char* gres_name;
 #endif
-  bool in_slurmd;  // else in slurmctld
+  bool in_slurmd;  // false: in slurmctld
   int (*xcpuinfo_mac_to_abs)(char* mac, char** abs);
 };
 
