@@ -17,7 +17,7 @@ struct JobNodes {
 };
 
 // The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns nullopt if
-// the text is no such list, has more nodes than a cluster can have, or has a name that is too long for
+// `list` is not in this form, has more nodes than a cluster can have, or has a name that is too long for
 // RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Slurm's spank.h, for C++ compiled with hidden visibility: gives the hooks that it declares, and this
-// plugin defines, default visibility so that Slurm can find them.
+// SPDX-License-Identifier: Apache-2.0 Slurm's spank.h, for C++ compiled with hidden visibility: gives default
+// visibility to the hooks, which spank.h declares and this plugin defines, so that Slurm can find them.
 #pragma once
 
 #pragma GCC visibility push(default)

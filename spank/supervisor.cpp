@@ -41,7 +41,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   umask(022);
-  // Each session uses descriptors in the arbiter.
+  // The arbiter needs several descriptors for each session.
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;

@@ -14,7 +14,7 @@ namespace sharedgpu {
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 
-// Like start_supervisor() for any program; `words` are the program and its arguments.
+// Does the same for any program. `words` are the program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
 // The environment of this process; the initial environment of another process; and the words of its command

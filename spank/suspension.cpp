@@ -38,7 +38,8 @@ std::uint64_t status_line(const std::string& status, const char* name, int base)
                                  : std::strtoull(status.c_str() + at + std::strlen(name) + 2, nullptr, base);
 }
 
-// Returns true if SIGTSTP has stopped this task of the step, and it does not handle SIGCONT.
+// Returns true if SIGTSTP has stopped this task of the step, and the task handles neither SIGTSTP nor
+// SIGCONT.
 bool merely_stopped(pid_t task) {
   std::ifstream file("/proc/" + std::to_string(task) + "/status");
   const std::string status(std::istreambuf_iterator<char>(file), {});
@@ -82,8 +83,8 @@ class Watch {
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       const bool repeats = suspended == told_;
-      // The notice is repeated: new processes of the step, or a new arbiter, may come after it, and need it,
-      // too.
+      // The notice is repeated, since processes of the step or an arbiter may start later and need the
+      // notice, too.
       const bool tells_again = unheard_ || suspended;
       if (repeats && (!tells_again || Clock::now() - tried_ < kRepeat)) continue;
       unheard_ = !tell(suspended);
@@ -111,7 +112,7 @@ class Watch {
   bool freezes_;
   Clock::time_point running_ = Clock::now();  // last time the step was seen not to be suspended
   bool told_ = false;
-  Clock::time_point tried_{};  // last time the arbiter was notified, or should have been
+  Clock::time_point tried_{};  // time of the last attempt to notify the arbiter
   bool unheard_ = false;       // the arbiter may not have received the last notice
   std::mutex mutex_;
   std::vector<pid_t> tasks_;
@@ -122,7 +123,7 @@ void* run(void* watch) {
   return nullptr;
 }
 
-// The thread may outlive every scope of this library, so its state does too.
+// The thread may run until the process ends, so its state is never destroyed.
 Watch* start(const StepName& step, const std::string& socket) {
   auto* test = reinterpret_cast<SuspendTest*>(dlsym(RTLD_DEFAULT, "acct_gather_suspend_test"));
   if (test == nullptr) {

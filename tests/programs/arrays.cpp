@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Arrays of every kind, filled with a pattern and held beside device memory that is worked on; then verified,
-// in every texel and on every level. Prints the memory that the arrays take whenever it changes.
+// SPDX-License-Identifier: Apache-2.0 Fills arrays of every kind with a pattern, holds them while kernels
+// work on other device memory, and then verifies every texel of every level. Prints the memory that the
+// arrays take whenever it changes.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -35,7 +35,7 @@ std::size_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR& kind) {
   return kind.Width * texel(kind) * rows(kind) * planes(kind);
 }
 
-// An array, or a level of one, and how to copy it.
+// An array, or a level of a mipmapped array, and the functions that copy it.
 struct Picture {
   CUarray array = nullptr;
   CUDA_ARRAY3D_DESCRIPTOR kind = {};
@@ -89,7 +89,7 @@ struct Picture {
 
 class Gallery {
  public:
-  // About 30 MiB.
+  // The arrays take about 30 MiB.
   Gallery() {
     const CUDA_ARRAY_DESCRIPTOR flat[] = {{65536, 0, CU_AD_FORMAT_FLOAT, 4},
                                           {2048, 1024, CU_AD_FORMAT_UNSIGNED_INT8, 4}};
@@ -130,7 +130,7 @@ class Gallery {
   void add(CUarray array, const CUDA_ARRAY3D_DESCRIPTOR& kind) {
     pictures_.push_back({array, kind, static_cast<unsigned>(pictures_.size())});
   }
-  // All that there can be.
+  // Adds a mipmapped array with as many levels as possible.
   void add_levels(CUDA_ARRAY3D_DESCRIPTOR kind) {
     CUmipmappedArray mipmap = nullptr;
     unsigned levels = 1;

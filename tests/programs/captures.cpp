@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Begins captures and invalidates or abandons them in every way, then goes on working, for ever or for some
-// time.
+// SPDX-License-Identifier: Apache-2.0 Begins captures, invalidates or abandons them in every possible way,
+// and then works on, for ever or for a given time.
 #include <chrono>
 #include <cstdio>
 #include <thread>

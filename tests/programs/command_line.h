@@ -15,7 +15,7 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // The values that the last added option accepts (default: all of its type).
+  // Limits the values of the option that was added last. By default an option accepts all values of its type.
   class Option {
    public:
     explicit Option(void* option) : option_(option) {}
@@ -30,7 +30,8 @@ class CommandLine {
     void* option_;
   };
 
-  // `value` holds the default. Integers, double and std::string; for flags bool.
+  // Adds an option. `value` holds the default, and is an integer, a double or a std::string; for a flag a
+  // bool.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help);
   void add_flag(const std::string& name, bool& value, const std::string& help);

@@ -16,7 +16,7 @@
 
 using namespace sharedgpu::programs;
 
-extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may know another
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may lack version 2
 
 namespace {
 
@@ -105,7 +105,7 @@ void refused(Destroy destroy, unsigned pooled = 2) {
 void outlived(double seconds) {
   const CUcontext first = make();
   const CUstream its = make_stream();
-  check(cuMemFreeAsync(allocate(24 << 20, its), its), "cuMemFreeAsync");  // the pool keeps it
+  check(cuMemFreeAsync(allocate(24 << 20, its), its), "cuMemFreeAsync");  // the pool keeps this memory
   check(cuStreamSynchronize(its), "cuStreamSynchronize");
   CUdeviceptr plain = 0;
   check(cuMemAlloc(&plain, kSize), "cuMemAlloc");
@@ -248,7 +248,7 @@ void wait_for_flag(void* flag) {
     expect(std::chrono::steady_clock::now() < end, "who ends the primary context holds up no other thread");
 }
 
-// Work in one context waits for what a thread does while another thread ends the primary context.
+// Work in one context waits for a thread's action, which comes while another thread ends the primary context.
 template <class End>
 void ended_beside_waiting_work(End end_primary) {
   const CUcontext made = make();
@@ -276,16 +276,16 @@ void ended_beside_waiting_work(End end_primary) {
   check(cuCtxDestroy(made), "cuCtxDestroy");
 }
 
-// Blocks with a byte in each, on their way from the thread that allocated them to the one that frees them.
+// Blocks that one thread allocates and another thread frees. Each is filled with one byte.
 class HandedOver {
  public:
-  // Waits where there are many.
+  // Waits if there are already many blocks.
   void add(CUdeviceptr memory, unsigned char byte) {
     std::unique_lock lock(mutex_);
     fewer_.wait(lock, [&] { return blocks_.size() < 30; });
     blocks_.push_back({memory, byte});
   }
-  // False: there was none.
+  // Returns false if there was no block.
   bool check_and_free(CUstream stream) {
     std::vector<std::pair<CUdeviceptr, unsigned char>> mine;
     {
@@ -309,7 +309,7 @@ class HandedOver {
   std::vector<std::pair<CUdeviceptr, unsigned char>> blocks_;
 };
 
-// Two threads create and destroy contexts, one of them the primary one, and leave blocks of a pool behind.
+// Two threads create and destroy contexts, one thread the primary context, and leave blocks of a pool behind.
 void come_and_go(double seconds) {
   const CUcontext lasting = make();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

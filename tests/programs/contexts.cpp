@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Several contexts at once, from every call that creates one, each in its own thread; some are destroyed with
-// memory in them while the others work.
+// SPDX-License-Identifier: Apache-2.0 Creates several contexts at once, by every call that creates a context,
+// each in its own thread. Destroys some of them with memory in them while the others work.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -10,7 +9,7 @@
 
 using namespace sharedgpu::programs;
 
-extern "C" {  // cuda.h gives one of these the name cuCtxCreate
+extern "C" {  // cuda.h gives one of these functions the name cuCtxCreate
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext*, CUexecAffinityParam*, int, unsigned int, CUdevice);
 }
@@ -71,7 +70,7 @@ int main(int argc, char** argv) {
         check(cuMemAlloc(&left_behind, size / 4), "cuMemAlloc");
         exercise(buffer, 10);
         ++verified;
-        if (i % 3 == 0) {  // the primary context lives on with others in it
+        if (i % 3 == 0) {  // the primary context remains, since other threads use it
           buffer.free();
           check(cuMemFree(left_behind), "cuMemFree");
         }

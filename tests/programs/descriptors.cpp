@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Leaves no free descriptor: closes all but the driver's, fills the table with its own files and goes on; or
-// starts with none left. The library must not write into its files.
+// SPDX-License-Identifier: Apache-2.0 Leaves no free descriptor: closes all descriptors but the driver's,
+// fills the table with its own files and works on. Or starts with no free descriptor. The library must not
+// write into its files.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -37,7 +37,7 @@ void close_all() {
   }
 }
 
-// Files and sockets of the program in every free place of the table.
+// Files and sockets of the program, in every free place of the descriptor table.
 class OwnFiles {
  public:
   explicit OwnFiles(bool leave_some) {
@@ -50,13 +50,13 @@ class OwnFiles {
       files_.push_back(fd);
     }
     if (sockets_.empty() || files_.empty()) fail("no descriptors to be had");
-    // Descriptors that normal work and a reconnection need.
+    // Frees the descriptors that normal work and a reconnection need.
     for (int i = 0; leave_some && i < 6 && !files_.empty(); ++i) {
       close(files_.back());
       files_.pop_back();
     }
   }
-  // Only this program has used these files.
+  // Checks that nobody but this program has used these files.
   void check_untouched() const {
     for (int fd : files_)
       if (lseek(fd, 0, SEEK_END) != 0) fail("somebody wrote into a file of the program");
@@ -79,7 +79,7 @@ void go_on_after_closing() {
   for (int round = 0; round < 3; ++round) {
     close_all();
     OwnFiles files(true);
-    for (int i = 0; i < 20; ++i) {  // queries to the arbiter, and turns
+    for (int i = 0; i < 20; ++i) {  // time for queries to the arbiter and for turns
       CUdeviceptr more = 0;
       std::size_t free = 0;
       check(cuMemAlloc(&more, std::size_t{20} << 20), "cuMemAlloc");

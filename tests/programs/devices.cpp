@@ -32,11 +32,11 @@ struct Gpu {
   std::unique_ptr<Kernels> kernels;
   std::unique_ptr<Buffer> buffer;
   CUdeviceptr inbox = 0;
-  CUstream stream = nullptr;  // for cooperative launches, which need a stream of their own
+  CUstream stream = nullptr;  // cooperative launches need a stream that is no default stream
 };
 
-// Every GPU sends the first part of its buffer to the next one, which must then have the same contents. Both
-// ways to copy between GPUs work with and without peer access.
+// Every GPU sends the first part of its buffer to the next GPU, which must then have the same contents. Both
+// kinds of copies between GPUs work with and without peer access.
 void send_round(const std::vector<Gpu>& gpus, std::size_t bytes, bool by_address) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Gpu& from = gpus[i];
@@ -70,7 +70,7 @@ void open_pool(int device, int devices) {
   }
 }
 
-// With access the memset of one GPU fills memory of the next.
+// A memset of one GPU fills memory of the next GPU, to which it has access.
 void fill_neighbours(const std::vector<Gpu>& gpus, std::size_t bytes) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Gpu& to = gpus[(i + 1) % gpus.size()];
@@ -105,7 +105,8 @@ void copy_elsewhere(const std::vector<Gpu>& gpus, std::size_t bytes) {
   }
 }
 
-// One kernel on all GPUs, each on memory of its own, which begins and ends on all of them together.
+// Launches one cooperative kernel, which begins and ends on all GPUs together. Each GPU works on its own
+// memory.
 void step_together(const std::vector<Gpu>& gpus, std::uint64_t iteration) {
   struct Arguments {
     CUdeviceptr memory;
@@ -126,7 +127,7 @@ void step_together(const std::vector<Gpu>& gpus, std::uint64_t iteration) {
         {(*gpus[i].kernels)["pattern_step"], 8, 1, 1, 256, 1, 1, 0, gpus[i].stream, its.pointers});
   }
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // but programs have it
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // deprecated, but programs use it
   check(cuLaunchCooperativeKernelMultiDevice(launches.data(), static_cast<unsigned>(launches.size()), 0),
         "cuLaunchCooperativeKernelMultiDevice");
 #pragma GCC diagnostic pop

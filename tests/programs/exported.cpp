@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Memory that the program creates and maps itself, and registers with a network card in one of the possible
-// ways. It holds as much memory again that is not registered, and verifies every word.
+// SPDX-License-Identifier: Apache-2.0 Creates and maps memory, and registers it with a network card in one of
+// the possible ways. Holds the same amount of unregistered memory, and verifies every word of both.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -23,7 +22,7 @@ CUmemAllocationProp properties() {
   return wanted;
 }
 
-// `pieces` of `piece` bytes beside each other.
+// Makes `pieces` pieces of `piece` bytes at consecutive addresses.
 CUdeviceptr make_segment(std::size_t piece, unsigned pieces) {
   CUdeviceptr base = 0;
   check(cuMemAddressReserve(&base, pieces * piece, 0, 0, 0), "cuMemAddressReserve");
@@ -41,7 +40,7 @@ CUdeviceptr make_segment(std::size_t piece, unsigned pieces) {
   return base;
 }
 
-// Some drivers lack the two older ways for mapped memory; the program goes on then.
+// Some drivers do not support the two older ways for mapped memory. The program then continues without them.
 void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
   if (how == "dmabuf") {
     int descriptor = -1;

@@ -42,8 +42,8 @@ struct Counts {
   unsigned long long turned_away = 0;  // connections that failed, or that the arbiter closed
 };
 
-constexpr std::size_t kKept = 512;  // number of files with answers that it keeps open
-constexpr unsigned kUnread = 200;   // messages whose answers wait
+constexpr std::size_t kKept = 512;  // number of descriptors from answers that the program keeps open
+constexpr unsigned kUnread = 200;   // number of messages with unread answers
 constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection's turn
 constexpr unsigned kForever = ~0u;
 
@@ -117,12 +117,12 @@ struct Part {
   unsigned most;
 };
 
-// Sessions make the status longer, which the other connections query.
+// The first half can be sessions. They make the status longer, which the other half queries.
 struct Kind {
   const char* name;
   Part first;        // half of the connections
-  Part second;       // the others
-  bool reads;        // the answers
+  Part second;       // the other half
+  bool reads;        // reads the answers
   bool waits;        // waits for each answer before it sends the next message
   bool begins_anew;  // disconnects when it has sent its last message
 };

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Every way to create a process, before and after cuInit: an earlier child uses the GPU itself, a later one
-// gets an error as on any GPU and does no harm, and one that executes another program starts anew.
+// SPDX-License-Identifier: Apache-2.0 Creates processes in every possible way, before and after cuInit. An
+// earlier child uses the GPU itself. A later child gets an error, as without the library, and does no harm. A
+// child that executes another program starts anew.
 #include <spawn.h>
 #include <unistd.h>
 
@@ -81,8 +81,8 @@ void make_children(CUdeviceptr memory, CUstream stream, CUcontext context) {
   expect("system()", std::system((std::string(self) + " --only-use").c_str()));
 }
 
-// Children of a process whose other threads allocate, submit and create streams all the time, so that they
-// hold locks at the fork.
+// Forks while other threads allocate, submit and create streams all the time, so that they hold locks at the
+// fork.
 void fork_while_busy(CUcontext context, CUdeviceptr memory, CUstream stream) {
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

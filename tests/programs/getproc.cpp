@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   use_door("cuGetProcAddress_v2", by_new(0), fill);
   use_door("cuGetProcAddress_v2, per-thread default stream", by_new(2), fill);
 
-  // As the CUDA runtime does: looks up cuGetProcAddress by cuGetProcAddress.
+  // Looks up cuGetProcAddress by cuGetProcAddress, as the CUDA runtime does.
   void* inner = nullptr;
   check(old_lookup("cuGetProcAddress", &inner, kVersion, 0), "cuGetProcAddress");
   auto* inner_lookup = reinterpret_cast<NewLookup*>(inner);

@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   std::string bytes = "75%";
-  unsigned steps = 4;  // in one graph
+  unsigned steps = 4;  // number of steps in one graph
   unsigned replays = 5;
   double capture_ms = 0;
   double gap_ms = 0;
@@ -30,7 +30,7 @@ void run(const Options& options) {
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 
   // The iteration numbers are fixed in the graph: every replay does steps 0..n-1 again, so the buffer is
-  // refilled before each.
+  // refilled before each replay.
   auto pause = [](double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); };
   check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   buffer.fill(stream);

@@ -29,7 +29,7 @@ struct Options {
   bool progress = false;
 };
 
-// A long piece of work by one submission.
+// A long piece of work that is submitted by one call.
 class Work {
  public:
   Work(const Options& options, const Kernels& kernels) : options_(options), spin_(kernels["spin"]) {
@@ -81,7 +81,7 @@ class Work {
   CUdeviceptr device_ = 0;
 };
 
-// Counts unfinished pieces by an event after each.
+// Counts unfinished pieces by an event after each piece.
 class Unfinished {
  public:
   void add(CUstream stream) {
@@ -159,7 +159,7 @@ void run(const Options& options) {
   const CUstream stream = stream_of(options);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
 
-  constexpr unsigned kStalled = 10;  // pieces
+  constexpr unsigned kStalled = 10;  // number of pieces
   for (unsigned i = 0; i < options.pieces; ++i) {
     const unsigned since = options.stall_every == 0 ? kStalled + 1 : i % options.stall_every;
     if (since == 0) stall.begin(stream);

@@ -16,7 +16,7 @@
 
 using namespace sharedgpu::programs;
 
-extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may know another
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may lack version 2
 
 namespace {
 
@@ -86,7 +86,7 @@ CUdeviceptr open_handle(const CUipcMemHandle& handle) {
   return memory;
 }
 
-// The memory that both processes change, and the own memory of one of them.
+// The memory that both processes change, and memory that only this process uses.
 struct Memory {
   Buffer large;
   Buffer small;
@@ -162,8 +162,8 @@ void lend(const Options& options, int link, pid_t borrower) {
   std::printf("ipc: the lender ended right\n");
 }
 
-// Opens the memory once in a context that is then destroyed, and once on another GPU, which works on the
-// memory before and after that.
+// Opens the memory once in a context that is then destroyed, and once on another GPU. That GPU works on the
+// memory before and after the context is destroyed.
 void open_on_second_gpu(const CUipcMemHandle& handle, std::size_t bytes, std::uint64_t steps) {
   CUcontext before = nullptr;
   CUcontext first = nullptr;
@@ -194,7 +194,7 @@ void borrow(const Options& options, int link) {
   const CUdeviceptr large = open_handle(offer.large);
   const CUdeviceptr small = open_handle(offer.small);
   if (open_handle(offer.large) != large) fail("a handle that was opened twice has two addresses");
-  check(cuIpcCloseMemHandle(large), "cuIpcCloseMemHandle");  // once of twice
+  check(cuIpcCloseMemHandle(large), "cuIpcCloseMemHandle");  // the memory was opened twice
   Memory memory{.large = Buffer(kernels, large, parse_size(options.bytes, 0), kLargeSeed),
                 .small = Buffer(kernels, small, kSmall, kSmallSeed),
                 .own = Buffer(kernels, parse_size(options.own, 0), 2)};
@@ -209,8 +209,8 @@ void borrow(const Options& options, int link) {
     memory.step(steps++, options.gap_ms);
     put(link, steps);
   }
-  // The exporter has ended, has freed the memory, or waits until it is closed here: in each case it still
-  // exists.
+  // The exporter has ended, has freed the memory, or waits until the memory is closed here. In each case the
+  // memory still exists.
   for (unsigned round = 0; options.how != "end" && round < options.rounds; ++round)
     memory.step(steps++, options.gap_ms);
   memory.verify(steps);

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kTurn = 1500ms;  // longer than a turn beside a rival
+constexpr auto kTurn = 1500ms;  // longer than a turn while another tenant waits
 
 struct Options {
   std::string what = "capture";

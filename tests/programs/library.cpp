@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Uses libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
-// again. With --resolver it looks up cuGetProcAddress, and everything else by that, as the CUDA runtime does.
-// This program is not linked with it.
+// SPDX-License-Identifier: Apache-2.0 Uses libcuda.so.1 as a plug-in does: opens it in a thread, uses it
+// through dlsym, closes it, opens it again. With --resolver it looks up cuGetProcAddress, and all other
+// functions by cuGetProcAddress, as the CUDA runtime does. This program is not linked with libcuda.so.1.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -39,7 +38,7 @@ struct Library {
   }
 
  private:
-  // "cuMemAlloc_v2": versions are given by numbers here.
+  // Looks up a name such as "cuMemAlloc_v2". cuGetProcAddress gets the name and the version separately.
   void* resolve(std::string name) const {
     using Resolve = int(const char*, void**, int, unsigned long long, int*);
     auto* resolve = reinterpret_cast<Resolve*>(dlsym(handle, "cuGetProcAddress_v2"));

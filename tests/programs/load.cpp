@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The sessions of a well-behaved job, without CUDA: each is a process that requests the GPU from time to
-// time, pretends to work for a moment, and obeys.
+// SPDX-License-Identifier: Apache-2.0 The sessions of a well-behaved job, without CUDA: each is a process
+// that requests the GPU from time to time, pretends to work for a moment, and obeys the arbiter.
 //
 // Runs within `sharedgpu run`. Each session prints `attached` and the microseconds from connect() to
 // Attached, and at its end `turns` and their number. Exit status 1 if a session was not served to its end.
@@ -40,7 +39,7 @@ struct Options {
   std::string bytes = "16MiB";
 };
 
-// In seconds.
+// Converts a number of seconds.
 Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
@@ -65,7 +64,7 @@ class Session {
     use_.context = mebibytes(1);
   }
 
-  // False: it is not served.
+  // Returns false if the arbiter does not serve the session.
   bool begin() {
     const Clock::time_point start = Clock::now();
     Attach attach;
@@ -82,7 +81,7 @@ class Session {
     return channel_.send(Message::of(Usage{.request = 1, .use = use_, .moved = {}})) == 0;
   }
 
-  // False: the arbiter was lost.
+  // Returns false if the arbiter was lost.
   bool live(Clock::duration time) {
     const Clock::time_point end = Clock::now() + time;
     next_ = Clock::now() + pause();

@@ -1,8 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
-// submits any amount of work in advance. Each verifies its memory, and that it saw the other in every round.
-// Both run on this host; or each gets its rank by an option and shares a file with the other, which may run
-// on another node.
+// SPDX-License-Identifier: Apache-2.0 Two processes whose streams wait for each other in every round, as the
+// ranks of a collective do, while each submits any amount of work in advance. Each process verifies its
+// memory, and checks that it saw the other process in every round. Both run on this host. Or each process
+// gets its rank by an option and shares a file with the other process, which may run on another node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,7 +32,7 @@ struct Options {
 };
 
 constexpr std::size_t kPage = 65536;  // the largest page size that a kernel may use
-constexpr std::size_t kApart = 256;   // the ranks' words lie in cache lines of their own
+constexpr std::size_t kApart = 256;   // each rank's words lie in a separate cache line
 
 // The words by which the ranks wait for each other, in shared memory that the GPU can read.
 class Words {
@@ -55,7 +54,7 @@ class Words {
   CUdeviceptr device_ = 0;
 };
 
-// For each of our rounds, the other rank's round at its end.
+// For each round of this rank: the round in which the other rank was when it ended.
 class Log {
  public:
   explicit Log(unsigned rounds) : rounds_(rounds) { check(cuMemAlloc(&memory_, rounds * 4ul), "cuMemAlloc"); }
@@ -94,7 +93,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   for (unsigned round = 0; round < options.rounds; ++round) {
     CUevent& end = ends[round % options.ahead];
     if (round >= options.ahead) check(cuEventSynchronize(end), "cuEventSynchronize");
-    // The two ranks take turns in being behind.
+    // Each rank is the slower one in turn.
     if (options.nap_ms > 0 && round % options.nap_every == rank * options.nap_every / 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(options.nap_ms));
     if (!options.more.empty() && round == options.rounds / 4 * (rank + 1))
@@ -120,7 +119,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   std::printf("lockstep: rank %u: %u rounds, verified\n", rank, options.rounds);
 }
 
-// The words are in the file with this name, or in a nameless file.
+// Opens the file `name` for the words, or a nameless file if `name` is empty.
 int open_words(const std::string& name) {
   const int descriptor =
       name.empty() ? memfd_create("lockstep", 0) : open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Prints what NVML says of one GPU's memory and processes, and checks it against CUDA and against
-// itself.
+// SPDX-License-Identifier: Apache-2.0 Prints NVML's answers about one GPU's memory and processes. Checks that
+// these answers agree with CUDA and with each other.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -38,7 +37,7 @@ void expect(Result result, Result wanted, const char* call) {
     fail(std::string(call) + " returns " + std::to_string(result) + ", not " + std::to_string(wanted));
 }
 
-// The linked functions, or those found by dlsym.
+// NVML's functions: those that the program is linked with, or those that dlsym finds.
 template <class Function>
 Function* by(void* library, Function* linked, const char* name) {
   if (library == nullptr) return linked;

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles appear and
-// vanish in one long range of addresses, a handle is seen at two addresses, references outlive mappings and
-// the other way round. With --host every second handle is memory of the host. Every word is verified.
+// SPDX-License-Identifier: Apache-2.0 Memory that the program creates and maps itself, as PyTorch's
+// expandable segments do: handles appear and vanish in one long range of addresses, a handle is mapped at two
+// addresses, references outlive mappings, and mappings outlive references. With --host every second handle is
+// memory of the host. Verifies every word.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -30,7 +30,7 @@ CUmemAllocationProp kind_of(CUmemLocationType where, bool exportable) {
   return kind;
 }
 
-// Gives access to the device, and to the host if it is host memory.
+// Gives access to the device, and to the host if the memory is host memory.
 void allow(CUdeviceptr address, std::size_t size, CUmemLocationType where, CUmemAccess_flags flags) {
   CUmemAccessDesc access[2] = {};
   access[0].location.type = kDevice;
@@ -49,7 +49,7 @@ struct Slot {
   CUmemLocationType where = kDevice;
   Handle handle = 0;
   std::vector<Buffer> buffer;  // one buffer; empty: nothing is mapped in this slot
-  std::uint64_t since = 0;     // the iteration that filled it
+  std::uint64_t since = 0;     // the iteration that filled the slot
 };
 
 class Segment {
@@ -69,13 +69,13 @@ class Segment {
     check(cuMemCreate(&slot.handle, size_, &kind, 0), "cuMemCreate");
     check(cuMemMap(slot.address, size_, 0, slot.handle, 0), "cuMemMap");
     allow(slot.address, size_, slot.where, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (i / 2 % 2 == 0) check(cuMemRelease(slot.handle), "cuMemRelease");  // the mapping holds it
+    if (i / 2 % 2 == 0) check(cuMemRelease(slot.handle), "cuMemRelease");  // the mapping keeps the memory
     slot.buffer.emplace_back(kernels_, slot.address, size_, i + 1);
     slot.buffer.back().fill(nullptr);
     slot.since = iteration;
   }
 
-  // Verifies before it goes.
+  // Verifies the slot's memory and then unmaps it.
   void empty(std::size_t i, std::uint64_t iteration) {
     Slot& slot = slots_[i];
     verify(i, iteration);
@@ -96,7 +96,7 @@ class Segment {
            "the host sees something else in its memory than the device");
   }
 
-  // The same memory at a second address, by a reference obtained from the first.
+  // Maps the memory at a second address, by a reference obtained from the first address.
   void look_twice(std::size_t i, std::uint64_t iteration) {
     Slot& slot = slots_[i];
     Handle again = 0;
@@ -128,7 +128,7 @@ class Segment {
     check(cuMemRelease(again), "cuMemRelease");
   }
 
-  // The slots after those with memory.
+  // Fills the free slots after the slots with memory.
   void step(std::uint64_t iteration) {
     for (Slot& slot : slots_)
       if (!slot.buffer.empty()) slot.buffer.front().step(iteration - slot.since, nullptr);

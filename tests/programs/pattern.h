@@ -23,7 +23,7 @@ constexpr std::uint64_t step(std::uint64_t word, std::uint64_t iteration) {
   return word * kFactor + addend(iteration);
 }
 
-// All iterations from 0 up to a point, as one linear function.
+// The effect of all iterations from 0 up to some iteration, as one linear function.
 struct History {
   std::uint64_t factor = 1;
   std::uint64_t sum = 0;
@@ -34,7 +34,8 @@ struct History {
   constexpr std::uint64_t operator()(std::uint64_t word) const { return word * factor + sum; }
 };
 
-// The contribution of a word to a buffer's checksum: the sum of these over all words, modulo 2^64.
+// The contribution of a word to a buffer's checksum. The checksum is the sum of all contributions, modulo
+// 2^64.
 constexpr std::uint64_t weigh(std::uint64_t word, std::uint64_t index) { return word * (index * 2 + 1); }
 
 }  // namespace sharedgpu::pattern

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Memory pools: their attributes, the errors that they tolerate, and that memory which streams free and
-// allocate at random never has two owners at once.
+// SPDX-License-Identifier: Apache-2.0 Checks memory pools: their attributes, and the errors that they
+// tolerate. Streams free and allocate memory at random, and no memory may have two owners at once.
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -76,7 +75,7 @@ void numbers(CUmemoryPool pool, CUstream stream) {
   expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == used(pool), "a high mark is reset");
 }
 
-// `pool` is new, or all of its memory was used.
+// Call this only if `pool` is new or all of its memory has been used.
 void high_marks(CUmemoryPool pool, CUstream stream) {
   cuuint64_t zero = 0;
   check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero), "cuMemPoolSetAttribute");

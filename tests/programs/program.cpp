@@ -97,7 +97,7 @@ bool Buffer::verify(std::uint64_t steps, CUstream stream) const {
   check(cuMemcpyDtoH(&device_sum, sum, 8), "cuMemcpyDtoH");
   check(cuMemFree(sum), "cuMemFree");
 
-  constexpr std::uint64_t kPiece = 1 << 20;  // words
+  constexpr std::uint64_t kPiece = 1 << 20;  // number of words
   std::vector<std::uint64_t> host(std::min(words_, kPiece));
   std::uint64_t wanted_sum = 0;
   std::uint64_t wrong = 0;

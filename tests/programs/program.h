@@ -13,7 +13,7 @@
 
 namespace sharedgpu::programs {
 
-// Exit statuses of all programs. CLI11 uses others above 100 for bad options.
+// Exit statuses of all programs. CLI11 uses statuses above 100 for bad options.
 inline constexpr int kWrong = 1;  // a check failed, or a CUDA error other than the next one in this list
 inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
@@ -33,7 +33,7 @@ int status_of(Work work) {
   return 0;
 }
 
-// cuInit and the primary context of device 0, made current.
+// Calls cuInit, and makes the primary context of device 0 current.
 CUcontext start();
 // Makes `context` current in another thread.
 void use(CUcontext context);
@@ -74,10 +74,10 @@ class Buffer {
   std::uint64_t seed_ = 0;
 };
 
-// Runs a number of kernels on a fresh `buffer`, with a pause after each in which others can have the GPU, and
-// verifies every byte.
+// Runs `steps` kernels on a freshly filled `buffer` and verifies every byte. Pauses after each kernel, so
+// that other tenants can have the GPU.
 void exercise(Buffer& buffer, std::uint64_t steps);
-// The same with a buffer of its own, which needs a context.
+// Does the same with a new buffer. Needs a current context.
 void exercise(std::size_t bytes, std::uint64_t seed, std::uint64_t steps);
 
 // The exit status of a child that has ended, or 128 and the number of the signal that killed it.
@@ -85,7 +85,7 @@ int status_of(pid_t child);
 // Fails unless `status` is 0.
 void expect(const std::string& what, int status);
 
-// "512MiB" in bytes, "75%" of `whole`. Throws std::invalid_argument.
+// Parses "512MiB", or "75%" as a part of `whole`, into bytes. Throws std::invalid_argument.
 std::size_t parse_size(const std::string& text, std::size_t whole);
 
 }  // namespace sharedgpu::programs

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Many threads with streams of their own work on parts of one device's memory, some captured, some with
-// events across streams; then every part is verified.
+// SPDX-License-Identifier: Apache-2.0 Many threads with their own streams work on parts of one device's
+// memory. Some threads capture their work, and some use events across streams. At the end, every part is
+// verified.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -18,7 +18,7 @@ struct Options {
   unsigned iterations = 20;
 };
 
-// One thread: two streams that hand the buffer to each other by events.
+// The work of one thread: two streams work on the buffer in turn, and wait for each other by events.
 bool work(CUcontext context, const Kernels& kernels, std::size_t bytes, std::uint64_t seed,
           unsigned iterations) {
   use(context);

@@ -6,8 +6,8 @@
 
 namespace sharedgpu::programs {
 
-// In sections that begin with a line of their own: maps, files (descriptors and what they are), process
-// (signals, umask, limits, locale), threads, environment.
+// Prints sections, each with a title line: maps, files (descriptors and their files), process (signals,
+// umask, limits, locale), threads, environment.
 void print_traces(std::ostream& out);
 
 }  // namespace sharedgpu::programs

@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory, as a caching allocator with expandable segments uses it: one long range
-// of addresses that grows and shrinks by pieces, each piece's handle released as soon as it is mapped or much
-// later.
+// SPDX-License-Identifier: Apache-2.0 The program's own virtual memory, as a caching allocator with
+// expandable segments uses it: one long range of addresses that grows and shrinks by pieces. The handle of
+// each piece is released as soon as it is mapped, or much later.
 #include <cstdio>
 #include <deque>
 #include <thread>
@@ -98,7 +97,7 @@ int main(int argc, char** argv) {
     while (buffers.size() < pieces) {
       buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());
       buffers.back().fill(nullptr);
-      if (buffers.size() == pieces / 2) {  // one step back, as after emptying a cache
+      if (buffers.size() == pieces / 2) {  // unmaps one piece, as after emptying a cache
         buffers.pop_back();
         segment.shrink();
         buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());

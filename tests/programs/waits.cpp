@@ -16,7 +16,7 @@
 using namespace sharedgpu::programs;
 using namespace std::chrono_literals;
 
-extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may know another
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may lack version 2
 
 namespace {
 
@@ -64,7 +64,7 @@ void end(CUstream stream) {
   check(cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-// Memory of one GPU is free at once, though work on the other does not end.
+// A free of memory on one GPU returns at once, although work on the other GPU does not end.
 void free_beside_work() {
   on_device(0);
   Work work(new_stream());
@@ -91,7 +91,7 @@ void capture_after_free() {
   end(stream);
 }
 
-// A capture on one GPU, begun and ended while the end of a turn waits for the other.
+// A capture on one GPU begins and ends while the end of a turn waits for the other GPU.
 void capture_beside_work(std::size_t bytes) {
   on_device(0);
   const CUdeviceptr busy = allocate(bytes);
@@ -145,7 +145,7 @@ void ask_state() {
   check(cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
 }
 
-// Does each of `actions` in a thread of its own, one begun a while after the other.
+// Starts each of `actions` in a separate thread, one a while after the other.
 template <class... Actions>
 void one_after_another(Actions... actions) {
   std::vector<std::thread> threads;
@@ -168,7 +168,7 @@ void beside_free(CUcontext made, CUdeviceptr memory, Actions... actions) {
       actions...);
 }
 
-// One thread ends the primary context, and another asks about it.
+// One thread ends the primary context while another thread queries its state.
 template <class End>
 void end_primary_beside_free(End end_primary) {
   const CUcontext made = make_context();
@@ -272,8 +272,7 @@ void overtaken_release() {
       });
 }
 
-// The memory is freed in the order of a stream, behind work, before the stream is captured and its context is
-// destroyed.
+// Memory is freed in stream order behind work. Then the stream is captured and its context is destroyed.
 void free_before_capture() {
   make_context();
   const CUstream other = new_stream();

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// A multi-process program: several processes, forked or executed, work on the GPU at once, and then the first
-// one does.
+// SPDX-License-Identifier: Apache-2.0 A multi-process program: several processes, forked or executed, work on
+// the GPU at once. The parent process works on it afterwards.
 #include <unistd.h>
 
 #include <cstdio>

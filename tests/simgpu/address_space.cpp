@@ -46,7 +46,7 @@ AddressSpace::Mappings::const_iterator AddressSpace::find_mapping(Address at) co
       mappings_, at, +[](const Mapping& mapping) { return mapping.size; });
 }
 
-// True if mappings cover the range exactly and without gaps.
+// Returns true if mappings cover the range exactly and without gaps.
 bool AddressSpace::whole_mappings(const Range& range) const {
   Address at = range.begin;
   while (at < range.end()) {
@@ -57,7 +57,7 @@ bool AddressSpace::whole_mappings(const Range& range) const {
   return at == range.end();
 }
 
-// True if a mapping lies only partly in the range.
+// Returns true if a mapping lies only partly in the range.
 bool AddressSpace::cuts_mapping(const Range& range) const {
   auto cut_at = [&](Address at) {
     auto mapping = find_mapping(at);
@@ -95,7 +95,7 @@ Address AddressSpace::reserve(Bytes size, Bytes alignment, Address hint) {
   require((alignment.count & (alignment.count - 1)) == 0, CUDA_ERROR_INVALID_VALUE);
   Bytes align = std::max(alignment, kGranule);
   std::lock_guard lock(mutex_);
-  // mmap aligns to pages only: take more and cut both ends off.
+  // mmap aligns to pages only. So this maps more, and cuts both ends off.
   if (hint % align.count != 0) hint = 0;
   std::size_t padded = size.count + align.count;
   void* raw = map_nothing(hint == 0 ? nullptr : pointer(hint), padded, 0);

@@ -41,10 +41,10 @@ struct Range {
   Address begin = 0;
   Bytes size;
   bool written = true;
-  int device = 0;  // that accesses it
+  int device = 0;  // the device that accesses the range
   bool copied =
       false;  // the access is by a copy, which needs no peer access to cuMemAlloc's memory of other devices
-  bool atomic = false;  // may overlap other uses there
+  bool atomic = false;  // atomic, so that it conflicts with no other use
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
   bool conflicts(const Range& other) const {
@@ -65,7 +65,7 @@ using UsePtr = std::shared_ptr<Use>;
 struct HostRegion {
   Bytes size;
   unsigned flags = 0;
-  bool owned = false;  // from cuMemHostAlloc: freed with cuMemFreeHost
+  bool owned = false;  // true if cuMemHostAlloc allocated it, so that cuMemFreeHost frees it
 };
 
 class AddressSpace {
@@ -79,11 +79,11 @@ class AddressSpace {
   void map(Address begin, Bytes size, const PhysicalPtr& physical, bool peers = false);
   void set_access(Address begin, Bytes size, Access access, int device);
   Access access_at(Address at, int device) const;
-  // cuCtxEnablePeerAccess: `device` may access cuMemAlloc's memory of `peer`.
+  // For cuCtxEnablePeerAccess: sets whether `device` may access cuMemAlloc's memory of `peer`.
   void set_peer_access(int device, int peer, bool allowed);
-  void unmap(Address begin, Bytes size);  // whole mappings only; no error if there is none
+  void unmap(Address begin, Bytes size);  // whole mappings only; no error if nothing is mapped
   PhysicalPtr physical_at(Address at) const;
-  bool lies_on_host(Address at) const;  // memory of the host is mapped there
+  bool lies_on_host(Address at) const;  // returns true if memory of the host is mapped at `at`
 
   // The reservation that `at` lies in, mapped or not.
   std::optional<Range> reservation_at(Address at) const;
@@ -117,7 +117,7 @@ class AddressSpace {
   };
   using Mappings = std::map<Address, Mapping>;
 
-  // All with the lock.
+  // Call these functions with the lock held.
   std::optional<Range> find_reservation(Address at) const;
   Mappings::const_iterator find_mapping(Address at) const;
   bool may_access(const Mapping& mapping, const Range& range) const;

@@ -25,7 +25,7 @@ void check_side(Side side, const Range& range) {
   require(!device || known_to_device(range), CUDA_ERROR_INVALID_VALUE);
 }
 
-// Pageable host memory, which the driver copies through its own buffers.
+// Returns true for pageable host memory, which the driver copies through its own buffers.
 bool pageable(Address at) { return !in_reservation(at) && !driver().space->host_at(at).has_value(); }
 
 void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side source, Wait wait_mode) {
@@ -171,7 +171,7 @@ Place place_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray 
   return place;
 }
 
-// Plane by plane.
+// Copies a box, plane by plane.
 void copy_box(const StreamPtr& stream, Place target, Place source, const Box& size, Wait wait_mode) {
   for (std::size_t z = 0; z < size.z; ++z) {
     CopyPlan plan;
@@ -220,7 +220,7 @@ CUresult planes_async(DefaultStream zero, const CUDA_MEMCPY3D* r, CUstream s) {
   return copy_planes("cuMemcpy3DAsync", zero, s, r, Wait::no);
 }
 
-// One row of an array.
+// Copies one row of an array.
 CUresult into_array(DefaultStream zero, CUarray array, std::size_t offset, const void* host,
                     std::size_t size) {
   return call("cuMemcpyHtoA", Needs::context, [&] {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kPitch = 512;
 
-// The allocation that `at` lies in, of this process, in any context's heap or pool.
+// The allocation of this process that `at` lies in, in the heap of any context or in any pool.
 std::optional<Range> find_allocation(Address at) {
   Driver& d = driver();
   std::optional<Range> found;
@@ -27,14 +27,14 @@ std::optional<Range> find_allocation(Address at) {
   return d.space->mapping_at(at);
 }
 
-// True if it is an allocation of cuMemAlloc.
+// Returns true if `at` lies in an allocation of cuMemAlloc.
 bool in_heap(Address at) {
   bool found = false;
   driver().contexts.for_each([&](Context& context) { found = found || context.heap().find(at); });
   return found;
 }
 
-// The pool from which it was allocated; null: none.
+// The pool from which the memory at `at` was allocated; null if none.
 CUmemoryPool pool_of(Address at) {
   CUmemoryPool found = nullptr;
   driver().pools.for_each([&](Pool& pool) {
@@ -48,7 +48,7 @@ CUcontext some_context() {
   return stack.empty() ? nullptr : reinterpret_cast<CUcontext>(stack.back().get());
 }
 
-// One attribute. Throws CUDA_ERROR_INVALID_VALUE for a pointer that CUDA does not know.
+// Gets one attribute. Throws CUDA_ERROR_INVALID_VALUE for a pointer that CUDA does not know.
 void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
   auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
   auto device = find_allocation(pointer);
@@ -97,7 +97,7 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
   }
 }
 
-// The values of cuPointerGetAttributes for an unknown pointer.
+// Stores the value that cuPointerGetAttributes returns for an unknown pointer.
 void put_nothing(void* data, CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
@@ -169,7 +169,7 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::s
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
   return call("cuMemFree", Needs::context, [&] {
-    forbid_unsafe_call();  // freeing nothing, too (measured)
+    forbid_unsafe_call();  // also forbids freeing a null address (measured)
     if (pointer == 0) return CUDA_SUCCESS;
     // Waits for the device, as the real function does.
     ContextPtr context = current_context();

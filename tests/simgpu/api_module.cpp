@@ -83,7 +83,7 @@ CUresult launch_extended(DefaultStream zero, const CUlaunchConfig* config, CUfun
   return launch("cuLaunchKernelEx", zero, *config, f, parameters, extra);
 }
 
-// No stream goes on before all streams have reached this point.
+// Makes each stream wait until all streams have reached this point.
 void join(const std::vector<StreamPtr>& streams) {
   std::vector<Event> events(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) record(events[i], streams[i]);

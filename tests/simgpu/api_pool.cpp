@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Memory pools and stream-ordered allocation. Memory is allocated when the call returns, and freed on the
-// device when the stream reaches the free. Memory allocated in a capture belongs to the graph.
+// SPDX-License-Identifier: Apache-2.0 Memory pools and stream-ordered allocation. Memory is allocated when
+// the call returns. It is freed on the device when the stream reaches the free. Memory allocated in a capture
+// belongs to the graph.
 #include <cstring>
 
 #include "tests/simgpu/api.h"
@@ -31,7 +31,7 @@ CUdeviceptr allocate_in(const StreamPtr& stream, Pool& pool, std::size_t size) {
   count_allocation();
   try {
     return pool.heap.allocate({size});
-  } catch (const Error&) {  // memory that is about to be freed, or that pools hold, is available
+  } catch (const Error&) {  // the second try can use memory that is about to be freed or that pools hold
     synchronize(*current_context());
     driver().pools.for_each([](Pool& each) { each.heap.trim({}); });
     return pool.heap.allocate({size});
@@ -227,7 +227,7 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
       case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         return put(cuuint64_t{pool->heap.used_high().count});
       default:
-        return put(1);  // the reuse policies are on
+        return put(1);  // the pool's reuse policies are on
     }
   });
 }

@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x4350492055504753;
 
-// The contents of a CUipcMemHandle of the simulated driver. The other process obtains the memory from this
-// one's descriptors.
+// The contents of a CUipcMemHandle of the simulated driver. The other process obtains the memory from the
+// descriptors of this process.
 struct IpcHandle {
   std::uint64_t magic = kMagic;
   std::int64_t pid = 0;
   std::int64_t descriptor = 0;
   SharedPiece piece;
   Bytes size;
-  std::uint64_t offset = 0;  // of the allocation in it
+  std::uint64_t offset = 0;  // offset of the allocation in the piece
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
@@ -147,7 +147,7 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
     Driver& d = driver();
     auto found = find_in_heap(pointer);
     require(found || d.space->mapping_at(pointer), CUDA_ERROR_INVALID_VALUE);
-    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // as for all mapped memory
+    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // as the driver does for all mapped memory
     std::lock_guard lock(d.mutex);
     if (*static_cast<const unsigned*>(value) != 0)
       d.sync_memops.insert(found->begin);

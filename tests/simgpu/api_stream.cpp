@@ -42,7 +42,7 @@ CUresult synchronize_stream(DefaultStream zero, CUstream handle) {
     StreamPtr stream = find_stream(zero, handle);
     forbid_capture(*stream);
     if (stream->kind == Stream::Kind::legacy) return synchronize(*stream->context);
-    // Events that the stream waits for count as its work.
+    // Events for which the stream waits count as its work.
     bool waits;
     TaskPtr last;
     {
@@ -188,7 +188,7 @@ CUresult is_capturing(DefaultStream zero, CUstream handle, CUstreamCaptureStatus
   });
 }
 
-// The parts that all versions share; those that the simulator does not know stay zero.
+// Fills the results that all versions share. Results that the simulator does not know stay zero.
 CUresult capture_info(DefaultStream zero, CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                       CUgraph* graph, const CUgraphNode** nodes, std::size_t* count) {
   return call("cuStreamGetCaptureInfo", Needs::context, [&] {

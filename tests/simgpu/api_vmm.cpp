@@ -15,7 +15,7 @@ Driver::Handle& find_handle(Driver& d, CUmemGenericAllocationHandle handle) {
   return found->second;
 }
 
-// With the driver's mutex.
+// Call this with the driver's mutex held.
 CUmemGenericAllocationHandle add_handle(Driver& d, const PhysicalPtr& physical) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -93,7 +93,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t s
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
   return call("cuMemRelease", Needs::init, [&] {
     Driver& d = driver();
-    PhysicalPtr gone;  // freed after the lock
+    PhysicalPtr gone;  // freed after the lock is released
     std::lock_guard lock(d.mutex);
     Driver::Handle& found = find_handle(d, handle);
     if (--found.references > 0) return;

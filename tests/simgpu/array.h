@@ -15,7 +15,7 @@ struct Array {
   ContextPtr context;
   CUDA_ARRAY3D_DESCRIPTOR wanted = {};
   Address memory = 0;  // 0: the program maps memory itself
-  bool level = false;  // if this is a level: the mipmapped array whose memory it uses
+  bool level = false;  // true if this is a level of a mipmapped array, whose memory it uses
 
   std::size_t pitch() const;   // bytes of a row
   std::size_t height() const;  // at least 1, as is the depth

@@ -9,7 +9,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// For request and answer; `size` of the answer is the number of bytes taken.
+// The request and the answer. In the answer, `size` is the number of bytes taken.
 struct Part {
   static constexpr MessageType kType = MessageType::invalid;
   std::uint64_t offset = 0;

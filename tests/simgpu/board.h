@@ -9,7 +9,7 @@
 
 namespace sharedgpu::simgpu {
 
-// Has the board at `socket` allocate this part of a memfd. False: it did not.
+// Makes the board at `socket` allocate this part of a memfd. Returns false if the board did not allocate it.
 bool take_on_board(const std::string& socket, int file, std::uint64_t offset, Bytes size);
 
 // Serves at `socket` for ever; returns an errno value on failure.

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// CUDA contexts of this process, and the thread's stack of them.
+// SPDX-License-Identifier: Apache-2.0 CUDA contexts of this process, and each thread's stack of contexts.
 #pragma once
 
 #include <cuda.h>
@@ -38,7 +37,7 @@ class Context : public std::enable_shared_from_this<Context> {
   ~Context();
 
   StreamPtr legacy_stream();
-  StreamPtr thread_stream();  // of the calling thread
+  StreamPtr thread_stream();  // the default stream of the calling thread
   void end_thread(std::thread::id thread);
   StreamPtr make_stream(Stream::Kind kind, unsigned flags, int priority);
 
@@ -49,7 +48,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::uint64_t id() const { return id_; }
   Heap& heap() { return heap_; }
 
-  std::set<StreamPtr> streams;  // with order_lock()
+  std::set<StreamPtr> streams;  // guarded by order_lock()
 
  private:
   Context(unsigned flags, int device);

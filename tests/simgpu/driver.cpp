@@ -22,7 +22,7 @@ std::mutex& init_lock() {
   return *mutex;
 }
 
-// Counts the calls of a function that SIMGPU_FAIL names.
+// Counts a call, and throws if SIMGPU_FAIL makes it fail.
 void inject(const Driver& d, const char* name) {
   if (d.settings.call_faults.empty()) return;
   static auto* counts = new std::map<std::string, std::uint64_t>;
@@ -88,7 +88,8 @@ void initialize() {
   require(!forked, CUDA_ERROR_NOT_INITIALIZED);
   std::lock_guard lock(init_lock());
   if (the_driver.load() != nullptr) return;
-  // None of these three is destroyed once in use: threads may still run when the program ends.
+  // These three objects are never destroyed once they are in use: threads may still run when the program
+  // ends.
   auto space = std::make_unique<AddressSpace>();
   auto graph_memory = std::make_unique<GraphMemory>(*space);
   auto d = std::make_unique<Driver>();

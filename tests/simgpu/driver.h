@@ -22,7 +22,7 @@ namespace sharedgpu::simgpu {
 struct Pool {
   Pool(AddressSpace& space, PhysicalStore& store) : heap(space, store) {}
   Heap heap;
-  std::atomic<bool> destroyed{false};  // the program has destroyed the pool; blocks in use live on
+  std::atomic<bool> destroyed{false};  // the program has destroyed the pool; blocks in use stay valid
 };
 
 // One of the devices that the process sees.
@@ -39,7 +39,7 @@ struct Gpu {
     return shared->generation() != generation || now == Presence::lost || now == Presence::absent;
   }
 
-  // With the driver's mutex.
+  // Guarded by the driver's mutex.
   ContextPtr primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;
@@ -52,7 +52,7 @@ struct Driver {
   std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES makes visible
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
-  std::shared_ptr<PhysicalStore> host_store;  // of cuMemCreate
+  std::shared_ptr<PhysicalStore> host_store;  // host memory that cuMemCreate creates
 
   Handles<Context> contexts;
   Handles<Stream> streams;
@@ -66,7 +66,7 @@ struct Driver {
   Handles<MipmappedArray> mipmaps;
   Handles<Semaphore> semaphores;
 
-  std::mutex mutex;  // for what follows
+  std::mutex mutex;  // guards the members below
   struct Handle {
     PhysicalPtr physical;
     unsigned references = 1;
@@ -82,7 +82,7 @@ struct Driver {
     unsigned times = 1;
   };
   std::map<Address, Opened> opened;
-  std::set<Address> sync_memops;  // bases of allocations
+  std::set<Address> sync_memops;  // base addresses of allocations with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 
   std::atomic<bool> lost{false};
   std::atomic<std::uint64_t> allocations{0};
@@ -90,21 +90,21 @@ struct Driver {
 
   // Throws CUDA_ERROR_INVALID_DEVICE.
   Gpu& gpu(int number) const;
-  Gpu& current_gpu() const;  // of the current context
-  // The process has lost that device, or all of them.
+  Gpu& current_gpu() const;  // the GPU of the current context
+  // Returns true if the process has lost this device, or all devices.
   bool is_lost(int number) const { return lost || gpu(number).lost(); }
-  // The device whose managed memory `at` lies in; null: none.
+  // The device whose managed memory `at` lies in; null if none.
   Managed* managed_at(Address at) const;
   // The device on which a process holds the piece; the first one if no process does.
   Gpu& gpu_of(const SharedPiece& piece) const;
 
-  Nanoseconds copy_time(Bytes size) const;    // over PCIe
-  Nanoseconds memory_time(Bytes size) const;  // in device memory
+  Nanoseconds copy_time(Bytes size) const;    // the time of a copy over PCIe
+  Nanoseconds memory_time(Bytes size) const;  // the time of an access to device memory
 };
 
 // The driver after cuInit. Throws CUDA_ERROR_NOT_INITIALIZED before cuInit, and in a child of fork().
 Driver& driver();
-// cuInit.
+// Implements cuInit.
 void initialize();
 
 // The conditions for a call.
@@ -114,7 +114,7 @@ enum class Needs {
   device,   // also checks that the device is not lost
   context,  // also checks that a context is current, without a sticky error
 };
-// Counts the call, injects faults and checks its conditions. Throws.
+// Counts the call, injects faults and checks the conditions of the call. Throws Error.
 void enter(const char* name, Needs needs);
 // Throws CUDA_ERROR_OUT_OF_MEMORY if SIMGPU_OOM_AT makes this allocation fail.
 void count_allocation();

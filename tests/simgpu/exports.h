@@ -5,9 +5,9 @@
 namespace sharedgpu::simgpu {
 
 struct Export {
-  const char* name;  // without version
+  const char* name;  // the name without its version
   void* plain;
-  void* per_thread;  // for the per-thread default stream; null if there is no such variant
+  void* per_thread;  // the variant for the per-thread default stream; null if none
   int since;         // the CUDA version that introduced this function, 1000 * major + 10 * minor
   int per_thread_since;
 };

@@ -16,7 +16,7 @@
 
 namespace sharedgpu::simgpu {
 
-// Operations of a node, or of a stream outside of a graph, on such memory.
+// The operations of a graph's node, or of a stream outside the graph, on memory of graphs.
 Work graph_allocation(Address begin);
 Work graph_free(Address begin);
 
@@ -30,8 +30,8 @@ class GraphMemory {
   bool covers(const Range& range) const;
   // Called before a launch: ensures physical memory. Throws CUDA_ERROR_OUT_OF_MEMORY.
   void back(Address begin);
-  // Called when the GPU reaches the nodes. Returns false if there is no such memory, or it is not in the
-  // required state.
+  // Called when the GPU reaches the nodes. Returns false if there is no memory at `begin`, or the memory is
+  // not in the required state.
   bool begin_use(Address begin);
   bool end_use(Address begin);
   // Frees physical memory that is not in use.
@@ -53,7 +53,7 @@ class GraphMemory {
   AddressSpace& space_;
   mutable std::mutex mutex_;
   std::map<Address, Block> blocks_;
-  std::map<int, Statistics> statistics_;  // by device
+  std::map<int, Statistics> statistics_;  // the key is the number of the device
 };
 
 }  // namespace sharedgpu::simgpu

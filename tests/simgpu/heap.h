@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// cuMemAlloc's memory: large blocks have physical memory of their own, small ones share 2 MiB of it.
+// SPDX-License-Identifier: Apache-2.0 cuMemAlloc's memory. A large block has physical memory of its own;
+// small blocks share pieces of 2 MiB.
 //
 // Memory that is reused without having been returned to the device keeps its contents, as on a GPU. A heap
 // may keep large blocks that are free. Safe from any thread.
@@ -29,14 +29,14 @@ class Heap {
   std::optional<Range> find(Address at) const;
   // Gives another device access to all memory of the heap, now and later.
   void set_access(int device, Access access);
-  // Freed memory stays here as long as at most this much is reserved.
+  // Freed memory stays in the heap as long as the heap reserves at most this much.
   void set_threshold(Bytes threshold);
   Bytes threshold() const;
-  // Returns free memory to the device while more than `keep` is reserved.
+  // Returns free memory to the device while the heap reserves more than `keep`.
   void trim(Bytes keep);
-  Bytes used() const;      // asked for
-  Bytes reserved() const;  // taken from the device
-  // The largest amount since the last reset.
+  Bytes used() const;      // bytes that the program requested
+  Bytes reserved() const;  // bytes taken from the device
+  // The largest values of used() and reserved() since the last reset.
   Bytes used_high() const;
   Bytes reserved_high() const;
   void reset_used_high();

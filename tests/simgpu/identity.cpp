@@ -64,7 +64,7 @@ constexpr AttributeValue kAttributes[] = {
 }  // namespace
 
 CUuuid device_uuid(const std::string& state) {
-  // FNV-1a, twice: sufficiently random for a name.
+  // Two FNV-1a hashes: sufficiently random for a name.
   CUuuid uuid;
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for (std::size_t half = 0; half < 2; ++half) {

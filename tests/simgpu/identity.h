@@ -14,14 +14,14 @@ inline constexpr int kDriverVersion = 13000;
 inline constexpr int kComputeMajor = 9;
 inline constexpr int kComputeMinor = 0;
 
-// The same for all processes that share the state.
+// The UUID of the device, which is the same for all processes that share the state.
 CUuuid device_uuid(const std::string& state);
 // "GPU-xxxxxxxx-xxxx-...", as NVML and CUDA_VISIBLE_DEVICES write it.
 std::string uuid_text(const CUuuid& uuid);
 // The state file of the device with this number, counted before CUDA_VISIBLE_DEVICES.
 std::string device_state(const std::string& state, unsigned number);
-// The states of the devices that CUDA_VISIBLE_DEVICES names, in its order: by index, by UUID or the beginning
-// of one; all up to the first entry that names no device count.
+// The states of the devices that CUDA_VISIBLE_DEVICES names, in its order: by index, by UUID or by the
+// beginning of a UUID. Entries after the first one that names no device are ignored.
 std::vector<std::string> visible_states(const std::string& state, unsigned devices);
 // Returns false if the attribute is unknown.
 bool device_attribute(CUdevice_attribute attribute, int& value);

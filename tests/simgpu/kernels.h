@@ -28,7 +28,7 @@ class Arguments {
   std::vector<std::byte> bytes_;
 };
 
-// The offset of parameter `index`, given the sizes of all.
+// The offset of parameter `index`, given the sizes of all parameters.
 std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t index);
 
 // For kernels that follow pointers in device memory: announces an access. Returns false if the address is not
@@ -37,7 +37,7 @@ using Reach = std::function<bool(const Range&)>;
 
 struct Kernel {
   const char* name;
-  std::vector<std::size_t> parameters;  // sizes in bytes
+  std::vector<std::size_t> parameters;  // sizes of the parameters in bytes
   std::vector<Range> (*ranges)(const Arguments&);
   CUresult (*run)(const Arguments&, const Reach&);
   // Bytes of device memory moved, and additional time.

@@ -14,7 +14,7 @@ struct Dimensions {
 std::shared_ptr<Function> find_function(CUfunction handle);
 // Throws CUDA_ERROR_INVALID_VALUE if the device does not support such a grid.
 void check_grid(Dimensions grid, Dimensions block);
-// Copies the arguments from kernelParams, or from extra.
+// Copies the arguments from cuLaunchKernel's `kernelParams`, or from its `extra`.
 Arguments collect(const Kernel& kernel, void** parameters, void** extra);
 
 }  // namespace sharedgpu::simgpu

@@ -66,7 +66,7 @@ std::optional<Range> Managed::find(Address at) {
   return Range{block->first, block->second.size};
 }
 
-// The pages of one allocation; none if the range is not in one allocation.
+// Returns the pages of the range; an empty list if the range is not in one allocation.
 std::vector<Managed::Page*> Managed::pages_of(const Range& range) {
   std::vector<Page*> pages;
   const auto block = block_at(range.begin);
@@ -100,8 +100,8 @@ void Managed::notice_what_left(Bytes left) {
   }
 }
 
-// The number of bytes that moved. Pages for which there is no memory stay where they are, and are accessed
-// remotely.
+// Returns the number of bytes that moved. Pages for which the device has no memory stay where they are, and
+// are accessed remotely.
 Bytes Managed::to_device(const Range& range) {
   const std::vector<Page*> pages = pages_of(range);
   if (pages.empty()) return {};

@@ -24,7 +24,7 @@ class Managed {
         device_(device),
         store_(std::make_shared<PhysicalStore>(device, number, PhysicalStore::Charge::none)) {}
 
-  // `owner`: with which it goes.
+  // `owner`: the owner with which the memory is freed.
   Address allocate(Bytes size, const void* owner);
   // Returns false if `begin` is no allocation of this device.
   bool free(Address begin);
@@ -42,7 +42,7 @@ class Managed {
   enum class Place { nowhere, host, device };
   struct Page {
     Place place = Place::nowhere;
-    std::uint64_t touched = 0;  // by a count of touches
+    std::uint64_t touched = 0;  // the time of the last touch, by a count of touches
   };
   struct Block {
     Bytes size;
@@ -51,7 +51,7 @@ class Managed {
   };
   using Blocks = std::map<Address, Block>;
 
-  // With the lock.
+  // Call this with the lock held.
   Blocks::iterator block_at(Address at);
   std::vector<Page*> pages_of(const Range& range);
   Bytes to_device(const Range& range);

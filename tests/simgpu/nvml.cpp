@@ -61,7 +61,7 @@ Result check(Device device, bool arguments) {
   const simgpu::Presence now = gpu(device).device->presence();
   return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
 }
-// As above, for queries that a device that needs a reset still answers.
+// Does the same for queries that a device still answers if it needs a reset.
 Result check_usable(Device device, bool arguments) {
   if (Result wrong = check(device, arguments)) return wrong;
   return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;
@@ -90,7 +90,7 @@ template <class Process>
 Result compute_processes(Device device, unsigned int* count, Process* places) {
   if (Result wrong = check(device, count != nullptr && (*count == 0 || places != nullptr))) return wrong;
   auto users_of_it = gpu(device).device->view().processes;
-  // A process that only queries, as this one may, has no context.
+  // A process that only queries NVML, as this process may, has no context.
   std::erase_if(users_of_it, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
   const unsigned int room = *count;
   *count = static_cast<unsigned int>(users_of_it.size());
@@ -106,7 +106,7 @@ Result no_processes(Device device, unsigned int* count, const void* places) {
   return kSuccess;
 }
 
-// The devices of an event set: the kinds of events, and the number of the next one.
+// A device in an event set: the kinds of events to report, and the number of the next event.
 struct Listened {
   unsigned long long types = 0;
   std::uint64_t next = 0;

@@ -17,7 +17,7 @@ namespace sharedgpu::simgpu {
 namespace {
 
 constexpr char kName[] = "simgpu-memory";
-constexpr char kFile[] = "/memfd:simgpu-memory";  // as /proc shows it
+constexpr char kFile[] = "/memfd:simgpu-memory";  // the name in /proc
 
 // The meaning of the position of a shared descriptor, in granules of 2 MiB.
 constexpr unsigned kGranuleBits = 21;

@@ -6,8 +6,8 @@
 // thread.
 //
 // A piece is shared with other processes by a descriptor of that memfd: an open file of its own, whose
-// position identifies the piece. A shared piece is charged once for all its holders, and its place is not
-// reused.
+// position identifies the piece. A shared piece is charged once for all its holders, and its offset in the
+// memfd is not reused.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,9 @@ class Physical {
   bool exportable = false;  // was made for cuMemExportToShareableHandle
 
  private:
-  std::shared_ptr<PhysicalStore> store_;  // null: imported
-  SharedDevice* device_ = nullptr;        // of a shared piece
-  int number_ = 0;                        // of an imported piece's device
+  std::shared_ptr<PhysicalStore> store_;  // null if the piece is imported
+  SharedDevice* device_ = nullptr;        // the device of a shared piece
+  int number_ = 0;                        // number of an imported piece's device
   UniqueFd imported_;
   std::uint64_t offset_;
   Bytes size_;
@@ -66,12 +66,12 @@ struct Described {
   SharedPiece piece;
   Bytes size;
 };
-// Throws CUDA_ERROR_INVALID_VALUE if it is no such descriptor.
+// Throws CUDA_ERROR_INVALID_VALUE if `descriptor` is not the descriptor of a piece.
 Described describe(int descriptor);
 
 class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
  public:
-  // `none`: for memory that takes no room of the device by itself.
+  // `none`: the memory takes no room of the device.
   enum class Charge { device, none };
   // `board`: a simgpu-board's socket, or empty.
   PhysicalStore(SharedDevice& device, int number, Charge charge = Charge::device, std::string board = {});

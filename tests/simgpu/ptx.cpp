@@ -7,7 +7,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Words, and punctuation one character each; comments left out.
+// The words of the text. Each punctuation mark is a word; comments are left out.
 std::vector<std::string> tokens_of(const std::string& text) {
   std::vector<std::string> tokens;
   auto part_of_word = [](char c) {

@@ -11,10 +11,10 @@ namespace sharedgpu::simgpu {
 
 struct PtxEntry {
   std::string name;
-  std::vector<std::size_t> parameters;  // sizes in bytes
+  std::vector<std::size_t> parameters;  // sizes of the parameters in bytes
 };
 
-// nullopt: not PTX (no .version, or an entry that cannot be read).
+// Returns nullopt if `text` is not PTX: it has no .version, or an entry that cannot be parsed.
 std::optional<std::vector<PtxEntry>> parse_ptx(const std::string& text);
 
 }  // namespace sharedgpu::simgpu

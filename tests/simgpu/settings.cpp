@@ -36,7 +36,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   }
 }
 
-// NAME:N:ERROR or NAME:N+:ERROR, separated by commas.
+// Parses entries NAME:N:ERROR or NAME:N+:ERROR, separated by commas.
 bool parse_faults(const std::string& text, std::vector<CallFault>& faults) {
   for (const std::string& item : split(text, ',')) {
     auto parts = split(item, ':');

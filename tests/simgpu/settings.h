@@ -34,7 +34,7 @@ struct Settings {
   double bandwidth = 200e9;       // bytes per second of device memory; 0: no modelled time
   Nanoseconds launch{5000};       // every kernel takes at least this
   double slowdown = 1;            // multiplies every modelled time
-  bool forbid_conflicts = false;  // work that uses what other work writes at the same time fails
+  bool forbid_conflicts = false;  // work fails if it uses memory that other work writes at the same time
   bool verbose = false;
   bool nvml_events = true;  // NVML reports errors by events
   std::vector<CallFault> call_faults;
@@ -47,7 +47,7 @@ struct Settings {
 // Reads the environment. On failure returns false and `problem` names the variable and the value.
 bool read_settings(Settings& settings, std::string& problem);
 
-// "512MiB", "1GiB", "4096"; returns false if `text` is no size.
+// Parses a size such as "512MiB", "1GiB" or "4096". Returns false if `text` is no size.
 bool parse_size(const std::string& text, Bytes& size);
 
 }  // namespace sharedgpu::simgpu

@@ -21,10 +21,10 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53494d38;  // counts up with the layout
+constexpr std::uint32_t kMagic = 0x53494d38;  // raised with each change of the layout
 constexpr std::size_t kProcesses = 512;
 constexpr std::size_t kPieces = 1024;
-constexpr std::size_t kHolders = 16;  // of a piece
+constexpr std::size_t kHolders = 16;  // most holders of a piece
 constexpr std::size_t kReports = 16;
 constexpr std::uint64_t kDoubleBitError = 2;  // nvmlEventTypeDoubleBitEccError
 // The interval at which a waiter checks whether the engine's owner still lives.
@@ -54,10 +54,10 @@ void sleep_until(TimePoint end) {
   }
 }
 
-// The processes that use the state now, found by an open file on it.
+// Finds the processes that use the state now, by their locks on its file.
 class SharedDevice::Census {
  public:
-  // Throws if nothing can be opened: otherwise living processes could be taken for dead.
+  // Throws if the file cannot be opened: otherwise living processes could be taken for dead.
   explicit Census(const SharedDevice& device) : file_(::open(device.path_.c_str(), O_RDWR | O_CLOEXEC)) {
     require(static_cast<bool>(file_) || (errno != EMFILE && errno != ENFILE), CUDA_ERROR_OPERATING_SYSTEM);
     struct stat info = {};
@@ -85,7 +85,7 @@ struct SharedDevice::Shared {
 
 struct SharedDevice::State {
   struct Record {
-    Process process = {};  // number 0: free
+    Process process = {};  // free if the process's number is 0
     Bytes memory = {};
     Bytes contexts = {};
     Bytes managed = {};
@@ -99,7 +99,7 @@ struct SharedDevice::State {
 
   std::uint32_t magic;
   pthread_mutex_t mutex;
-  std::uint64_t processes;  // that there have been
+  std::uint64_t processes;  // number of processes that have ever used this state
   Bytes total;
   Bytes peak;
   std::uint64_t kernels;
@@ -233,7 +233,8 @@ Bytes SharedDevice::used() const {
   return sum;
 }
 
-// The piece, or a free place for it. Null: there is none. With the lock.
+// Returns the record of the piece, or a free record for it; null if none is free. Call this with the lock
+// held.
 SharedDevice::Shared* SharedDevice::find(const SharedPiece& piece, Bytes size) {
   Shared* vacant = nullptr;
   for (Shared& shared : state_->shared) {
@@ -320,7 +321,7 @@ bool SharedDevice::charge(Bytes memory, Bytes contexts) {
   return true;
 }
 
-// If moving out all managed memory would not suffice, none is moved.
+// Moves nothing if moving out all managed memory would not suffice.
 bool SharedDevice::make_room(Bytes size) {
   Bytes managed;
   for (const auto& record : state_->records) managed += record.managed;

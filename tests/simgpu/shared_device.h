@@ -28,15 +28,15 @@ enum class Engine { compute, host_to_device, device_to_host };
 inline constexpr int kEngines = 3;
 
 struct ProcessUse {
-  pid_t pid = 0;  // pid, as the process itself knows it
-  Bytes memory;   // managed memory on the device included
+  pid_t pid = 0;  // the pid in the process's own PID namespace
+  Bytes memory;   // includes managed memory on the device
   Bytes contexts;
 };
 
 // The state of the device for its processes.
 enum class Presence : std::uint32_t {
   present,
-  lost,      // it no longer answers
+  lost,      // the device no longer answers
   absent,    // the device is missing from the host
   unusable,  // the device answers NVML, and needs a reset
 };
@@ -68,11 +68,12 @@ struct SharedPiece {
 class SharedDevice {
  public:
   // Opens the state, or creates it. `memory` applies if no living process uses the state; with null `memory`
-  // it is only opened. On failure returns null and sets `problem`. Never deleted.
+  // the function only opens the state. On failure returns null and sets `problem`. The object is never
+  // deleted.
   static SharedDevice* open(const std::string& path, const Bytes* memory, std::string& problem);
 
   Bytes total() const;
-  // Allocates memory for this process; returns false if the device has less left.
+  // Allocates memory for this process. Returns false if the device has too little memory left.
   bool charge(Bytes memory, Bytes contexts = {});
   void give_back(Bytes memory, Bytes contexts = {});
 
@@ -81,19 +82,20 @@ class SharedDevice {
   // as fits.
   Bytes take_managed(Bytes size);
   void drop_managed(Bytes size);
-  // The part of this memory that others have left; the second function also records an access.
+  // The managed memory of this process that is still on the device. The second function also records an
+  // access.
   Bytes managed();
   Bytes touch_managed();
   void count_paged(Bytes size);
 
-  // Turns memory of this process into a piece that other processes may hold, too. It is charged once for all
-  // holders. False: there are too many.
+  // Turns memory of this process into a piece that other processes may hold, too. The piece is charged once
+  // for all holders. Returns false if there are too many pieces.
   bool share(const SharedPiece& piece, Bytes size);
   // Holds a piece once more; returns false if no process held it any longer and there is no memory for it.
   bool hold(const SharedPiece& piece, Bytes size);
-  // Whether anybody holds it.
+  // Returns true if any process holds the piece.
   bool is_held(const SharedPiece& piece);
-  // Holds it once less. True: nobody has it now.
+  // Gives up one hold of the piece. Returns true if no process holds the piece any more.
   bool let_go(const SharedPiece& piece);
 
   // Waits until `engine` is free and holds it for `duration` from then on. Returns when the hold began.
@@ -105,12 +107,12 @@ class SharedDevice {
   // Processes that used the device before it was lost or removed have lost it for good; the memory on it is
   // free.
   void set_presence(Presence presence);
-  std::uint64_t generation() const;  // counts up with each loss
+  std::uint64_t generation() const;  // raised with each loss of the device
   void report(const Report& report);
-  std::uint64_t reports() const;  // so many so far
+  std::uint64_t reports() const;  // the number of reports so far
   // The report with this number, from 0 on; old reports are forgotten.
   Report report_at(std::uint64_t number) const;
-  std::uint64_t ecc_errors() const;  // since it was lost last
+  std::uint64_t ecc_errors() const;  // the number since the device was last lost
 
   DeviceView view();
   void reset_peak();
@@ -138,7 +140,7 @@ class SharedDevice {
   State* state_;
   const std::string path_;
   const std::uint64_t inode_;
-  Process self_;  // none: only looks
+  Process self_;  // number 0: this process only reads the state
 };
 
 }  // namespace sharedgpu::simgpu

@@ -14,7 +14,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// As nvmlEventType... has them.
+// The values of nvmlEventType...
 constexpr std::uint64_t kDoubleBitEccError = 0x2;
 constexpr std::uint64_t kXid = 0x8;
 

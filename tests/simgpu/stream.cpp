@@ -17,7 +17,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// For host threads that wait for tasks.
+// Wakes host threads that wait for tasks.
 std::condition_variable& task_done() {
   static auto* condition = new std::condition_variable;
   return *condition;
@@ -81,7 +81,8 @@ void start_worker(const StreamPtr& stream) {
   require(stream->running, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-// With the lock: the tasks before a task of `stream` by the rules of the legacy default stream.
+// Adds to `after` the tasks that precede a task of `stream` by the rules of the legacy default stream. Call
+// this with the lock held.
 void order_by_legacy(const StreamPtr& stream, std::vector<TaskPtr>& after) {
   if (stream->kind == Stream::Kind::non_blocking) return;
   for (const StreamPtr& other : stream->context->streams) {
@@ -109,7 +110,8 @@ void add_node(const StreamPtr& stream, Work work) {
   stream->capture->graph->nodes.push_back(std::move(node));
 }
 
-// With the lock. Work in the legacy stream would be ordered after work that is only captured.
+// Throws if work in the legacy stream would be ordered after work that is only captured. Call this with the
+// lock held.
 void forbid_implicit_dependency(const Stream& stream) {
   bool found = false;
   for (const StreamPtr& other : stream.context->streams) {
@@ -129,7 +131,7 @@ void close_capture(const CapturePtr& capture) {
   std::erase(open_captures(), capture);
 }
 
-// Every last node must have been joined by the origin.
+// Returns true if the origin stream has joined the last node of every stream.
 bool all_joined(const Capture& capture) {
   std::set<const Node*> open;
   for (const auto& node : capture.graph->nodes) {

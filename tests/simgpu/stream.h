@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, events, captures and graphs, and the order of their work.
 //
-// One lock, order_lock(), guards all of it. A task is ordered after the one before it in its stream and after
-// the tasks it was made to wait for; those are always older, so nothing can wait in a circle. Each stream has
-// one worker thread, started with its first task.
+// One lock, order_lock(), guards all of it. A task is ordered after the task before it in its stream, and
+// after the tasks for which it must wait. All of these are older, so no tasks wait for each other in a
+// circle. Each stream has one worker thread, started with its first task.
 #pragma once
 
 #include <cuda.h>
@@ -27,8 +27,8 @@ struct Stream;
 // A unit of work in a stream or a graph node.
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  std::function<CUresult(Context&)> run;  // without any lock
-  std::uint64_t memory = 0;               // the address, if this is an allocation node
+  std::function<CUresult(Context&)> run;  // called without any lock
+  std::uint64_t memory = 0;               // the memory's address if this is an allocation node, else 0
 };
 
 struct Task {
@@ -77,8 +77,8 @@ struct Stream {
 
   std::deque<TaskPtr> queue;
   TaskPtr last;
-  std::vector<TaskPtr> pending_waits;  // for the next task
-  bool running = false;                // has a worker
+  std::vector<TaskPtr> pending_waits;  // tasks for which the next task must wait
+  bool running = false;                // the stream has a worker
   bool closed = false;                 // the worker ends when the queue is empty
   std::condition_variable wake;
 
@@ -91,7 +91,7 @@ struct Event {
   std::shared_ptr<Context> context;
   unsigned flags = 0;
   TaskPtr recorded;
-  CapturePtr capture;  // the node of the event, if it was recorded in a capturing stream
+  CapturePtr capture;  // the capture in which the event was recorded; null if none
   std::vector<Node*> nodes;
 };
 
@@ -106,7 +106,7 @@ void fail_process(CUresult error);
 
 // Adds `work` to the stream, or to the graph if the stream is being captured (and returns null).
 TaskPtr submit(const StreamPtr& stream, Work work);
-// Waits for the task; null means that it is done already. Returns the sticky error.
+// Waits for the task. A null task is already done. Returns the sticky error.
 CUresult wait(const TaskPtr& task);
 // The newest task of every stream of the context.
 std::vector<TaskPtr> newest_tasks(Context& context);
@@ -118,14 +118,15 @@ void wait_event(const StreamPtr& stream, Event& event);
 void begin_capture(const StreamPtr& stream, CUstreamCaptureMode mode);
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 bool capturing(const Stream& stream);
-// With the lock: ends the stream. Ends a capture that began on the stream, and invalidates any other capture
-// that the stream is part of.
+// Ends the stream. Call this with the lock held. Ends a capture that began on the stream, and invalidates any
+// other capture that the stream is part of.
 void leave_capture(Stream& stream);
 // For a call that is not allowed while a stream of the context is captured: invalidates the capture and
 // throws.
 void forbid_capture(Stream& stream);
 void forbid_capture(Context& context);
-// For a call that CUDA deems unsafe during a capture, by the modes of the captures and of this thread.
+// For a call that CUDA forbids during some captures: throws, depending on the modes of the captures and of
+// this thread.
 void forbid_unsafe_call();
 CUstreamCaptureMode exchange_capture_mode(CUstreamCaptureMode mode);
 

@@ -65,7 +65,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   return result;
 }
 
-// Calls piece(row, offset, size) for the whole plan in pieces, each when its share of the time has passed.
+// Cuts the plan into pieces, and calls piece(row, offset, size) for each piece when its share of the time has
+// passed.
 template <class Piece>
 bool in_pieces(int device, std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration,
                Piece&& piece) {
@@ -164,7 +165,7 @@ bool fulfilled(std::uint32_t found, std::uint32_t value, unsigned how) {
   }
 }
 
-// Neither of these occupies the device: other streams and processes go on.
+// run_wait() and semaphore waits do not occupy the device: other streams and processes continue.
 CUresult run_wait(const Context& context, Address word, std::uint32_t value, unsigned how) {
   Driver& d = driver();
   UseGuard use(
@@ -209,7 +210,7 @@ Work prefetch_work(const Range& range, bool to_device) {
   return {CU_GRAPH_NODE_TYPE_EMPTY, [=](Context&) {
             Driver& d = driver();
             Managed* const managed = d.managed_at(range.begin);
-            if (managed == nullptr) return CUDA_SUCCESS;  // freed meanwhile
+            if (managed == nullptr) return CUDA_SUCCESS;  // the memory has been freed meanwhile
             const Bytes moved = to_device ? managed->bring(range) : managed->send_away(range);
             SharedDevice& device = *d.gpu(range.device).shared;
             const Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;

@@ -47,11 +47,11 @@ struct SetPlan {
 Work kernel_work(const Kernel& kernel, Arguments arguments);
 Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
-// Sends the pages of managed memory of `range.device` to it, or to the host.
+// Moves the pages of managed memory of `range.device` to this device, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
 
-// Words by which streams, also those of several processes, wait for each other. `how` is a
-// CUstreamWaitValue_flags.
+// Writes a word, or waits for one. Streams use such words to wait for each other, also between processes.
+// `how` is a CUstreamWaitValue_flags.
 Work write_work(Address word, std::uint32_t value);
 Work wait_work(Address word, std::uint32_t value, unsigned how);
 

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// The abilities of the kernel under the tests.
+// SPDX-License-Identifier: Apache-2.0 Features of the kernel on which the tests run.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,7 +7,8 @@
 
 namespace sharedgpu {
 
-// A socket can refuse descriptors: Linux 6.16 and later. On older kernels the arbiter finds them by itself.
+// Returns true if a socket can refuse descriptors (Linux 6.16 and later). On older kernels the arbiter itself
+// detects descriptors.
 inline bool kernel_refuses_descriptors() {
   constexpr int kPassRights = 83;
   const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));

@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// The same with the driver API alone: two contexts, blocks on several streams, a graph, stream-ordered,
-// pitched, managed and mapped memory, an array, and physical memory that the program maps itself. Verifies
-// all of this memory in every round.
+// SPDX-License-Identifier: Apache-2.0 Works with the driver API alone: two contexts, blocks on several
+// streams, a graph, stream-ordered, pitched, managed and mapped memory, an array, and physical memory that
+// the program maps itself. Verifies all of this memory in every round.
 #include <cuda.h>
 
 #include <algorithm>
@@ -187,7 +186,7 @@ CUDA_MEMCPY2D rows(std::size_t width, std::size_t height) {
   return copy;
 }
 
-// Host to pitched memory to an array, and back.
+// Copies from the host to pitched memory, from there to an array, and back.
 void use_pitch_and_array(Results& results) {
   constexpr std::size_t kWidth = 1024;
   constexpr std::size_t kHeight = 600;
@@ -260,7 +259,7 @@ void use_mapped_host_memory(Kernels& kernels, Results& results) {
   CHECK(cuMemFreeHost(host));
 }
 
-// What PyTorch's expandable segments do.
+// Maps memory as PyTorch's expandable segments do.
 void use_own_mapping(CUdevice device, Kernels& kernels, Results& results) {
   CUmemAllocationProp wanted = {};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -289,7 +288,7 @@ void use_own_mapping(CUdevice device, Kernels& kernels, Results& results) {
   CHECK(cuMemAddressFree(range, 2 * size));
 }
 
-// A context of its own, destroyed with memory in it.
+// Creates a second context, and destroys it with memory in it.
 void use_other_context(CUdevice device, Results& results) {
   CUcontext context = nullptr;
 #if CUDA_VERSION >= 13000

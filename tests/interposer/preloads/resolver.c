@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver, whose
-// calls it counts and passes on to the next definition.
+// SPDX-License-Identifier: Apache-2.0 Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and
+// one function of the driver. It counts the calls of that function and passes them on to the next definition.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -35,8 +34,8 @@ static int count_get_info(size_t* free_bytes, size_t* total) {
 
 void* dlsym(void* handle, const char* name) {
   atomic_fetch_add(&lookups, 1);
-  // RTLD_NEXT means the definition after the caller; with a wrapper like this one it is the definition after
-  // the wrapper.
+  // RTLD_NEXT means the definition after the caller. For a call through this wrapper, glibc sees the wrapper
+  // as the caller.
   void* found = next()(handle, name);
   if (found == NULL || strcmp(name, "cuMemGetInfo_v2") != 0) return found;
   *(void**)&next_get_info = found;

@@ -20,7 +20,7 @@ TEST_CASE("the queue of a program that never waits is about 20 ms long, and neve
     CHECK(gpu.longest_queue() <= 25ms);
     CHECK(gpu.idle() == 0ns);
     CHECK(gpu.in_vain() == 0);
-    CHECK(gpu.marks() <= 3200);  // in two seconds
+    CHECK(gpu.marks() <= 3200);  // number of fences in two seconds
   }
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("how long a submission waited at the gate is not how long the GPU is a
   Nanoseconds now = 0ms;
   for (int turn = 0; turn < 10; ++turn) {
     ahead.begin(now);
-    now += 1s;  // others have the GPU
+    now += 1s;  // other tenants have the GPU meanwhile
     ahead.count(1, now);
     ahead.marked();
     now += 1ms;

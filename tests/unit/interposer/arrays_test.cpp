@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Arrays with an arbiter, on the simulated GPU: each is counted for its whole life, and none is created that
-// the arbiter refuses.
+// SPDX-License-Identifier: Apache-2.0 Arrays with an arbiter, on the simulated GPU: each array is counted for
+// its whole life, and no array is created if the arbiter refuses its memory.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -77,7 +76,7 @@ const std::vector<Kind> kKinds = {
     mipmapped(floats(512, 512, 0), 1, 4 * kMiB),
     mipmapped(floats(512, 512, 0), 2, 5 * kMiB),
     mipmapped(floats(1 << 16, 0, 0), 3, kMiB + kMiB / 2 + kMiB / 4),
-    mipmapped(floats(1 << 16, 0, 0), 100, 16 * ((1 << 17) - 1)),  // at most as many as can exist
+    mipmapped(floats(1 << 16, 0, 0), 100, 16 * ((1 << 17) - 1)),  // 100 levels are requested, 17 are possible
     mipmapped(floats(64, 64, 64), 2, 4 * kMiB + kMiB / 2),
     mipmapped(floats(256, 256, 4, CUDA_ARRAY3D_LAYERED), 2, 5 * kMiB),
     mipmapped(floats(256, 16, 0), 9, 16 * (4096 + 1024 + 256 + 64 + 16 + 8 + 4 + 2 + 1)),
@@ -98,7 +97,7 @@ void counts_each() {
 
 void counts_nothing_that_fails() {
   void* made = nullptr;
-  const CUDA_ARRAY3D_DESCRIPTOR wrong = {64, 64, 0, CU_AD_FORMAT_FLOAT, 3, 0};  // three channels
+  const CUDA_ARRAY3D_DESCRIPTOR wrong = {64, 64, 0, CU_AD_FORMAT_FLOAT, 3, 0};  // invalid: three channels
   CHECK(solid(wrong, 0).create(&made) == CUDA_ERROR_INVALID_VALUE);
   CHECK(mipmapped(wrong, 2, 0).create(&made) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuArrayCreate_v2(nullptr, nullptr) == CUDA_ERROR_INVALID_VALUE);
@@ -154,7 +153,7 @@ TEST_CASE("arrays are in the books for as long as they are there") {
     counts_until_the_context_goes();
   });
 
-  // The driver has room for all of them.
+  // The driver has room for all arrays, but the arbiter refuses growth.
   arbiter.grant = false;
   beside(arbiter, [&] {
     REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);

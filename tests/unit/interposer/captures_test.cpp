@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Stream captures on the simulated GPU with an arbiter: each is counted exactly until its end, and the
-// library never disturbs it. (nvshare's issues 22 and 28: a synchronization spoiled captures.)
+// SPDX-License-Identifier: Apache-2.0 Stream captures on the simulated GPU with an arbiter: each capture is
+// counted exactly until its end, and the library never disturbs it. (Issues 22 and 28 of nvshare: a
+// synchronization invalidated captures.)
 #include <cuda.h>
 #include <unistd.h>
 
@@ -99,7 +99,7 @@ void dies_with_its_context(CUcontext context) {
   REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
   CUstream stream = new_stream();
   begin(stream);
-  // In all threads: the default streams of other threads end with the context too.
+  // The context's default streams in other threads end with it, too.
   std::promise<void> captured;
   std::promise<void> destroyed;
   std::thread thread([&] {
@@ -181,7 +181,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
     CHECK(cuMemsetD8Async(address, static_cast<unsigned char>(i), kBytes, stream) == CUDA_SUCCESS);
     CHECK(released.wait_for(10ms) == std::future_status::timeout);
   }
-  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);  // nothing has spoiled it
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);  // nothing has invalidated the capture
   CHECK(released.get().epoch == Epoch{1});
   CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   arbiter.page().set_contended(false);
@@ -201,7 +201,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   CHECK(SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(released.get().epoch == Epoch{2});
 
-  // The capture mode of the program's threads is as the program has left it.
+  // The program's threads still have the capture mode that the program has set.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
   CHECK(cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
   CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);

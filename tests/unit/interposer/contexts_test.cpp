@@ -23,7 +23,7 @@ TEST_CASE("each context takes its part, and what the program wants more for it",
   contexts.set_extra(context(1), CU_LIMIT_MALLOC_HEAP_SIZE, mebibytes(100));
   contexts.set_extra(context(1), CU_LIMIT_MALLOC_HEAP_SIZE, mebibytes(200));
   contexts.set_extra(context(2), CU_LIMIT_PRINTF_FIFO_SIZE, mebibytes(7));
-  contexts.set_extra(context(9), CU_LIMIT_MALLOC_HEAP_SIZE, mebibytes(200));  // nobody's
+  contexts.set_extra(context(9), CU_LIMIT_MALLOC_HEAP_SIZE, mebibytes(200));  // no such context
   CHECK(contexts.size(0, usual) == mebibytes(1207));
   CHECK(contexts.size(1, usual) == usual);
   contexts.remove(context(1));

@@ -24,7 +24,7 @@ ino_t inode_of(int fd) {
   return info.st_ino;
 }
 
-// As `sharedgpu run --deadline` makes it.
+// A pipe such as `sharedgpu run --deadline` makes.
 struct Pipe {
   Pipe() {
     int ends[2];
@@ -160,7 +160,7 @@ TEST_CASE("the header tells nobody where there is nobody, and writes to no other
   }
   SECTION("nobody reads any more") {
     pipe.reading.reset();
-    CHECK(sharedgpu_deadline(1) == -1);  // and no SIGPIPE
+    CHECK(sharedgpu_deadline(1) == -1);  // an error, and no SIGPIPE
   }
   SECTION("it is closed") {
     pipe.writing.reset();

@@ -21,7 +21,7 @@ constexpr int words_of(CUresult (*)(Parameters...)) {
   return sizeof...(Parameters);
 }
 
-// The number of the last parameter that is a stream; -1: none is.
+// The index of the last parameter that is a stream; -1 if none is.
 template <class... Parameters>
 constexpr int stream_in(CUresult (*)(Parameters...)) {
   int found = -1;
@@ -42,7 +42,7 @@ struct Declared {
 #define UNDECLARED(name) \
   Declared { Function::name, kUndeclared, -1 }
 
-// A function that cuda.h 12.8 declares, or 13.0, and 11.8 does not.
+// Functions that cuda.h of CUDA 12.8 or 13.0 declares, but that of CUDA 11.8 does not.
 #if CUDA_VERSION >= 12080
 #define DECLARED_BY_12_8(name) DECLARED(name)
 #else
@@ -147,7 +147,7 @@ const Declared kDeclared[] = {
     DECLARED_BY_13_0(cuStreamWriteValue64_v2),
 };
 
-// Without "_ptsz" or "_ptds".
+// The name without "_ptsz" or "_ptds".
 std::string plain(std::string_view name) {
   std::string result(name);
   if (name.ends_with("_ptsz") || name.ends_with("_ptds")) result.resize(result.size() - 5);
@@ -193,7 +193,7 @@ TEST_CASE("every function that submits is compared with cuda.h, or a newer versi
   newest["cuMemcpyDtoD"] = newest["cuMemcpyDtoDAsync"] = 2;
   for (std::size_t i = 0; i < kFunctions; ++i) {
     const Entry& its = entry(static_cast<Function>(i));
-    if (its.words == 0) continue;  // has no SUBMIT line
+    if (its.words == 0) continue;  // the function has no SUBMIT line
     INFO(its.name << " needs a line in kDeclared");
     const auto [name, version] = version_of(plain(its.name));
     CHECK(version <= newest[name]);
@@ -247,7 +247,7 @@ TEST_CASE("the 32-bit copies and fills take what their successors take") {
     bool same_words = successor.name.starts_with("cuMemcpy") || successor.name.starts_with("cuMemset");
     if (!same_words || !successor.name.ends_with("_v2") ||
         successor.name.find("Batch") != std::string_view::npos || successor.words == 0)
-      continue;  // or it has a wrapper of its own
+      continue;  // the function has a wrapper of its own
     INFO(successor.name);
     auto first = find(successor.name.substr(0, successor.name.size() - 3));
     REQUIRE(first);

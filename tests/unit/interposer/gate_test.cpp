@@ -168,7 +168,7 @@ TEST_CASE("a gate that opened without a Ready is drained all the same") {
   Call drain([&] { ++rounds; });
   CHECK(gate::close(drain));
   CHECK(rounds == 1);
-  CHECK(gate::close(drain));  // Revoke said twice
+  CHECK(gate::close(drain));  // a second Revoke
   CHECK(rounds == 1);
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   submit();
   second.set_open(true);
   all_pass(1);
-  // Either page closes the gate: at once for threads that check it, and with close() for all.
+  // Either page closes the gate: at once for threads that call is_open(), and after close() for all threads.
   for (LeasePageWriter* page : {&first, &second}) {
     page->set_open(false);
     CHECK(!gate::is_open());
@@ -221,7 +221,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
     page->set_open(true);
     all_pass(1);
   }
-  // Of two pages that open one after the other the last one counts.
+  // If two pages open one after the other, the gate opens with the second page.
   first.set_open(false);
   second.set_open(false);
   CHECK(close_quietly());
@@ -257,7 +257,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   second.set_contended(true);
   CHECK(!gate::contended({0}));
   CHECK(gate::contended({1}));
-  // An ended session leaves the gate to the other one.
+  // After the end of one session, only the other session's page counts.
   second.set_open(false);
   CHECK(close_quietly());
   gate::open_for_good({1});
@@ -328,7 +328,7 @@ TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
     CHECK(passed == after);
   }
   thread.join();
-  // Nobody comes.
+  // No thread waits at the gate.
   CHECK(gate::step(drain));
   CHECK(!gate::held());
 }

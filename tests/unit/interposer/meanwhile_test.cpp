@@ -102,7 +102,7 @@ void claims_for_pools() {
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
 }
 
-// The address of a block that is being freed is given out again.
+// The driver gives the address of a block to another thread while the block is being freed.
 void blocks_of_pools() {
   const CUmemoryPool pool = new_pool();
   CUdeviceptr address = 0;
@@ -115,7 +115,7 @@ void blocks_of_pools() {
   CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
         CUDA_SUCCESS);
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
-  CHECK(pinned() == mebibytes(8));          // memory of it that is in use lives on
+  CHECK(pinned() == mebibytes(8));          // blocks of the pool that are in use still count
   hooks::pools().free_pinned(address, [] {  // until the driver has freed it
     hooks::pools().tend();
     CHECK(pinned() == mebibytes(8));
@@ -154,8 +154,8 @@ void destruction_that_is_refused() {
   CHECK(used(pool) == 0);
 }
 
-// Another thread's new pool gets the handle of one that is being destroyed, and a third one looks after
-// pools.
+// Another thread's new pool gets the handle of a pool that is being destroyed, while a third thread maintains
+// the pools.
 void handle_of_a_pool() {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -177,7 +177,7 @@ void handle_of_a_pool() {
   CHECK(hooks::pools().destroy(pool, [] { return CUDA_SUCCESS; }) == CUDA_SUCCESS);
 }
 
-// A release while another thread has just retained the primary context is not the last.
+// A release is not the last one if another thread has just retained the primary context.
 void releases_of_a_primary_context(CUdeviceptr block) {
   std::future<CUresult> release;
   const INSTEAD(cuDevicePrimaryCtxRetain) instead([&](CUcontext* context, CUdevice device) {
@@ -237,7 +237,7 @@ void work_of_a_context(CUdeviceptr block) {
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
 }
 
-// The handle of a context that is being destroyed already belongs to another one.
+// A new context has the same handle as the context that is still being destroyed.
 void memory_of_a_context() {
   CUcontext context = nullptr;
   CUdeviceptr address = 0;
@@ -262,7 +262,7 @@ void memory_of_a_context() {
   memory->unpin(mebibytes(8));
 }
 
-// Two threads query the memory of graphs, and the first one gets its answer first.
+// Two threads query the memory of graphs at the same time. The older answer must not replace the newer one.
 void memory_of_graphs() {
   Bytes kept = mebibytes(8);
   std::future<CUresult> trim;
@@ -283,7 +283,7 @@ void memory_of_graphs() {
   CHECK(pinned() == Bytes{});
 }
 
-// Threads that find the same memory missing in the books ask for it once.
+// If several threads find that the same memory is not counted yet, room is requested for it only once.
 void memory_of_graphs_for_several() {
   Bytes kept = mebibytes(8);
   const INSTEAD(cuDeviceGetGraphMemAttribute) instead([&](CUdevice, CUgraphMem_attribute, void* value) {
@@ -299,7 +299,7 @@ void memory_of_graphs_for_several() {
   CHECK(pinned() == Bytes{});
 }
 
-// Imported memory, and events while the exporter answers.
+// Imported memory, and events that happen while the exporter answers.
 shared_memory::LockFile lender;
 CUmemGenericAllocationHandle lent = 0;
 std::function<void()> before_a_piece;
@@ -315,7 +315,8 @@ struct Exporters final : shared_memory::Imports::Exporters {
   }
 } lenders;
 
-// Exports of one process are opened and closed at the same time: each is held as long as a thread uses it.
+// Threads open and close two exports of one process at the same time. Each export is held as long as a thread
+// uses it.
 void loans() {
   CUmemAllocationProp kind{};
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;

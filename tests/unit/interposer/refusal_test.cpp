@@ -19,7 +19,7 @@ TEST_CASE("a session whose GPU is refused runs as plain CUDA") {
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   test::ScriptedArbiter arbiter(socket);
   arbiter.refuse_attach = true;
-  REQUIRE(arbiter.begin([] { return cuInit(0); }, false) == CUDA_SUCCESS);  // closed: others have the GPU
+  REQUIRE(arbiter.begin([] { return cuInit(0); }, false) == CUDA_SUCCESS);  // the page is closed
 
   auto program = std::async(std::launch::async, [] {
     CUcontext context = nullptr;

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// External semaphores, by which streams and other interfaces wait for each other: they pass the gate, and a
-// stream that waits for one has work.
+// SPDX-License-Identifier: Apache-2.0 External semaphores, by which streams and other interfaces wait for
+// each other: operations on semaphores pass the gate, and a stream that waits for a semaphore counts as busy.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +20,7 @@ using namespace sharedgpu;
 using namespace std::chrono_literals;
 using test::ScriptedArbiter;
 
-// Named in every cuda.h, but for programs with per-thread default streams only.
+// Every cuda.h names these variants, but declares them only for programs with per-thread default streams.
 extern "C" {
 CUresult CUDAAPI cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore*,
                                                       const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS*,
@@ -40,7 +39,7 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// A timeline of the simulated GPU: a file, of which this is the other side.
+// The other side of a timeline semaphore. On the simulated GPU, the semaphore is a file.
 struct Timeline {
   Timeline() {
     const int file = memfd_create("timeline", MFD_CLOEXEC);
@@ -91,7 +90,8 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   CUstream stream = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 
-  // Open gate: a stream waits for a value that comes from outside, and for one that another stream signals.
+  // While the gate is open, a stream waits for a value from outside, and for a value that another stream
+  // signals.
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
@@ -121,7 +121,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   outside.join();
   CHECK(!gate::held());
 
-  // Closed gate: neither waits nor signals pass, in any stream.
+  // While the gate is closed, neither waits nor signals pass, in any stream.
   std::vector<std::future<CUresult>> calls;
   for (const bool own : {false, true})
     for (const CUstream each : {stream, static_cast<CUstream>(nullptr)}) {

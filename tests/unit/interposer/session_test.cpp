@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// One process's whole life with an arbiter, on the simulated GPU: the wrappers, the session, the gate and the
-// memory together. A process has one session, so this is a single test.
+// SPDX-License-Identifier: Apache-2.0 The whole life of one process with an arbiter, on the simulated GPU.
+// Tests the wrappers, the session, the gate and the memory together. A process has one session, so this is a
+// single test.
 #include <cuda.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -31,8 +31,8 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// Every way to name a default stream (xsched 21: the default stream was not held). Each thread fills a byte
-// of its own; the fills of two threads do not wait for each other.
+// Names the default streams in every possible way (issue 21 of xsched: the default stream was not held back).
+// Each thread fills a byte of its own; the fills of two threads do not wait for each other.
 std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdeviceptr address) {
   using Fill = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);
   struct Way {
@@ -55,7 +55,7 @@ std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdevic
 
 bool blocked(std::future<CUresult>& call) { return call.wait_for(100ms) == std::future_status::timeout; }
 
-// True if the simulated GPU has physical memory at the address, which is an address of this process.
+// Returns true if the simulated GPU has physical memory at the address, which is an address of this process.
 bool readable(CUdeviceptr address) {
   char byte = 0;
   iovec here = {.iov_base = &byte, .iov_len = 1};
@@ -74,7 +74,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.allowed = mebibytes(192);
   arbiter.listen();
 
-  // It begins.
+  // The session begins.
   auto init = std::async(std::launch::async, [] { return cuInit(0); });
   Hello hello = arbiter.accept();
   CHECK(hello.resuming == 0);
@@ -82,7 +82,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   REQUIRE(init.get() == CUDA_SUCCESS);
   CHECK(gate::held());
 
-  // Attaching, and one consistent world.
+  // The first context attaches the session to the GPU. All queries of the GPU's size agree.
   CUcontext context = nullptr;
   REQUIRE(beside(arbiter, [&] { return cuDevicePrimaryCtxRetain(&context, 0); }) == CUDA_SUCCESS);
   CHECK(arbiter.attaches == 1);
@@ -113,7 +113,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(in_context([&] { return cuMemAlloc_v2(&refused, bytes); }) == CUDA_ERROR_OUT_OF_MEMORY);
   arbiter.grant = true;
 
-  // Memory that a network card gets to know stays where it is.
+  // Memory that is registered with a network card stays on the GPU.
   CUdeviceptr known = 0;
   REQUIRE(in_context([&] { return cuMemAlloc_v2(&known, mebibytes(40).count); }) == CUDA_SUCCESS);
   REQUIRE(cuMemsetD8_v2(known, 0x77, mebibytes(40).count) == CUDA_SUCCESS);
@@ -138,7 +138,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
 
-    // A grant that comes only now brings no memory: the room belongs to others.
+    // A grant that comes after the turn brings no memory: the room belongs to other tenants.
     CUdeviceptr late = 0;
     REQUIRE(in_context([&] { return cuMemAlloc_v2(&late, mebibytes(24).count); }) == CUDA_SUCCESS);
     const Bytes grown = released.use.swappable + mebibytes(24);
@@ -241,7 +241,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.expect<Idle>();
   arbiter.page().set_contended(false);
 
-  // The arbiter hangs in our turn: threads go on without an answer, and repeat the request once it is back.
+  // The arbiter hangs in our turn: threads go on without an answer, and repeat the request when the arbiter
+  // answers again.
   CUdeviceptr unasked[2] = {};
   auto alone = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);

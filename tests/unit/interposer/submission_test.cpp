@@ -40,7 +40,7 @@ void fill(CUdeviceptr memory, CUstream stream, int times) {
     CHECK(cuMemsetD8Async(memory, static_cast<unsigned char>(i), kBytes, stream) == CUDA_SUCCESS);
 }
 
-// True if the first `done` fills have ended when the last one is submitted.
+// Returns true if the first `done` fills have ended when the last fill is submitted.
 bool ends_on_the_way(CUdeviceptr memory, CUstream stream, int times, int done) {
   CUevent event = nullptr;
   CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
@@ -76,12 +76,12 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   for (CUstream each : {stream, static_cast<CUstream>(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD})
     CHECK(ends_on_the_way(memory, each, 200, 140));
 
-  // The limit can be smaller.
+  // The arbiter can set a smaller limit.
   arbiter.page().set_oversubscribed(true, std::chrono::milliseconds(2));
   CHECK(ends_on_the_way(memory, stream, 200, 180));
   arbiter.page().set_oversubscribed(true);
 
-  // Several threads submit at once, each to a stream of its own and to one that all share.
+  // Several threads submit at once, each thread to its own stream and to a stream that all threads share.
   auto place = [&](std::size_t i) { return memory + i * kBytes; };
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 3; ++i)
@@ -93,10 +93,10 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
         fill(memory, stream, 1);
         fill(place(4 + i), CU_STREAM_PER_THREAD, 1);
       }
-      CHECK(cuStreamDestroy_v2(own) == CUDA_SUCCESS);  // with work in it
+      CHECK(cuStreamDestroy_v2(own) == CUDA_SUCCESS);  // the stream still has work
     });
 
-  // Captures of another thread meanwhile, in the mode that forbids most to all threads.
+  // Meanwhile another thread captures, in the mode that forbids unsafe calls to all threads.
   const CUstream captured = new_stream();
   for (int i = 0; i < 20; ++i) {
     CUgraph graph = nullptr;
@@ -109,9 +109,9 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
     CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // they still write to the same place as the next ones
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // these fills write to the same place as the next ones
 
-  // A per-thread stream ends with its thread, and so does its state.
+  // A per-thread stream and its queue end with the thread.
   StreamId of_thread;
   std::thread([&] {
     CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
@@ -121,7 +121,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   }).join();
   CHECK(backlog::known_queue(of_thread) == nullptr);
 
-  // More streams than a thread remembers, and a context that is destroyed with its streams.
+  // A thread uses more streams than it remembers, in a context that is then destroyed with its streams.
   CUcontext other = nullptr;
   beside(arbiter, [&] {
     CUcontext popped = nullptr;

@@ -162,7 +162,7 @@ TEST_CASE("Records are read as they were written") {
     REQUIRE(read);
     CHECK(format_record(*read) == line + "\n");
   }
-  CHECK(crc32c("123456789") == 0xe3069283);  // the check value of CRC-32C
+  CHECK(crc32c("123456789") == 0xe3069283);  // the published check value of CRC-32C
 }
 
 TEST_CASE("A line that was changed anywhere is not believed") {
@@ -278,7 +278,7 @@ std::uint64_t only_44_lives(pid_t pid) { return pid == 44 ? 99 : 0; }
 TEST_CASE("Open leases and living sessions are expected back") {
   History history;
   std::vector<Record> records = all_kinds();
-  records.resize(8);  // up to the grant
+  records.resize(8);  // the records up to the grant
   for (const Record& record : records) history.add(record);
   auto news = history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
   CHECK(news.size() == 3);  // the boot, and the ends of the run and the process
@@ -310,7 +310,7 @@ TEST_CASE("A process with two GPUs finds the session of each again") {
   history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
   CHECK(history.recovered.expected_sessions == 2);
   CHECK(history.take_session(44, 99, other).id == SessionId{6});
-  // The predecessor died before it wrote down that session 7 had a GPU.
+  // The previous arbiter died before it recorded that session 7 had a GPU.
   CHECK(history.take_session(44, 99, other).id == SessionId{7});
   CHECK_FALSE(history.take_session(44, 99, other).id);
   CHECK(history.take_session(44, 99, kGpu).id == SessionId{5});
@@ -351,7 +351,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // After the end of its tenant it belongs to no tenant.
+  // After the end of its tenant the session belongs to no tenant.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }
@@ -362,7 +362,7 @@ TEST_CASE("Runs and processes of which nothing lives are over, and jobs are not"
   TenantName process;
   process.process = {.pid = 77, .started = 1234567};
   const Record boot{.at = 1s, .what = BootRecord{.boot_id = "b-1"}};
-  // The user of the third chose its GPUs: it is placed nowhere.
+  // The user of the third tenant chose its GPUs, so the arbiter does not place it.
   TenantName choosy;
   choosy.run.bytes[0] = 8;
   Record kept = placed(3, 44, 99);

@@ -15,7 +15,7 @@ LeaseKey lease_of(std::uint32_t step) {
   return {.tenant = TenantId{1}, .gpu = GpuUuid{{1}}, .step = {.job = 9, .step = step}};
 }
 
-// Records each call, leases by their step, times in seconds.
+// Records each call as text, with the step of a lease and times in seconds.
 class Listener final : private LedgerVisitor {
  public:
   void boot(Nanoseconds at, const char* id) { add(at, BootRecord{.boot_id = id}); }
@@ -190,7 +190,7 @@ TEST_CASE("The lines of a text are read one by one: empty ones are nothing, dama
   CHECK(sum.lost == 36);
 }
 
-// A line of a kind that no version has, as a newer one would write it.
+// A line with an unknown kind of record, as a newer version might write it.
 std::string newer_line() {
   const std::string text = " 6000000000 frobnicated 1 2";
   char checksum[9];
@@ -210,7 +210,7 @@ TEST_CASE("Records of a kind that only newer versions know are passed over, and 
   LedgerReplay sum = replay;
   sum += replay;
   CHECK(sum.unknown == 2);
-  // Half of such a line, one with another checksum, and a known kind with wrong content are damage.
+  // Damaged are: half of such a line, a line with a wrong checksum, and a known kind with wrong contents.
   std::string wrong = newer;
   wrong[0] = wrong[0] == '0' ? '1' : '0';
   std::string content = " 6000000000 seen 1";

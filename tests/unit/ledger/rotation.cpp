@@ -36,7 +36,7 @@ struct Folder : test::TemporaryFolder {
   }
 };
 
-// The failing call; all later ones may fail too, as if the arbiter had died there.
+// The call that fails. All later calls may fail too, as if the arbiter had died at this call.
 struct Faults {
   int call = 0;
   int fails_at = -1;
@@ -74,7 +74,7 @@ struct FaultyCalls : FileCalls {
 
 constexpr Ledger::Limits kSmall{.size = 1500, .files = 3, .waiting = 4096};
 
-// Writes `turns` turns of a second each, from `first` on; returns how many are on the disk for certain.
+// Writes turns of a second each, from number `first` on. Returns how many are certainly on the disk.
 int write_turns(Ledger& ledger, int first, int turns) {
   for (int i = first; i < first + turns; ++i) {
     ledger.append(lease(true, std::chrono::seconds(2 * i)));
@@ -98,7 +98,7 @@ Nanoseconds lease_time(const Folder& folder) {
   History history;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) { history.add(record); });
-  return history.recovered.leases.of_step(kStep, {});  // without one that is open
+  return history.recovered.leases.of_step(kStep, {});  // without an open lease
 }
 
 std::size_t turns_told(const Folder& folder) {
@@ -157,7 +157,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
         }
       }
       INFO("call " << fails_at << (for_good ? " and all after it" : ""));
-      if (faults.call <= fails_at) break;  // there are no more calls
+      if (faults.call <= fails_at) break;  // every call has failed once
       const Nanoseconds time = lease_time(folder);
       CHECK(time >= std::chrono::seconds(sure));
       CHECK(time <= std::chrono::seconds(sure + 1));
@@ -190,7 +190,7 @@ TEST_CASE("A new file that a power cut tore is gone on with from the one before"
   }
 }
 
-// Three files, the newest of them torn in its checkpoint.
+// Writes three files, the newest of which ends in the middle of its checkpoint.
 void write_torn_files(const Folder& folder) {
   {
     Ledger ledger(kSmall, even_ones_live);
@@ -216,7 +216,7 @@ TEST_CASE("Whichever file cannot be read, the failure names it, and the older on
     FaultyCalls calls(faults);
     Texts texts;
     const Status read = read_ledger(folder.file(), Extent::all_files, texts, calls);
-    if (faults.call <= fails_at) {  // there are no more calls
+    if (faults.call <= fails_at) {  // every call has failed once
       CHECK(read.ok());
       CHECK(texts == all);
       break;
@@ -276,8 +276,8 @@ TEST_CASE("An arbiter starts without an older file that it cannot read, and comp
     CHECK(complaints ==
           std::vector<std::string>{folder.file(".1: No space left on device; its records are missing here")});
   }
-  CHECK(refused == 4);     // the newest is opened twice and read twice
-  CHECK(complained == 3);  // the older one is opened once and read twice
+  CHECK(refused == 4);     // the newest file is opened twice and read twice
+  CHECK(complained == 3);  // the older file is opened once and read twice
 }
 
 TEST_CASE("Files are met once while they change their names") {
@@ -357,11 +357,12 @@ TEST_CASE("A checkpoint that is larger than a file should be is not written agai
   CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
 }
 
-// The calls in `failing` fail, such as "rename ledger.1", by the name that they make or take away.
+// File calls, of which those in `failing` fail. A call is named by its function and by the file that it makes
+// or removes, such as "rename ledger.1".
 struct NamedCalls : FileCalls {
   struct State {
     std::set<std::string> failing;
-    unsigned begun = 0;  // new files
+    unsigned begun = 0;  // number of new files
   };
   State& state;
   int new_file = -1;
@@ -523,7 +524,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
   CHECK_FALSE(ledger.flush().ok());
   state.failing = {"open ledger.new"};
   CHECK(ledger.flush().ok());
-  write_line(ledger, 20);  // tells of the loss
+  write_line(ledger, 20);  // also records the loss
   CHECK(state.begun == 1);
   const auto lines_until_next = [&](int number) {
     const unsigned begun = state.begun;
@@ -531,7 +532,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
     for (; state.begun == begun && lines < 1000; ++lines) write_line(ledger, number + lines);
     return lines;
   };
-  CHECK(lines_until_next(21) == 1);  // a 1024th of the size is less than a line
+  CHECK(lines_until_next(21) == 1);  // the retry comes after size/1024 bytes: less than a line
   state.failing.clear();
   REQUIRE(lines_until_next(22) == 1);
   CHECK(folder.names().size() == 2);
@@ -558,7 +559,7 @@ TEST_CASE("All that waits is written up to the limit, and what comes beyond is l
 
 TEST_CASE("Calls that a signal has cut short are made again, and a write of nothing is a full disk") {
   struct Interrupted : FileCalls {
-    bool reads = false, writes = false;  // the next one is cut short
+    bool reads = false, writes = false;  // the next read or write is cut short
     bool full = false;
     ssize_t read(int file, void* bytes, std::size_t size) override {
       return cut(reads) ? -1 : FileCalls::read(file, bytes, size);
@@ -611,7 +612,7 @@ TEST_CASE("Files are read back to the newest that begins with a whole checkpoint
   const auto texts = [&](Extent extent) {
     Texts all;
     REQUIRE(read_ledger(folder.file(), extent, all).ok());
-    std::string order;  // by the hours of the first records
+    std::string order;  // the order of the files, as the hours of their first records
     for (const std::string& text : all)
       order += std::to_string(parse_record(text.substr(0, text.find('\n')))->at / 1h);
     return order;
@@ -620,13 +621,13 @@ TEST_CASE("Files are read back to the newest that begins with a whole checkpoint
   const auto complete = [](Nanoseconds at) { return Record{.at = at, .what = CompleteRecord{}}; };
   write(".5", {job_record(1h, 1, 9)});
   write(".2", {checkpoint(2h), job_record(2h, 1, 9), complete(2h), lease(true, 2h)});
-  write(".1", {job_record(3h, 1, 9), checkpoint(3h), complete(3h)});  // that is no beginning
-  write("", {checkpoint(4h), job_record(4h, 1, 9)});                  // a torn one
+  write(".1", {job_record(3h, 1, 9), checkpoint(3h), complete(3h)});  // the checkpoint comes too late
+  write("", {checkpoint(4h), job_record(4h, 1, 9)});                  // an incomplete file
   CHECK(texts(Extent::since_checkpoint) == "234");
   CHECK(texts(Extent::all_files) == "1234");
   write("", {checkpoint(4h), job_record(4h, 1, 9), complete(4h)});
   CHECK(texts(Extent::since_checkpoint) == "4");
-  // A file that a newer version has written, with a kind that only that version knows, is whole as well.
+  // A file of a newer version, with a kind of record that only that version knows, counts as complete, too.
   const std::string kind = " 1 frobnicated 1";
   char checksum[9];
   std::snprintf(checksum, sizeof checksum, "%08x", crc32c(kind));
@@ -645,7 +646,7 @@ TEST_CASE("An arbiter goes on from several files, in their order, and its next c
     ledger.append(job_record(1s, 1, 9));
     while (folder.names().size() < 3) turns = write_turns(ledger, turns + 1, 1) - 1;
   }
-  std::filesystem::resize_file(folder.file(), 30);  // a power cut has torn the newest one
+  std::filesystem::resize_file(folder.file(), 30);  // a power cut has cut off the newest file
   History history;
   Ledger ledger(kSmall, even_ones_live);
   Ledger::Replay replay;
@@ -669,7 +670,7 @@ TEST_CASE("A file of which nothing is known is read whole, also through a link, 
   CHECK(read_file(folder.path + "/link", read).ok());
   CHECK(read == "before " + text);
   CHECK(read_file(folder.path + "/none", read).message() == folder.path + "/none: No such file or directory");
-  // The arbiter's own file is never a link made by another user.
+  // The arbiter never opens a link that another user has made as its own file.
   Ledger ledger({}, even_ones_live);
   Ledger::Replay replay;
   CHECK(ledger

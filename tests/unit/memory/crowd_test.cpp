@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Very many blocks, and blocks if memory is short. Uses the sizes of arenas and handles that are used on a
-// real GPU.
+// SPDX-License-Identifier: Apache-2.0 Allocates very many blocks, and blocks while memory is short. Uses the
+// sizes of arenas and handles that are used on a real GPU.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>
@@ -47,7 +46,7 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   CHECK(t.books.asked == handles);
   CHECK(t.memory.use().swappable.count < 2 * asked.count);
 
-  // A turn: for each handle a wait, an unmapping and the pieces of its copy.
+  // A turn calls the driver for each handle: to wait, to unmap, and to copy its pieces.
   unsigned before = t.device.calls();
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());

@@ -81,7 +81,7 @@ DriverCalls note_taker() {
   return calls;
 }
 
-// The recorded calls since the last check.
+// Returns the calls that were recorded since the last check.
 std::vector<std::string> taken() { return std::exchange(notes, {}); }
 using Notes = std::vector<std::string>;
 
@@ -178,7 +178,7 @@ TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its 
   };
   CHECK(DriverDevice(calls, 3).host_node() == 5u);
   calls.cuDeviceGetAttribute = [](int* value, CUdevice_attribute name, CUdevice) {
-    *value = static_cast<int>(name) == 134 ? -1 : 0xffff;  // no such device
+    *value = static_cast<int>(name) == 134 ? -1 : 0xffff;  // for an unknown device
     return CUDA_SUCCESS;
   };
   CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
@@ -255,7 +255,7 @@ namespace {
 CUresult load_answer = CUDA_SUCCESS;
 bool kernel_runs = true;
 
-// A driver whose GPU is this CPU: the ranges are memory of ours.
+// A driver whose GPU is this CPU: the ranges are memory of this process.
 DriverCalls looking() {
   load_answer = CUDA_SUCCESS;
   kernel_runs = true;

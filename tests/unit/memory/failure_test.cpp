@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Every single call to the driver fails once, and then any two that follow one another: at no moment is a
-// byte lost, the counted memory agrees with the device, and a retry succeeds.
+// SPDX-License-Identifier: Apache-2.0 Makes every single call to the driver fail once, and then any two
+// successive calls. At no time is a byte lost, the counted memory always agrees with the device, and a retry
+// succeeds.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory/support/fixtures.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kFirstSeed = 1;
 constexpr unsigned kSmallSeed = 2;
 constexpr unsigned kLaterSeed = 3;
-constexpr Bytes kFirst = kibibytes(128 * 6);  // more handles than lanes
+constexpr Bytes kFirst = kibibytes(128 * 6);  // enough for more handles than lanes
 constexpr Bytes kSmall = kibibytes(3);
 constexpr Bytes kLater = kibibytes(130);
 
@@ -33,7 +33,7 @@ void check_books(const World& t) {
   REQUIRE(t.device.misuse() == "");
 }
 
-// Tries until it succeeds: as often as a failure was injected (twice at most), and once more.
+// Repeats `step` until it succeeds: once for each injected failure (two at most), and once more.
 template <class Step>
 void insist(World& t, Step step) {
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -63,7 +63,8 @@ void swap_out_and_in(World& t, Bytes floor) {
   insist(t, [&] { return t.memory.restore(); });
 }
 
-// The life of a program, with a failure somewhere. Whether the failure came.
+// Runs the life of a program, and makes call number `fail` and the `more` calls after it fail. Returns true
+// if such a call was made.
 bool live(unsigned fail, unsigned more) {
   World t;
   t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);
@@ -225,7 +226,7 @@ TEST_CASE("room that a failure gives back is given back once", "[failure]") {
   t.device.unmaps = {failing == 2 ? 1u : 0u};
   CHECK_FALSE(t.evict());
   REQUIRE(t.evict());
-  // A failed restore frees no host memory of resident contents, nor memory freed before.
+  // A failed restore frees neither host memory of resident contents nor memory that is already free.
   for (unsigned lane = 0; lane < 2 * Lane::kCount; ++lane) {
     t.device.copies_in = {1, lane % 2};
     CHECK_FALSE(t.restore());
@@ -245,7 +246,7 @@ TEST_CASE("a copy that may be under way keeps its room and its memory until it i
   FailingWorld t;
   SECTION("out") {
     t.device.copies_out = {1, 1};
-    t.device.waits = {2, 1};  // not the look's
+    t.device.waits = {2, 1};  // the wait for a copy fails, not the wait for fingerprints
     CHECK_FALSE(t.evict());
     CHECK(t.resident(t.kBlock));
     t.device.waits = {1};

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What the fingerprint tells apart. bench/fingerprint compares the kernel with this computation on a GPU.
+// SPDX-License-Identifier: Apache-2.0 Checks which contents the fingerprint distinguishes. bench/fingerprint
+// compares the kernel with this computation on a GPU.
 #include "interposer/memory/fingerprint.h"
 
 #include <catch2/catch.hpp>
@@ -63,7 +63,8 @@ TEST_CASE("a change of any one bit is seen", "[fingerprint]") {
 TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
   Memory memory;
   const Fingerprint before = memory.taken();
-  // A word, a pair, a vector, a row, a warp's share of it, a tile, a part; next to each other or not.
+  // Swaps pieces of each size: a word, a pair, a vector, a warp's share of a row, a row, a tile, a part. The
+  // two pieces are adjacent or not.
   for (const std::size_t size : {4u, 8u, 16u, 512u, 4096u, 32768u, 131072u}) {
     memory.swap(0, size, size);
     CHECK(memory.taken().hash[0] != before.hash[0]);

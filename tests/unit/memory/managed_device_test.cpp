@@ -14,7 +14,7 @@ using Notes = std::vector<std::string>;
 Notes notes;
 bool has_context = true;
 CUresult without_context = CUDA_ERROR_INVALID_CONTEXT;
-int pages = 1;  // whether the GPU does
+int pages = 1;  // whether the GPU supports paging
 
 CUresult note(const std::string& text) {
   notes.push_back(text);
@@ -78,7 +78,7 @@ ManagedCalls managed() {
               }};
 }
 
-// The calls that it records for allocating, evicting, restoring and freeing.
+// Returns the calls that the driver records for an allocation, an eviction, a restore and a free.
 Notes life(const ManagedCalls& functions) {
   ManagedDevice device(calls(), functions, 3);
   device.use_context(reinterpret_cast<CUcontext>(std::uintptr_t{5}));  // NOLINT(performance-no-int-to-ptr)

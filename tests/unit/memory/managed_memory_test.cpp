@@ -63,7 +63,7 @@ struct ManagedWorld {
 
 TEST_CASE("managed memory leaves the GPU and comes back, at the same address", "[managed]") {
   ManagedWorld m;
-  CHECK(m.footprint == kibibytes(256 + 256 + 4));  // small blocks share nothing
+  CHECK(m.footprint == kibibytes(256 + 256 + 4));  // each small block has a range of its own
   CHECK(m.memory.use().resident == m.footprint);
   CHECK(m.memory.use().pinned == Bytes{});
   for (int i = 0; i < 3; ++i) {
@@ -93,7 +93,7 @@ TEST_CASE("managed memory is freed with its context, or stays if the driver refu
   if (evicted) REQUIRE(m.restore_to(m.footprint));
   m.check_contents();
 
-  // The driver frees it, and may give the address to another at once.
+  // The driver frees the block, and may give its address to another thread at once.
   FakeDestruction destruction([&] {
     CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
     CHECK_FALSE(m.memory.find(going.address));
@@ -132,7 +132,7 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   if (destroyed) {
     FakeDestruction destruction(
         [&] {
-          // The driver frees both, and gives an address to another at once.
+          // The driver frees both blocks, and gives one address to another thread at once.
           CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
           CHECK(m.device.unreserve(other.address, other.size) == CUDA_SUCCESS);
           return CUDA_SUCCESS;
@@ -172,7 +172,7 @@ TEST_CASE("all of a context goes with it, what was freed late included, or all o
 
   SECTION("it goes, whether it is there or away") {
     if (GENERATE(false, true)) {
-      m.books.in_capture = true;  // or it would be freed in the turn
+      m.books.in_capture = true;  // otherwise the block would be freed during the turn
       REQUIRE(m.restore_to(m.footprint));
       m.books.in_capture = false;
     }
@@ -308,7 +308,7 @@ TEST_CASE("the host memory of managed memory is the job's, and is taken once", "
   CHECK(m.evict_to({}));
   CHECK(m.memory.use().host == m.footprint);
   REQUIRE(m.restore_to(m.footprint));
-  CHECK(m.memory.use().host == m.footprint);  // the driver keeps it
+  CHECK(m.memory.use().host == m.footprint);  // the driver keeps the host memory
   m.budget.left = {};
   CHECK(m.evict_to({}));
   CHECK(m.memory.free(m.blocks[0].address) == CUDA_SUCCESS);
@@ -334,7 +334,7 @@ TEST_CASE("a prefetch that fails loses nothing", "[managed]") {
     ManagedWorld m;
     m.device.fail_call(n);
     const bool out = m.evict_to({});
-    CHECK(m.memory.use().resident >= m.footprint - m.device.on_host());  // never less than there is
+    CHECK(m.memory.use().resident >= m.footprint - m.device.on_host());  // never counts too little
     CHECK(out == (m.memory.use().resident == Bytes{}));
     CHECK(m.books.stuck == !out);
     const bool in = m.restore_to(m.footprint);
@@ -353,7 +353,7 @@ TEST_CASE("a prefetch that fails loses nothing", "[managed]") {
 TEST_CASE("a restore waits for a lack of memory, and leaves other failures to faults", "[managed]") {
   ManagedWorld m;
   REQUIRE(m.evict_to({}));
-  m.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY);  // the first is enter()
+  m.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY);  // the first call is enter()
   CHECK_FALSE(m.restore_to(m.footprint));
   CHECK(m.memory.use().resident == m.footprint - m.device.on_host());
   CHECK(m.restore_to(m.footprint));

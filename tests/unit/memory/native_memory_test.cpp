@@ -11,7 +11,7 @@ using namespace sharedgpu::test;
 
 namespace {
 
-// A driver that gives out addresses and fails when told to.
+// A driver that returns addresses, and fails if the test requests it.
 struct Driver {
   CUdeviceptr next = 0x1000;
   CUresult answer = CUDA_SUCCESS;
@@ -129,7 +129,8 @@ TEST_CASE("a free that fails leaves the block") {
 
 namespace {
 
-// An arbiter that has not answered one thread when the next one asks, if that may.
+// An arbiter that answers a thread only after the next thread has asked, unless the memory lets only one
+// thread ask at a time.
 class SlowBooks final : public Books {
  public:
   Answer grow() override {

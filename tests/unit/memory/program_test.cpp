@@ -62,7 +62,7 @@ struct Program : WorldOn<NotingDevice> {
     REQUIRE(set_access(at) == CUDA_SUCCESS);
     return at;
   }
-  // How many handles are mapped at `at`.
+  // Returns the number of handles that are mapped at `at`.
   unsigned there(CUdeviceptr at) const {
     unsigned count = 0;
     for (std::uint64_t offset = 0; offset < kSize.count; offset += kHandle.count)
@@ -82,7 +82,7 @@ struct Program : WorldOn<NotingDevice> {
     memory.set_allowed(gibibytes(1));
     return memory.restore();
   }
-  // The books agree with the device.
+  // Returns true if the counted memory agrees with the device.
   bool agrees() const { return device.physical() == memory.use().resident && device.misuse().empty(); }
   bool gone() const {
     return memory.use().footprint() == Bytes{} && memory.use().resident == Bytes{} && agrees();
@@ -305,8 +305,8 @@ TEST_CASE("memory that is mapped anew leaves last", "[program]") {
   }
 }
 
-// A restored handle leaves last, so another handle has to leave, and for that one there is only the room of
-// the clean copy.
+// A restored handle leaves last, so another handle has to leave. For the contents of that handle there is
+// only the room of the clean copy.
 TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
@@ -368,7 +368,7 @@ TEST_CASE("memory that is given back while it is mapped lives as long as the map
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
-  // As another thread may.
+  // Another thread may do this at the same time.
   t.device.before_retain = [&] { CHECK(t.program.release(id) == CUDA_SUCCESS); };
   const bool fails = GENERATE(false, true);
   if (fails) t.device.fail_call(2, CUDA_ERROR_NOT_PERMITTED);
@@ -489,7 +489,7 @@ TEST_CASE("the last unmap succeeds though the memory does not go, and it may be 
   CHECK(t.gone());
 }
 
-// Blind, so that the driver's calls are: enter, pin, copy, wait, wait again.
+// The device takes no fingerprints here, so the driver's calls are: enter, pin, copy, wait, wait again.
 TEST_CASE("a copy that may be under way is waited for before the memory goes", "[program]") {
   Program t;
   const Program::Id id = t.made(kHandle);
@@ -524,11 +524,11 @@ TEST_CASE("exported memory is one piece that stays, and the driver's own handle"
   CHECK(real == t.device.mapped_at(id));
   REQUIRE(t.evict());
   CHECK(t.device.physical() == kSize);
-  REQUIRE(t.restore());  // waits for nobody
+  REQUIRE(t.restore());  // restore() waits for no other thread
   REQUIRE(t.evict());
   CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == Bytes{});
-  CHECK(t.device.physical() == kSize);  // the caller's reference
+  CHECK(t.device.physical() == kSize);  // the caller's reference keeps the memory
   CHECK(t.device.release(real) == CUDA_SUCCESS);
   CHECK(t.device.physical() == Bytes{});
   CHECK(t.program.release(in_pieces) == CUDA_SUCCESS);

@@ -9,7 +9,7 @@ using namespace sharedgpu::test;
 
 namespace {
 
-// Four handles of a large block, an arena with small ones.
+// A large block of four handles, and an arena with small blocks.
 struct Settling : World {
   static constexpr Bytes kLarge = kibibytes(512);
   CUdeviceptr large = 0;
@@ -115,7 +115,7 @@ TEST_CASE("what is freed is no longer pinned", "[settle]") {
 TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
   Settling t;
   Piece piece;
-  CHECK(t.memory.export_piece(t.large, 0, &piece) == CUDA_ERROR_INVALID_VALUE);  // may still move
+  CHECK(t.memory.export_piece(t.large, 0, &piece) == CUDA_ERROR_INVALID_VALUE);  // the memory may still move
   REQUIRE(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
   for (unsigned i = 0; i < 4; ++i) {
     REQUIRE(t.memory.export_piece(t.large, i, &piece) == CUDA_SUCCESS);
@@ -126,7 +126,7 @@ TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
     CHECK(static_cast<Physical>(piece.descriptor) == t.device.mapped_at(t.large + i * piece.size.count));
   }
   CHECK(t.memory.export_piece(t.large, 4, &piece) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(t.memory.restore());  // waits for nobody
+  CHECK(t.memory.restore());  // restore() waits for no other thread
 
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&second, {512}) == CUDA_SUCCESS);

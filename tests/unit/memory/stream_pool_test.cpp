@@ -49,7 +49,7 @@ TEST_CASE("a stream has back at once what it freed, others when the GPU is past 
 TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
   World t;
   REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  REQUIRE(t.pool.take(mebibytes(2), kOther));  // the other half
+  REQUIRE(t.pool.take(mebibytes(2), kOther));  // takes the other half of the chunk
   CHECK(t.pool.take(kibibytes(512), kOne) == kBase);
   CHECK(t.pool.take(kibibytes(512), kOne) == kBase + kibibytes(512).count);
   CHECK_FALSE(t.pool.take(kibibytes(512), kOther));
@@ -83,7 +83,7 @@ TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
   t.pool.add_chunk(kBase + gibibytes(1).count, mebibytes(8), mebibytes(8));
   CHECK(t.pool.release({}).empty());
   REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  CHECK(t.pool.release({}).empty());  // freed, but the GPU may not have reached the free
+  CHECK(t.pool.release({}).empty());  // the block is freed, but the GPU may not have reached the free
   t.fence->on = true;
   CHECK(t.pool.settle());
   CHECK(t.pool.release(mebibytes(12)).empty());

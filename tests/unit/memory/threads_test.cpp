@@ -27,7 +27,8 @@ struct Block {
   unsigned seed;
 };
 
-// `gate` is held shared while a block's bytes are touched, as work on the GPU is inside the gate.
+// Accesses a block's bytes only while it holds a shared lock of `gate`, as work on the GPU is submitted
+// inside the gate.
 void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outcome) {
   std::mt19937 random(seed);
   std::vector<Block> blocks;
@@ -61,7 +62,7 @@ void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outco
   }
 }
 
-// Does something once, in a call of the device.
+// Runs an action once, during a call of the device.
 class Interrupted final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
@@ -84,7 +85,7 @@ using InterruptedWorld = WorldOn<Interrupted>;
 
 TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") {
   World t;
-  t.host.beside = true;  // and so does the pool
+  t.host.beside = true;  // the pool's threads run beside the test, too
   std::shared_mutex gate;
   Outcome outcome;
   std::atomic<bool> done{false};
@@ -184,7 +185,7 @@ TEST_CASE("a block at an address that was just given back stays known", "[thread
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&first, size) == CUDA_SUCCESS);
-  // As another thread may act between the driver's work and ours.
+  // Another thread may allocate between the driver's call and our own bookkeeping.
   t.device.after_unreserve = [&] { CHECK(t.memory.allocate(&second, size) == CUDA_SUCCESS); };
   CHECK(t.memory.free(first) == CUDA_SUCCESS);
   REQUIRE(second == first);

@@ -79,7 +79,7 @@ TEST_CASE("no more leaves than must, the least recently used first", "[turns]") 
   REQUIRE(t.evict_to(footprint - kibibytes(129)));
   CHECK(t.memory.use().resident == footprint - kibibytes(256));
   CHECK_FALSE(t.memory.handles().empty());
-  CHECK(t.device.looks() == 2);  // at nothing that stays
+  CHECK(t.device.looks() == 2);  // takes no fingerprint of handles that stay
   for (const Handle& handle : t.memory.handles()) {
     const bool in_first_block = handle.address - t.blocks[0].address < t.blocks[0].size.count;
     CHECK(handle.evicted() == in_first_block);
@@ -157,7 +157,7 @@ TEST_CASE("moved bytes are told every so often, and the rest in the end", "[turn
   before = t.books.reports;
   t.memory.set_allowed(t.kBlock);
   REQUIRE(t.memory.restore());
-  CHECK(t.books.reports == before + 2);  // nothing is left over
+  CHECK(t.books.reports == before + 2);  // no report is left over from the earlier turn
 }
 
 TEST_CASE("the room for all that leaves is made before the first copy", "[turns]") {
@@ -206,7 +206,7 @@ TEST_CASE("without host memory nothing is watched", "[turns]") {
   t.budget.is_tight = t.budget.is_used_up = true;
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = t.budget.is_used_up = false;
-  CHECK(t.evict_to({}));  // nothing was barred
+  CHECK(t.evict_to({}));  // growth was not barred
 }
 
 TEST_CASE("a restore that changes nothing is not told", "[turns]") {
@@ -239,7 +239,7 @@ TEST_CASE("without host room all stays resident, and the arbiter is told", "[tur
   t.check_contents();
 
   SECTION("with some room, some goes") {
-    t.budget.left = kibibytes(200);  // for one slab of just one handle; again whenever it is requested
+    t.budget.left = kibibytes(200);  // at each query, room for one slab of one handle
     CHECK(t.evict_to({}));
     CHECK(t.memory.use().host == before.swappable);
   }
@@ -422,7 +422,7 @@ TEST_CASE("memory that the job takes for itself is seen by a watcher", "[turns]"
   t.host.time += 2s;
   CHECK_FALSE(t.memory.watch_host());
   t.host.time += 100ms;
-  t.budget.left = mebibytes(10);  // a hundred a second
+  t.budget.left = mebibytes(10);  // the job takes a hundred MiB a second
   CHECK_FALSE(t.memory.watch_host());
   t.memory.set_allowed({});
   CHECK_FALSE(t.memory.evict());

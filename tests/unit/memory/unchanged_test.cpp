@@ -181,7 +181,7 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
   t.memory.set_allowed(t.footprint + kBlock);
   REQUIRE(t.memory.restore());
 
-  // Now the new one must leave, and the copies of the memory that would leave last are dropped first.
+  // Now the new block must leave. The clean copies of the memory that would leave last are dropped first.
   t.memory.set_allowed(t.footprint);
   REQUIRE(t.memory.evict());
   CHECK(t.memory.last_eviction().unchanged == kBlock);
@@ -262,7 +262,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   CHECK_FALSE(t.memory.watch_host());  // host memory is short, but swap may take no more of it
   t.budget.is_used_up = true;
   CHECK(t.memory.watch_host());
-  CHECK(t.memory.use().host >= t.footprint);  // what holds contents cannot go
+  CHECK(t.memory.use().host >= t.footprint);  // memory with contents cannot be released
   t.restore();
   CHECK_FALSE(t.memory.watch_host());
   CHECK(t.memory.use().host == Bytes{});
@@ -341,7 +341,7 @@ TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
   t.evict();
   t.restore();
   CHECK_FALSE(t.memory.watch_host());
-  t.budget.is_used_up = true;  // which alone says nothing
+  t.budget.is_used_up = true;  // this value alone does not mean that memory is short
   CHECK_FALSE(t.memory.watch_host());
   CHECK(t.evict().unchanged == t.footprint);
 }

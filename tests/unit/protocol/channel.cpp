@@ -35,7 +35,7 @@ struct Folder : test::TemporaryFolder {
   std::string socket() const { return path + "/s.sock"; }
 };
 
-// True if a field without padding arrives unchanged.
+// Returns true if a field without padding arrives unchanged.
 template <class Body, class Field>
 bool arrives(Field Body::*field) {
   static_assert(std::has_unique_object_representations_v<Field>);
@@ -99,7 +99,7 @@ TEST_CASE("Anything but a message is an error") {
   CHECK(pair.b.receive(message, fd) == EPROTO);
 }
 
-// As a peer of that version sends it: with random bytes in fields that later versions added.
+// A message as a peer of that version sends it, with random bytes in fields that later versions added.
 Message of_version(std::uint16_t version, MessageType type) {
   Message message;
   std::memset(message.body, 0xee, sizeof message.body);
@@ -271,7 +271,7 @@ TEST_CASE("Connecting waits for a place among those that wait, for as long as to
     socklen_t size = sizeof timeout;
     REQUIRE(getsockopt(patient.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, &size) == 0);
     CHECK((timeout.tv_sec == 0 &&
-           timeout.tv_usec == 0));  // closing descriptors that it sends later may take long
+           timeout.tv_usec == 0));  // closing descriptors that the peer sends later may take long
   }
   SECTION("not for an arbiter that goes") {
     std::thread arbiter([&] {

@@ -55,7 +55,7 @@ TEST_CASE("SIMGPU_LAUNCH_FAIL_AT makes one launch fail", "[simulated]") {
   CHECK(passes_alone("[.launch-fails]", {{"SIMGPU_LAUNCH_FAIL_AT", "4"}}));
 }
 
-// The result of two streams that add to words of their own, or to the same.
+// The result of two streams that add to different words, or to the same word.
 CUresult added_at_once(bool same) {
   Gpu gpu;
   const std::size_t count = kMiB;
@@ -90,7 +90,7 @@ TEST_CASE("The device is lost", "[.lost]") {
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);
   unlink(std::getenv("SIMGPU_LOST_FILE"));
-  CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);  // it does not come back
+  CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);  // the device does not come back
 }
 TEST_CASE("Touching SIMGPU_LOST_FILE loses the device", "[simulated]") {
   CHECK(passes_alone("[.lost]", {{"SIMGPU_LOST_FILE", state_path() + "-lost"}}));
@@ -165,7 +165,7 @@ TEST_CASE("Processes share the device's memory and engines, and a killed one giv
   REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
   CHECK(cuMemAlloc(&memory, 128 * kMiB) == CUDA_SUCCESS);
   CHECK(gpu.launch("empty", nullptr, {}) == CUDA_SUCCESS);
-  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // not after an hour
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // returns at once, not after an hour
   waitpid(child, nullptr, 0);
   close(ready[0]);
   close(ready[1]);

@@ -16,7 +16,7 @@
 
 #include "tests/programs/kernels_ptx.h"
 
-// Exists in every CUDA since 4.0, under another version in each header.
+// This function exists in every CUDA since 4.0, but cuda.h may declare only a newer version.
 extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device);
 
 namespace sharedgpu::simgpu_test {
@@ -24,14 +24,14 @@ namespace sharedgpu::simgpu_test {
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 inline constexpr std::size_t kGranule = 2 * kMiB;
 
-// A context of its own, current from construction to destruction, with the test kernels in it.
+// A new context with the test kernels, current from construction to destruction.
 class Gpu {
  public:
   Gpu() {
     REQUIRE(cuInit(0) == CUDA_SUCCESS);
     REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
     REQUIRE(cuModuleLoadData(&module, programs::kKernelsPtx) == CUDA_SUCCESS);
-    // A real driver loads a kernel with its first launch, and waits for all other work then.
+    // A real driver loads a kernel at its first launch, and then waits for all other work.
     REQUIRE(add(0, 0, 0, nullptr) == CUDA_SUCCESS);
     REQUIRE(spin(0, nullptr) == CUDA_SUCCESS);
     REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
@@ -111,7 +111,7 @@ class Mapped {
     REQUIRE(cuMemAddressReserve(&address, size, 0, 0, 0) == CUDA_SUCCESS);
     REQUIRE(fill() == CUDA_SUCCESS);
   }
-  // Creates, maps and makes accessible, as in a restore.
+  // Creates the memory, maps it and makes it accessible, as in a restore.
   CUresult fill() {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -138,7 +138,8 @@ class Mapped {
   std::size_t size;
 };
 
-// Runs one hidden case of this binary as a process of its own with more environment. True: it passed.
+// Runs one hidden case of this binary in a separate process, with further environment variables. Returns true
+// if the case passed.
 bool passes_alone(const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& environment);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/simgpu/gpu.h"
 
-// The first version, which every driver has; newer headers give its name to the second.
+// The tests use the first version, which every driver has. Newer headers give its name to the second version.
 #undef cuMemPrefetchAsync
 extern "C" CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, std::size_t size, CUdevice to,
                                                CUstream stream);
@@ -88,7 +88,7 @@ TEST_CASE("More managed memory than the device has comes and goes", "[simulated]
     CHECK(words_at(block)[0] == 3);
     CHECK(words_at(block)[size / 4 - 1] == 3);
   }
-  // Memory that cannot page displaces memory that can.
+  // Memory that cannot be paged displaces managed memory.
   CUdeviceptr plain = 0;
   REQUIRE(cuMemAlloc(&plain, size) == CUDA_SUCCESS);
   CHECK(used() <= total);

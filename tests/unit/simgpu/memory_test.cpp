@@ -44,7 +44,7 @@ TEST_CASE("The device has so much memory and no more") {
   REQUIRE(cuMemGetInfo(&now, nullptr) == CUDA_SUCCESS);
   CHECK(free - now == 64 * kMiB);
   CHECK(cuMemAlloc(&more, free) == CUDA_ERROR_OUT_OF_MEMORY);
-  // An error of this kind is not sticky.
+  // The error of a wrong call is not sticky.
   CHECK(cuMemFree(memory) == CUDA_SUCCESS);
   REQUIRE(cuMemGetInfo(&now, nullptr) == CUDA_SUCCESS);
   CHECK(now == free);
@@ -185,7 +185,7 @@ TEST_CASE("Stream-ordered allocations come from pools") {
   CHECK(used == 0);
 }
 
-// Not compared with a real driver.
+// The results were not compared with a real driver.
 TEST_CASE("A pool keeps as much as its threshold says, and gives it up when it is trimmed", "[simulated]") {
   Gpu gpu;
   CUstream stream = gpu.stream();

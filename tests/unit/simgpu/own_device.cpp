@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Linked into a program of tests, it gives each process a simulated GPU of its own.
+// SPDX-License-Identifier: Apache-2.0 Gives each process of a test program a simulated GPU of its own, if
+// this file is linked into the program.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct OwnDevice : Catch::TestEventListenerBase {
     if (!state_.empty()) unlink(state_.c_str());
   }
 
-  std::string state_;  // empty: another's
+  std::string state_;  // empty if another process made the state
 };
 CATCH_REGISTER_LISTENER(OwnDevice)
 

@@ -83,7 +83,7 @@ TEST_CASE("Events mark and order work across streams") {
   CUstream one = gpu.stream(), two = gpu.stream();
   CUevent event = nullptr;
   REQUIRE(cuEventCreate(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS);
-  CHECK(cuEventQuery(event) == CUDA_SUCCESS);  // never recorded
+  CHECK(cuEventQuery(event) == CUDA_SUCCESS);  // the event was never recorded
   {
     Barrier barrier(one);
     REQUIRE(cuMemsetD32Async(memory, 4, 1, one) == CUDA_SUCCESS);

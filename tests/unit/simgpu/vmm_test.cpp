@@ -41,14 +41,14 @@ TEST_CASE("Bad mappings are refused") {
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle other = 0;
   REQUIRE(cuMemCreate(&other, 2 * kGranule, &properties, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // taken
+  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // already mapped
   CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // half of a mapping
   CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // still mapped
   CUdeviceptr range = 0;
   REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // an offset
-  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // a part
-  CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing there
+  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // with an offset
+  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // part of a handle
+  CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing is mapped
   REQUIRE(cuMemRelease(other) == CUDA_SUCCESS);
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
   memory.empty();
@@ -105,7 +105,7 @@ TEST_CASE("A kernel works on memory that is not resident", "[.not-resident]") {
     memory.empty();
     REQUIRE(gpu.add(memory.address, 4, 1, nullptr) == CUDA_SUCCESS);
     CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
-    // The error sticks.
+    // The error is sticky.
     CUdeviceptr more = 0;
     CHECK(cuMemAlloc(&more, 8) == CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(cuStreamSynchronize(nullptr) == CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -198,7 +198,7 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
   REQUIRE(cuMemCreate(&plain, kGranule, &properties, 0) == CUDA_SUCCESS);
   int descriptor = -1;
   CHECK(cuMemExportToShareableHandle(&descriptor, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
-        CUDA_ERROR_INVALID_VALUE);  // was not asked for
+        CUDA_ERROR_INVALID_VALUE);  // the memory was not created for export
   REQUIRE(cuMemRelease(plain) == CUDA_SUCCESS);
 
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -224,7 +224,7 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
   CHECK(word_at(range + kGranule) == 7);
 
   CUipcMemHandle legacy = {};
-  CHECK(cuIpcGetMemHandle(&legacy, range) == CUDA_ERROR_INVALID_VALUE);  // mapped memory has none
+  CHECK(cuIpcGetMemHandle(&legacy, range) == CUDA_ERROR_INVALID_VALUE);  // mapped memory has no legacy handle
   REQUIRE(cuMemRelease(handle) == CUDA_SUCCESS);
   REQUIRE(cuMemRelease(imported) == CUDA_SUCCESS);
   REQUIRE(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);
@@ -233,7 +233,7 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
 }
 
-// As cuda.h of CUDA 13.0 documents cuMemCreate and cuMemSetAccess.
+// The results are those that cuda.h of CUDA 13.0 documents for cuMemCreate and cuMemSetAccess.
 TEST_CASE("Memory of the host can be made and mapped, and takes no room of the device", "[simulated]") {
   Gpu gpu;
   constexpr int kHost = 2, kHostNuma = 3, kHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_*, of CUDA 12.2

@@ -36,7 +36,7 @@ TEST_CASE("A summary is read as it was written") {
   summary.gpus.insert("a \"model\" of ' \\ \xc3\xa9 and more");
   summary.evicted = UINT64_MAX;
   CHECK(parse_summary(format_summary(summary)) == summary);
-  // The JSON as a program of a site reads it.
+  // The JSON that programs of sites read.
   CHECK(format_summary(share_of("gpu1")) ==
         R"({"version":1,"nodes":["gpu1"],"lease_seconds":1.5,"waiting_seconds":0.25,"overuse_seconds":0.001,)"
         R"("handoffs":3,"restored_bytes":10,"evicted_bytes":20,"peak_footprint_bytes":30,)"
@@ -136,7 +136,7 @@ TEST_CASE("Nodes add up, each once") {
   CHECK(sum.handoffs == 9);
   CHECK(sum.restored == 30);
   CHECK(sum.evicted == 60);
-  CHECK(sum.footprint == 30);  // of any one node
+  CHECK(sum.footprint == 30);  // the largest value of any node
   CHECK(sum.resident == 25);
   CHECK(sum.backends == std::set<std::string>{"swap"});
   CHECK(sum.gpus == std::set<std::string>{"NVIDIA H200"});
@@ -145,10 +145,10 @@ TEST_CASE("Nodes add up, each once") {
 TEST_CASE("An end belongs to the run that it overlaps most") {
   const std::vector<Span> runs = {{.begin = 100, .end = 200}, {.begin = 210, .end = 300}, {.begin = 400}};
   CHECK(run_of(runs, {.begin = 120, .end = 205}) == 0);
-  CHECK(run_of(runs, {.begin = 190, .end = 290}) == 1);  // a clock that is late
+  CHECK(run_of(runs, {.begin = 190, .end = 290}) == 1);  // the node's clock is slow
   CHECK(run_of(runs, {.begin = 405, .end = 500}) == 2);
-  CHECK(run_of(runs, {.begin = 150, .end = 150}) == 0);  // a run whose end is not known
-  CHECK(run_of(runs, {.begin = 320, .end = 330}) == 1);  // nearest
+  CHECK(run_of(runs, {.begin = 150, .end = 150}) == 0);  // the end of the run is not known
+  CHECK(run_of(runs, {.begin = 320, .end = 330}) == 1);  // the nearest run
   CHECK_FALSE(run_of({}, {.begin = 1, .end = 2}));
 }
 

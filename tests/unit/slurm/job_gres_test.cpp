@@ -8,7 +8,8 @@ using namespace sharedgpu::job_submit;
 
 namespace {
 
-// For example "2 a100:1": the counts in the order of the text. One without a type is a bare number.
+// Returns the counts in the order of the text, for example "2 a100:1". A count without a type is a bare
+// number.
 std::string read(std::string_view text) {
   std::string result;
   for (const TypedCount& count : counts_of(text, "sharedgpu"))

@@ -8,7 +8,7 @@ using namespace sharedgpu::job_submit;
 
 namespace {
 
-// 1000 MiB for a unit; two of type a100 are rounded up to 5 MiB.
+// 1000 MiB for a unit. The memory of two units of type a100 is exactly 5 MiB.
 const UnitMemory kUnits(*parse_typed_sizes("1000MiB,a100:2560KiB", true), {}, 8);
 
 Request per_node(Mebibytes size) { return {Per::node, size, "--mem"}; }
@@ -157,11 +157,11 @@ TEST_CASE("Memory per GPU") {
   Partition where = partition();
   where.defaults.memory_per_gpu = 200;
   CHECK(result(job("gres:gpu:2,gres:sharedgpu:1"), where) == per_node(1400));
-  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1100));  // no GPU: DefMemPerCPU
+  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1100));  // without a GPU: DefMemPerCPU
   CHECK(result(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(300)), where) == per_gpu(800));
   Job each = job("gres:sharedgpu:1", per_gpu(300));
   each.tres_per_job = "gres:gpu:4";
-  CHECK(result(each, where) == per_gpu(1300));  // a node may have one of the four GPUs
+  CHECK(result(each, where) == per_gpu(1300));  // a node may have only one of the four GPUs
   each.most_nodes = 1;
   CHECK(result(each, where) == per_gpu(550));
 }
@@ -192,7 +192,7 @@ TEST_CASE("Units per task, per socket and per job") {
   CHECK(result(each) == per_node(4500));
   each.least_nodes = 3;
   CHECK(result(each) == per_node(2500));
-  each.tres_per_node = "gres:sharedgpu:1";  // says it exactly
+  each.tres_per_node = "gres:sharedgpu:1";  // tres_per_node states the exact number
   CHECK(result(each) == per_node(1500));
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("The part of the units is taken out again") {
   CHECK(own(job("gres:sharedgpu:5", per_cpu(413)), true) == per_cpu(100));
   CHECK(own(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(800))) == per_gpu(300));
   CHECK(own(job("gres:gpu:2", per_node(2500))) == per_node(2500));
-  CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // had no such part
+  CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // too small to include units
   CHECK(own(job("gres:sharedgpu:2", per_node(0))) == per_node(0));
   CHECK_FALSE(without_units(job("gres:sharedgpu:2"), {partition()}, kUnits));
 }

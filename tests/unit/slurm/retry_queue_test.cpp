@@ -17,7 +17,7 @@ constexpr std::uint32_t kJob = 7;
 struct FakeRecords : JobRecords {
   std::map<std::uint32_t, std::vector<JobRecord>> jobs;
   bool down = false;
-  std::uint32_t refused = 0;  // the job that is not written
+  std::uint32_t refused = 0;  // the job whose comment the database refuses to write
   unsigned writes = 0;
   std::function<void()> before_write = [] {};  // called between reading and writing
 
@@ -51,7 +51,7 @@ struct Desk {
     share.lease = 2s;
     REQUIRE(spool.write({.job = kJob, .seen = seen, .share = share}).empty());
   }
-  // Second by second, for this time.
+  // Runs the queue once a second, for `time` seconds.
   bool work(std::int64_t time) {
     bool left = true;
     for (const std::int64_t end = now + time; now < end; ++now) left = queue.pass(now);
@@ -81,7 +81,7 @@ TEST_CASE("An entry waits for the record's end, which brings what the controller
   desk.put("n1");
   CHECK(desk.work(100));  // the database does not know the job
   desk.records.jobs[kJob] = {{.span = {.begin = 890}, .state = 1, .comment = ""}};
-  CHECK(desk.work(1000));  // nor of its end
+  CHECK(desk.work(1000));  // the database does not know the job's end
   CHECK(desk.records.writes == 0);
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = "late"}};
   desk.work(500);
@@ -171,7 +171,7 @@ TEST_CASE("One who is killed anywhere leaves an entry that counts once") {
   for (int lives = 0; lives < 5; ++lives) {
     RetryQueue queue(desk.spool, desk.records, 60s, [](const std::string&) {});
     for (int i = 0; i < 10 * lives; ++i) queue.pass(++desk.now);
-    desk.put("n1");  // and told anew
+    desk.put("n1");  // the entry is written again
   }
   CHECK_FALSE(desk.work(100));
   CHECK(desk.lease() == 2s);
@@ -234,7 +234,7 @@ TEST_CASE("A mark tells since when a job was here, and is no entry") {
   CHECK_FALSE(desk.queue.has_ended({.job = 12, .since = 900}));
   desk.records.jobs[12] = {{.span = {.begin = 890, .end = 950}, .state = 3, .comment = ""}};
   CHECK(desk.queue.has_ended({.job = 12, .since = 900}));
-  // A run that ended with its node, and the one after it.
+  // A run that ended because its node failed, and the next run.
   desk.records.jobs[12].push_back({.span = {.begin = 980}, .state = 1, .comment = ""});
   CHECK(desk.queue.has_ended({.job = 12, .since = 900}));
   CHECK_FALSE(desk.queue.has_ended({.job = 12, .since = 981}));

@@ -48,7 +48,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_CASE("the supervisor is started apart from its starter") {
-  constexpr int kLeaked = 77;  // as slurmd's sockets would be; no shell takes this number
+  constexpr int kLeaked = 77;  // stands for a socket of slurmd; no shell uses this number
   REQUIRE(dup2(STDERR_FILENO, kLeaked) == kLeaked);
   std::vector<std::string> environment = own_environment();
   environment.emplace_back("MARK=here");

@@ -18,9 +18,9 @@ StepCounts counts(std::uint64_t n) {
   return {.seconds = n, .waited = 7 * n, .restored = 10 * n, .evicted = 100 * n};
 }
 
-// Slurm's accounting for one step on one node in jobacct_gather/cgroup: a poll calls once for each process,
-// in some order; values for a task replace its earlier ones; values for other processes are lost; the last
-// values of an ended task stay.
+// Slurm's accounting for one step on one node in jobacct_gather/cgroup: a poll calls the plugin once for each
+// process, in some order. Values for a task replace its earlier values, and values for other processes are
+// lost. The last values of an ended task stay.
 class Books {
  public:
   Books() = default;
@@ -28,7 +28,7 @@ class Books {
       : processes(std::move(all)), tasks(std::move(counting)) {}
 
   std::vector<int> processes;  // in the order of the calls
-  std::vector<int> tasks;      // those among them that count
+  std::vector<int> tasks;      // the processes that are tasks, whose values count
 
   void poll(UsageWriter& writer) {
     for (int process : processes) {
@@ -65,7 +65,7 @@ class Books {
   StepCounts ended_;
 };
 
-// As the poller does it. Returns true if Slurm's records are right in the end.
+// Writes the usage as the poller does. Returns true if Slurm's records are right at the end.
 bool write(UsageWriter& writer, Books& books, int task, std::uint64_t total) {
   for (int i = 0; i < 100; ++i) {
     writer.begin_poll(counts(total));
@@ -111,7 +111,7 @@ TEST_CASE("a count is due when any of its parts is more than the books show") {
 TEST_CASE("one task, alone") {
   UsageWriter writer;
   Books books({1}, {1});
-  CHECK(writer.is_due(counts(0)));  // so that a step that never used the GPU shows zero
+  CHECK(writer.is_due(counts(0)));  // a step that never used the GPU must show zero
   REQUIRE(write(writer, books, 1, 0));
   CHECK_FALSE(writer.is_due(counts(0)));
   CHECK(writer.is_due(counts(5)));

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0-or-later
-// The accounting plugin writes into its own entries as Slurm prepares them, and nowhere else.
+// SPDX-License-Identifier: GPL-2.0-or-later The accounting plugin writes into its own entries of the array
+// that Slurm prepares, and into no others.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -44,7 +44,7 @@ acct_gather_data_t prepared() {
   return entry;
 }
 
-// One case, in this order, since the plugin keeps its knowledge about Slurm.
+// This is one test case, since the plugin keeps state: the order of the steps matters.
 TEST_CASE(
     "What a step comes to goes into entries that Slurm has prepared, until one is found that is something "
     "else") {

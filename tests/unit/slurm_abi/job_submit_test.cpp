@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0-or-later
-// The job_submit plugin in a slurmctld made of fakes: it changes the messages of jobs with units and no
-// others, and believes tables whose layout is the declared one.
+// SPDX-License-Identifier: GPL-2.0-or-later The job_submit plugin in a slurmctld made of fakes: the plugin
+// changes the messages of jobs with units and no others, and reads tables that have the declared layout.
 #include <slurm/slurm_errno.h>
 
 #include <catch2/catch.hpp>
@@ -64,7 +63,7 @@ void slurm_xfree(void** block) {
   std::free(*block);
   *block = nullptr;
 }
-// As slurmctld's: all strings of the environment in one block.
+// Copies as slurmctld does: all strings of the environment are in one block.
 job_desc_msg_t* copy_job_record_to_job_desc(job_record*) {
   ++copies;
   auto* copy = static_cast<job_desc_msg_t*>(std::malloc(sizeof(job_desc_msg_t)));
@@ -100,7 +99,7 @@ void slurm_debug(const char*, ...) {}
 
 namespace {
 
-// A message of a client, as slurm_init_job_desc_msg() begins it.
+// A message of a client, initialized as by slurm_init_job_desc_msg().
 struct Message {
   job_desc_msg_t slurms = {};
   char* user_message = nullptr;
@@ -254,7 +253,7 @@ TEST_CASE("A request that fits no node of its partition is refused") {
   node.mem_spec_limit = 10;
   Message less("gres:sharedgpu:8", 8185);
   CHECK(less.submit() == ESLURM_INVALID_TASK_MEMORY);
-  cluster.partition_bit = kSecond;  // a partition without such nodes: Slurm says so
+  cluster.partition_bit = kSecond;  // a partition without such nodes: Slurm itself refuses the job
   CHECK(less.submit() == 0);
 }
 
@@ -342,7 +341,7 @@ TEST_CASE("One message that changes several jobs brings each its own part") {
 
 TEST_CASE("A default that has not been changed is one when units come") {
   Cluster cluster;
-  Message job("gres:gpu:1", MEM_PER_CPU | 100);  // as slurmctld keeps it, without JOB_MEM_SET
+  Message job("gres:gpu:1", MEM_PER_CPU | 100);  // a job as slurmctld stores it, without JOB_MEM_SET
   Message units("gres:sharedgpu:1");
   CHECK(units.change(job) == 0);
   CHECK(units.slurms.pn_min_memory == 1124);
@@ -358,7 +357,7 @@ TEST_CASE("The configuration is read at the start and with Slurm's own, and its 
   CHECK(init() == 0);
   CHECK(log_lines.empty());
   cluster.configure("SwapPerUnit=2GiB\nUnitsPerGpus=8\n");
-  CHECK(memory() == 1524);  // the earlier values
+  CHECK(memory() == 1524);  // the earlier values stay in effect
   CHECK(memory() == 1524);
   REQUIRE(log_lines.size() == 1);
   CHECK(log_lines[0].find(

@@ -1,10 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// Another library of the program: one that asks for the next definition, as profilers and allocators do, and
-// one with functions of its own under the driver's names, as some frameworks have.
+// SPDX-License-Identifier: Apache-2.0 Another library of the program. It looks up the next definition, as
+// profilers and allocators do, and has functions of its own under the driver's names, as some frameworks do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-// Volatile, so that these are no tail calls, which would hide the caller.
+// Volatile prevents tail calls, which would hide the caller.
 void* neighbour_next(const char* name) {
   void* volatile found = dlsym(RTLD_NEXT, name);
   return found;

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Asks for the next definition of the driver's functions, itself and from another preloaded library, while no
-// driver is loaded, and while it is loaded without its names or with them. Exit status 0: the results are the
-// same as without libsharedgpu.so, except for wrappers in place of the driver's functions.
+// SPDX-License-Identifier: Apache-2.0 Looks up the next definition of the driver's functions, from this
+// program and from another preloaded library. Does so while no driver is loaded, while it is loaded with
+// RTLD_LOCAL, and while it is loaded with RTLD_GLOBAL. Exit status 0: the results are the same as without
+// libsharedgpu.so, except for wrappers in place of the driver's functions.
 //
 //   next plain|before|after DRIVER: how wrapper.so is preloaded, without libsharedgpu.so, before it or after
 //   it.
@@ -65,9 +65,9 @@ int main(int count, char** arguments) {
   when = "with the driver's names known";
   CHECK(dlopen(arguments[2], RTLD_NOW | RTLD_GLOBAL) != NULL);
   CHECK(is_in(plain ? "libcuda" : "libsharedgpu", next("cuLaunchKernel")));
-  CHECK(is_in("libcuda", next("cuStreamQuery")));  // has no wrapper
+  CHECK(is_in("libcuda", next("cuStreamQuery")));  // cuStreamQuery has no wrapper
   CHECK(is_in("wrapper", next("cuInit")));
-  // Libraries preloaded after ours come after our wrappers.
+  // In the search order, libraries preloaded after ours come after our wrappers.
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuInit")));
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuLaunchKernel")));
   return failures == 0 ? 0 : 1;

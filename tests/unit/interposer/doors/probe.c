@@ -34,8 +34,8 @@ static const char* file_of(void* address) {
 static int is_ours(void* address) { return strstr(file_of(address), "libsharedgpu") != NULL; }
 static int is_driver(void* address) { return strstr(file_of(address), "libcuda.so.1") != NULL; }
 
-// As in a program that is linked with the driver. If no driver is loaded, only the preloaded library has the
-// function.
+// Declared as in a program that is linked with the driver. If no driver is loaded, only the preloaded library
+// has the function.
 extern int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*) __attribute__((weak));
 
 // Runs `check` in a child, which must end with status 0.
@@ -75,18 +75,19 @@ static int sockets(void) {
 
 static void before_the_driver(void) {
   CHECK(is_ours((void*)dlsym) || dlsym(RTLD_DEFAULT, "dlsym") != NULL);
-  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);  // as without us
+  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);  // the same result as without our library
   CHECK(dlerror() != NULL);
   CHECK(dlsym(NULL, "malloc") != NULL);
   CHECK(dlsym(RTLD_DEFAULT, "no_such_function") == NULL);
   CHECK(dlerror() != NULL);
   CHECK(dlsym(RTLD_NEXT, "cuda_is_not_here") == NULL);
-  // vcuda-controller 20: a NULL call in cuGetProcAddress before anything was set up.
+  // Issue 20 of vcuda-controller: its cuGetProcAddress called a null pointer before the library was
+  // initialized.
   CHECK(is_ours((void*)cuGetProcAddress_v2));
   CHECK(in_child(asks_before_the_driver));
 }
 
-// Opening and closing the driver once leaves no driver loaded.
+// If the program opens and closes the driver once, no driver stays loaded.
 static void closes_what_it_only_looked_at(const char* path) {
   void* driver = dlopen(path, RTLD_NOW);
   CHECK(driver != NULL && is_driver(dlsym(driver, "cuDriverGetVersion")));
@@ -95,12 +96,12 @@ static void closes_what_it_only_looked_at(const char* path) {
   CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);
 }
 
-// Functions that were looked up before call the driver that is there now.
+// Functions that the program looked up earlier call the driver that is loaded now.
 static void closes_and_opens_again(void* driver, const char* path) {
   Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
   Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
   CHECK(dlclose(driver) == 0);
-  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);  // ours keeps it
+  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);  // our library keeps the driver loaded
   void* again = dlopen(path, RTLD_NOW);
   CHECK(again != NULL);
   int* calls = (int*)dlsym(again, "fake_calls_plain");
@@ -116,16 +117,16 @@ static void by_dlsym(void* driver) {
   Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
   CHECK(is_ours((void*)launch));
   CHECK(is_ours(dlsym(driver, "cuInit")));
-  CHECK(is_driver(dlsym(driver, "cuStreamQuery")));       // has no wrapper
-  CHECK(is_driver(dlsym(driver, "cuDriverGetVersion")));  // is not in the table
+  CHECK(is_driver(dlsym(driver, "cuStreamQuery")));       // cuStreamQuery has no wrapper
+  CHECK(is_driver(dlsym(driver, "cuDriverGetVersion")));  // cuDriverGetVersion is not in the table
   CHECK(dlsym(driver, "cuMemcpyBatchAsync_v2") == NULL);  // this driver does not have the function
   CHECK(dlerror() != NULL);
   CHECK(is_ours(dlsym(RTLD_DEFAULT, "cuLaunchKernel_ptsz")));
   CHECK(is_ours(dlsym(dlopen(NULL, RTLD_LAZY), "cuLaunchKernel")));
-  // HAMi-core pull request 215: cuDNN 9 asks with a null handle, and dlsym called itself for ever.
+  // HAMi-core pull request 215: cuDNN 9 passes a null handle, and HAMi-core's dlsym called itself for ever.
   CHECK(dlsym(NULL, "cuLaunchKernel") == (void*)launch);
   CHECK(dlsym(NULL, "dlsym") == (void*)dlsym);
-  // HAMi-core 52: a driver that hung in a wrapped cuGetExportTable, which programs call before cuInit.
+  // Issue 52 of HAMi-core: the driver hung in a wrapped cuGetExportTable, which programs call before cuInit.
   int (*export_table)(const void**, const void*) =
       (int (*)(const void**, const void*))dlsym(driver, "cuGetExportTable");
   CHECK(is_driver((void*)export_table));
@@ -145,8 +146,9 @@ static void by_dlsym(void* driver) {
   CHECK(words[0] == 0x7fff12345678 && words[1] == 0xfe && words[2] == (uintptr_t)1 << 40);
 }
 
-// nvshare 11: CUDA 12 asks the second shape only, and programs ran unmanaged. xsched 21 and HAMi-core 57: the
-// version that is asked for, and the per-thread variant, are functions of their own.
+// Issue 11 of nvshare: CUDA 12 calls only the second form of cuGetProcAddress, so programs ran unmanaged.
+// Issues 21 of xsched and 57 of HAMi-core: each version of a function and its per-thread variant must get a
+// wrapper of its own.
 static void by_get_proc_address(void* driver) {
   Resolve4* four = (Resolve4*)dlsym(driver, "cuGetProcAddress");
   Resolve5* five = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
@@ -172,12 +174,12 @@ static void by_get_proc_address(void* driver) {
   CHECK(five("cuMemsetD8", &address, 12000, 0, &status) == 0);
   CHECK(is_ours(address));
   CHECK(five("cuMemsetD8", &address, 2000, 0, &status) == 0);
-  CHECK(is_driver(address));  // nothing that we know
+  CHECK(is_driver(address));  // an address without a wrapper
   CHECK(((int (*)(void))address)() == 79);
 }
 
-// HAMi-core 233, pull request 320: cuCtxCreate has other arguments in CUDA 13. HAMi-core 57: the newest
-// version was handed out whatever the program had asked for.
+// Issue 233 and pull request 320 of HAMi-core: cuCtxCreate has other arguments in CUDA 13. Issue 57 of
+// HAMi-core: programs got the newest version of a function, whatever version they had requested.
 static void by_version(void* driver) {
   Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
   uintptr_t* words = (uintptr_t*)dlsym(driver, "fake_words");

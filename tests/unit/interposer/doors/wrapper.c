@@ -1,11 +1,10 @@
-// SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD, which wraps a function of the driver's and asks what comes next, as
-// profilers do.
+// SPDX-License-Identifier: Apache-2.0 Another library in LD_PRELOAD. It wraps a function of the driver and
+// looks up the next definition, as profilers do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
 
-// Volatile, so that this is no tail call, which would hide the caller.
+// Volatile prevents a tail call, which would hide the caller.
 void* wrapper_next(const char* name) {
   void* volatile found = dlsym(RTLD_NEXT, name);
   return found;

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// A stream on a GPU without a clock of its own, and one thread that fills it by the rule of backlog/ahead.h.
+// SPDX-License-Identifier: Apache-2.0 A stream on a simulated GPU whose clock the test advances, and one
+// thread that fills the stream by the rule of backlog/ahead.h.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class PacedGpu {
     run(kernel);
     end();
   }
-  // A kernel that ends soon after `more` further submissions.
+  // Submits a kernel that ends soon after `submissions` further submissions.
   void submit_after(int submissions) {
     begin();
     end_stalled();
@@ -93,12 +93,12 @@ class PacedGpu {
 
   const Nanoseconds pace_;
   backlog::Ahead ahead_;
-  std::deque<Nanoseconds> pending_;  // when the marks pass
+  std::deque<Nanoseconds> pending_;  // times at which the fences pass
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;
-  int stalled_ = 0;  // until this number of submissions has been made
+  int stalled_ = 0;  // the GPU stalls until this number of submissions has been made
   Nanoseconds now_{};
-  Nanoseconds done_{};  // when the GPU will have done all work
+  Nanoseconds done_{};  // time at which the GPU will have done all work
   Nanoseconds longest_queue_{};
   Nanoseconds idle_{};
   Nanoseconds waited_{};

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// An arbiter that a test controls: it accepts one session at a time and answers its queries; the test does
-// the rest.
+// SPDX-License-Identifier: Apache-2.0 An arbiter that a test controls: it accepts one session at a time and
+// answers the session's queries. The test sends all other messages.
 #pragma once
 
 #include <chrono>
@@ -22,10 +21,10 @@ class ScriptedArbiter {
   ScriptedArbiter& operator=(const ScriptedArbiter&) = delete;
 
   void listen();
-  // Waits for a session to connect and say Hello.
+  // Waits until a session has connected and sent Hello.
   Hello accept();
   void welcome(bool open, Epoch epoch);
-  // The usual beginning: Calls `initialize`, which is cuInit, and welcomes its session. Returns what it says.
+  // Calls `initialize`, which calls cuInit, and welcomes its session. Returns the result of `initialize`.
   template <class Initialize>
   auto begin(Initialize initialize, bool open = true) {
     listen();
@@ -35,26 +34,26 @@ class ScriptedArbiter {
     return done.get();
   }
   void refuse(const char* reason);
-  // The arbiter dies: the connection and the socket are gone.
+  // Closes the connection and removes the socket, as if the arbiter had died.
   void die();
 
   template <class Body>
   void say(const Body& body) {
     send(Message::of(body));
   }
-  // Waits for a message of this kind, answering questions on the way. Throws after a minute.
+  // Waits for a message of this kind, and answers queries meanwhile. Throws after a minute.
   template <class Body>
   Body expect() {
     return wait_for(Body::kType).template as<Body>();
   }
-  // Answers questions until `done` says so.
+  // Answers queries until `done` returns true.
   template <class Done>
   void serve_until(Done done) {
     while (!done()) step(std::chrono::milliseconds(10));
   }
 
   LeasePageWriter& page() { return page_; }
-  // The granted amount, which answers report.
+  // The capacity that the arbiter's answers report.
   Bytes capacity = gibibytes(1);
   Bytes allowed = gibibytes(1);
   bool grant = true;
@@ -66,7 +65,7 @@ class ScriptedArbiter {
   int wants = 0;
   int idles = 0;
   int deadlines = 0;
-  // Sends the message as an arbiter of this version does.
+  // Messages are sent as an arbiter of this version sends them.
   std::uint16_t version = kProtocolVersion;
 
  private:

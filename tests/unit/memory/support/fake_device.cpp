@@ -370,7 +370,7 @@ CUresult FakeDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t w
   return CUDA_SUCCESS;
 }
 
-// The call fails before it has begun its work, or when it would wait for the work.
+// An injected failure comes before the call has begun its work, or when the call would wait for the work.
 CUresult FakeDevice::fingerprints(std::span<const Look> ranges, Fingerprint* found) {
   const std::lock_guard lock(mutex_);
   CUresult code{};

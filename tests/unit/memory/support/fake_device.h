@@ -22,7 +22,7 @@ class FakeDevice : public Device {
   // The n-th call from now on (counted from 1) fails with `code`, as do the `more` calls after it; 0: no call
   // fails.
   void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
-  // Returns true if a call has failed since then.
+  // Returns true if a call has failed since fail_call().
   bool has_failed() const;
   // While set, create() reports that there is no memory.
   void set_out_of_memory(bool out);
@@ -31,23 +31,24 @@ class FakeDevice : public Device {
   // From now on every call fails as after the driver's shutdown.
   void end();
 
-  // What is left behind.
+  // The amounts of memory that exist now.
   Bytes physical() const;
   Bytes reserved() const;
   Bytes pinned() const;
   unsigned synchronizations() const;
   Bytes copied_out() const;
   Bytes copied_in() const;
-  // The number of ranges passed to fingerprints(). set_blind: it returns no fingerprint.
+  // The number of ranges passed to fingerprints(). After set_blind(true), fingerprints() returns no
+  // fingerprint.
   unsigned looks() const;
   void set_blind(bool blind);
   // The number of calls so far that can fail.
   unsigned calls() const;
-  // The memory that is mapped at `address`, exactly there; 0: none.
+  // The memory whose mapping begins exactly at `address`; 0 if none.
   Physical mapped_at(CUdeviceptr address) const;
-  // Addresses as a program reserves them.
+  // Reserves addresses, as a program does.
   CUdeviceptr reserve_for_program(Bytes size);
-  // The first misuse, or empty.
+  // Describes the first misuse; empty if none.
   std::string misuse() const;
 
   Bytes granularity() const override { return granularity_; }
@@ -76,7 +77,7 @@ class FakeDevice : public Device {
   bool ending() override;
 
  protected:
-  // With the lock.
+  // Call this with the lock held.
   bool fails(CUresult* code);
   void expect(bool good, const char* what);
   bool entered() const { return entered_; }
@@ -86,7 +87,7 @@ class FakeDevice : public Device {
  private:
   struct Piece {
     Bytes size;
-    int file = -1;  // its bytes
+    int file = -1;  // descriptor of the file with the bytes
     unsigned references = 1;
     unsigned mappings = 0;
   };
