@@ -10,8 +10,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
-# HEADER, read once for a target of many files. In the release build for tests only: it is the one that finds a file
-# which does not include what it uses.
+# Precompiles HEADER for a target of many files. In the release build this is done for tests only: only a
+# build without precompiled headers finds a file that does not include the headers that it needs.
 function(sharedgpu_precompile name header least)
   get_target_property(sources ${name} SOURCES)
   list(LENGTH sources count)
@@ -20,23 +20,24 @@ function(sharedgpu_precompile name header least)
   endif()
 endfunction()
 
-# The options that every target of ours shares: includes from the root ("protocol/messages.h"), warnings as
-# errors, and the sanitizers of the chosen preset.
+# The options of all our targets: includes from the root ("protocol/messages.h"), warnings as errors, and the
+# sanitizers of the chosen preset.
 function(sharedgpu_target name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                          -Wnon-virtual-dtor -Werror)
-  # What a mutex of interposer/memory/mutex.h guards.
+  # Checks the data that a mutex of interposer/memory/mutex.h guards.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   if(SHAREDGPU_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all
                                            -fno-sanitize=vptr)  # some parts are built without RTTI
-    # GCC takes what the sanitizers add for uninitialized reads, in its own headers too.
+    # GCC mistakes the sanitizers' code for uninitialized reads, even in its own headers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    # The interposer calls the driver's functions by types that pass narrow arguments in whole registers.
+    # The interposer calls the driver's functions by other types, which pass narrow arguments in whole
+    # registers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
-    # TSan does not know fences; Asio's go with atomics, which it knows.
+    # TSan does not support fences. Asio uses fences only together with atomics, which TSan supports.
     if(SHAREDGPU_SANITIZE MATCHES "thread")
       target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
     endif()

@@ -3,8 +3,8 @@
 
 import re
 
-# A word to avoid, its replacement, and the folder of the rule (empty: everywhere). The word is a regular expression
-# for words of comments and of identifiers; told_allowed reads as "told allowed".
+# Entries: a word to avoid, its replacement, and the folder to which the rule applies (empty: everywhere). The
+# word is a regular expression for words of comments and of identifiers; told_allowed reads as "told allowed".
 WORDS = [
     ("settle[sd]?|settling", "pin in place (memory), advance (core), reap (copies)", ""),
     ("told allowed|allowed", "resident limit", ""),

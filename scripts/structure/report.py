@@ -147,7 +147,7 @@ class FieldWrites:
     BEFORE = re.compile(r"(?:\+\+|--|\bstd::exchange\()" + PATH.replace(r"(?<![\w.>])", ""))
 
     def __init__(self, measures: Measures):
-        # By its name without the classes around it.
+        # Also finds a class by its name without the classes around it.
         self.classes = {each.name.split("::")[-1]: each for each in measures.classes if in_core(each.path)}
         self.found: dict[str, dict[str, set[str]]] = {each.name: {} for each in self.classes.values()}
         self.owners: dict[str, list[Class]] = collections.defaultdict(list)
@@ -155,7 +155,7 @@ class FieldWrites:
             for name in each.fields:
                 self.owners[name].append(each)
         names = "|".join(sorted(self.classes, key=len, reverse=True)) or "(?!)"
-        # As itself, by reference or pointer, or in a container.
+        # The parameter is the class itself, a reference or pointer to it, or a container of it.
         behind = r"(?:[^;(){}=]*>)?\s*(?:const\s*)?[&*]*\s*(?:const\s*)?(\w+)\s*(?=[,;:)={(])"
         self.declared = re.compile(rf"\b({names}){behind}")
         self.named = re.compile(rf"\b({names})\b")

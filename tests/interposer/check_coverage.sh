@@ -19,14 +19,15 @@ fails() {
   grep -q "$word" "$work/said" || { echo "failed otherwise: $*" >&2; cat "$work/said" >&2; exit 1; }
 }
 
-# Functions removed from the table: the newest version, of an old one, a per-thread one, one of class none.
+# A function is missing from the table: the newest version of a function, an old version, a per-thread
+# variant, a function of class none.
 for name in cuMemcpyHtoD_v2 cuMemcpyHtoD cuLaunchKernel_ptsz cuDriverGetVersion; do
   grep -v "($name, " "$table" >"$work/table.def"
   fails "lacks: $name" "$script" header "$include" "$cc" --table "$work/table.def"
   fails "out of date" "$script" check --table "$work/table.def" --page "$page"
 done
 
-# A cuda.h with a new function, and one that cannot be read.
+# cuda.h has a new function, or cannot be read.
 mkdir "$work/new" "$work/empty"
 cp "$include"/cuda.h "$work/new"
 echo 'CUresult CUDAAPI cuMemTeleport(CUdeviceptr from, CUdeviceptr to);' >>"$work/new/cuda.h"
@@ -34,7 +35,8 @@ fails "lacks: cuMemTeleport" "$script" header "$work/new" "$cc" --table "$table"
 : >"$work/empty/cuda.h"
 fails "declares 0 functions" "$script" header "$work/empty" "$cc" --table "$table"
 
-# A duplicate line, one of an unknown class, one of another class than its variant, and an invalid line.
+# The table has a duplicate line, a line of an unknown class, a line whose class differs from that of its
+# variant, or an invalid line.
 { cat "$table"; echo 'PLAIN(cuInit, none)'; } >"$work/table.def"
 fails "cuInit occurs 2 times" "$script" check --table "$work/table.def" --page "$page"
 { cat "$table"; echo 'PLAIN(cuNew, odd)'; } >"$work/table.def"
@@ -44,7 +46,7 @@ fails "different classes" "$script" check --table "$work/table.def" --page "$pag
 { cat "$table"; echo 'SUBMITS(cuNew, 2)'; } >"$work/table.def"
 fails "cannot be read" "$script" check --table "$work/table.def" --page "$page"
 
-# A page that was edited, and a missing one.
+# The page was edited, or is missing.
 { cat "$page"; echo more; } >"$work/page.md"
 fails "out of date" "$script" check --table "$table" --page "$work/page.md"
 fails "out of date" "$script" check --table "$table" --page "$work/none.md"

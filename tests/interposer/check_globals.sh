@@ -1,6 +1,6 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0
-# The global variables of the interposer are those of the list, which gives the reason of each.
+# SPDX-License-Identifier: Apache-2.0 Checks that LIST names all global variables of the interposer, and no
+# others. The list gives the reason for each variable.
 #   check_globals.sh LIST FILE...   FILE: an object file or an archive of ours
 set -eu
 list=$1
@@ -10,7 +10,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for file in "$@"; do nm -A -C -f sysv --defined-only "$file"; done |
   awk -F'|' '$7 ~ /^ *\.t?(bss|data)/ && $7 !~ /rel\.ro/ && $1 !~ /guard variable for/ { print $1 }' |
-  # The unit, and the name without arguments and namespaces that all have or none can name.
+  # Prints the unit and the name. Removes arguments, the common namespace and anonymous namespaces from the
+  # name.
   sed -E 's/ +$//; s/\(anonymous namespace\):://g; s/\([^()]*\)//g; s#^[^ ]*[/:]([a-z_]+)\.cpp\.o:(sharedgpu::)?#\1 #' |
   sort -u >"$folder/found"
 sed -nE 's/^\| `([a-z_]+)` \| `([A-Za-z_:]+)` \| .+ \|$/\1 \2/p' "$list" | sort -u >"$folder/listed"

@@ -9,7 +9,7 @@ from ballast import options, result
 
 ALLOCATORS = {
     "pool": lambda: cupy.cuda.MemoryPool().malloc,
-    "none": lambda: None,  # cudaMalloc and cudaFree each time
+    "none": lambda: None,  # cudaMalloc and cudaFree for each allocation
     "async": lambda: cupy.cuda.MemoryAsyncPool().malloc,
 }
 chosen = options(ALLOCATORS)
@@ -33,7 +33,8 @@ for step in range(chosen.steps):
         solution = cupy.linalg.solve(a, product[:, :8])
         singular = cupy.linalg.svd(a[:128, :128], compute_uv=False)
         total = numpy.array([float(spectrum[7]), float(vector[11]), float(solution[3, 3]), float(singular[0])])
-        # Sums of cuSPARSE and cuSOLVER may be taken in another order each time: equal to ten digits.
+        # cuSPARSE and cuSOLVER may add in a different order each time, so the results are compared to ten
+        # digits.
         result(f"step {step}", " ".join(f"{value:.9e}" for value in total))
 stream = cupy.cuda.Stream(non_blocking=True)
 with stream:

@@ -4,7 +4,7 @@
 import os
 import sys
 
-# Which algorithm is fastest must not be decided by timing, or the last bits differ.
+# XLA must not choose algorithms by timing them, or the last bits of the results differ.
 os.environ["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 preallocate = len(sys.argv) > 1 and sys.argv[1] == "preallocate"
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true" if preallocate else "false"

@@ -4,7 +4,8 @@
 import numpy
 
 if tuple(int(part) for part in numpy.__version__.split(".")[:2]) > (2, 3):
-    # numba refuses newer ones, and looks for names that they no longer have; what is used here works.
+    # numba refuses newer versions, and looks up names that these versions lack. The functions that this
+    # program uses work.
     numpy.__version__ = "2.3.0"
     for old, new in {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}.items():
         if not hasattr(numpy, old):

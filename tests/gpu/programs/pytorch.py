@@ -6,7 +6,7 @@ import sys
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 ALLOCATOR = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-if len(sys.argv) > 1 and sys.argv[1] in ALLOCATOR:  # PyTorch reads it when it is imported
+if len(sys.argv) > 1 and sys.argv[1] in ALLOCATOR:  # PyTorch reads the variable when it is imported
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = ALLOCATOR[sys.argv[1]]
 
 import torch
@@ -84,7 +84,7 @@ def compiled(steps):
 
 def reduce_overhead(steps):
     model = network().eval()
-    step = torch.compile(model, mode="reduce-overhead")  # CUDA graphs, in pools of their own
+    step = torch.compile(model, mode="reduce-overhead")  # CUDA graphs, in private memory pools
     x = torch.randn(512, 2048, device="cuda")
     with torch.no_grad():
         for _ in range(steps):
@@ -166,7 +166,7 @@ def streams(steps):
         for i, lane in enumerate(lanes):
             with torch.cuda.stream(lane):
                 data[i] = torch.tanh(data[i] @ data[i])
-        if step % 10 == 9:  # everybody waits for everybody
+        if step % 10 == 9:  # all streams wait for each other
             events = [lane.record_event() for lane in lanes]
             for lane in lanes:
                 for event in events:
@@ -193,7 +193,7 @@ class Language(nn.Module):
 def language(steps):
     model = Language().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the deterministic one
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the deterministic backend
         for step in range(steps):
             tokens = torch.randint(0, 4096, (8, 257), device="cuda")
             with torch.autocast("cuda", dtype=torch.bfloat16):

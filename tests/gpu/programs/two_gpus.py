@@ -3,7 +3,8 @@
 """Two GPUs in one job: NCCL with a process for each, or one process that uses both."""
 import os
 
-# NVLink multicast is switched off: it is not what is tested, and needs a fabric that not every host has.
+# NVLink multicast is switched off: this program does not test it, and not every host has the fabric that it
+# needs.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 import torch
 import torch.distributed as dist

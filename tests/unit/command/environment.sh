@@ -10,6 +10,6 @@ echo "# SPDX-License-Identifier: Apache-2.0"
 {
   # shellcheck disable=SC2086
   grep -rhoE '"[^"]*"' --include='*.h' --include='*.cpp' --include='*.c' $product
-  # Scripts name them without quotes; @...@ is CMake's.
+  # Scripts name the variables without quotes. @...@ is replaced by CMake.
   grep -rhE 'SHAREDGPU_' --exclude=CMakeLists.txt etc python | sed 's/@[A-Z_]*@//g'
 } | grep -oE 'SHAREDGPU_[A-Z_]*[A-Z]' | sort -u

@@ -1,6 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0
-# Prints the subcommands and options of a program, as its --help has them.
+# SPDX-License-Identifier: Apache-2.0 Prints the subcommands and options that a program's --help lists.
 #   options.sh PROGRAM
 set -eu
 program=$1

@@ -14,7 +14,7 @@ mkdir "$copy"
 tar -C "$root" --exclude=./.git --exclude='./build*' --exclude=./.cuda --exclude=./.carry -cf - . | tar -C "$copy" -xf -
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 
-# finds WORDS: the check fails and says so.
+# finds WORDS: the check fails and prints WORDS.
 finds() {
   if "$check" --root "$copy" >"$work/said"; then
     echo "not found: $1" >&2
@@ -22,7 +22,7 @@ finds() {
   fi
   grep -qF -- "$1" "$work/said" || { echo "found otherwise: $1" >&2; cat "$work/said" >&2; exit 1; }
 }
-# planted FILE TEXT WORDS: with TEXT at the end of FILE the check says WORDS.
+# planted FILE TEXT WORDS: with TEXT at the end of FILE the check prints WORDS.
 planted() {
   printf '%s\n' "$2" >>"$copy/$1"
   finds "$3"
@@ -46,12 +46,12 @@ cp "$root/protocol/messages.h" "$copy/protocol/messages.h"
 mkdir "$copy/config/part"
 planted config/part/new.h "$spdx" "has no line for config/part"
 
-# Exceptions that do not exist.
+# Lists exceptions that do not exist.
 sed -i 's/_TO_BE_REMOVED = """$/&\nconfig: none/' "$copy/scripts/check-structure"
 if "$copy/scripts/check-structure" >"$work/said"; then echo "exceptions for nothing are right" >&2; exit 1; fi
 [[ $(grep -cF "remove its line: config: none" "$work/said") == 2 ]] || { cat "$work/said" >&2; exit 1; }
 
-# Neither a comment nor a message of the preprocessor spells a name.
+# A name in a comment or in a message of the preprocessor is no fault.
 printf '// "SHAREDGPU_NEW"\n/* "SHAREDGPU_NEW" */\n#error "SHAREDGPU_NEW"\n' >>"$copy/config/quantities.cpp"
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 mkdir "$work/empty"
