@@ -77,7 +77,7 @@ bool is_own_child(const char* pid) {
   std::size_t size = std::fread(text, 1, sizeof text - 1, file);
   std::fclose(file);
   text[size] = '\0';
-  // "PID (NAME) STATE PPID ...", where NAME may hold anything.
+  // The text is "PID (NAME) STATE PPID ...", and NAME may contain any characters.
   const char* end = std::strrchr(text, ')');
   int parent = 0;
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();

@@ -25,7 +25,7 @@ bool RetryQueue::pass(std::int64_t now) {
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
-  // The entry that failed last comes last, as it may be the only one that fails.
+  // Tries the entry that failed last after all others, since it may be the only entry that fails.
   std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];

@@ -19,7 +19,7 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the job's first step on the node to the moment at which its end there was noticed
+  Span seen;  // from the job's first step on the node to the time at which its end on the node was noticed
   JobSummary share;
 };
 

@@ -17,7 +17,7 @@ constexpr std::uint64_t kMostUnitsPerNode = 1024;
 
 struct NodeGpu {
   unsigned minor = 0;  // the number of its device file, /dev/nvidiaN
-  std::string model;   // "NVIDIA H200"; empty if only the device file is known
+  std::string model;   // such as "NVIDIA H200"; empty if only the device file is known
 };
 
 // "/dev/nvidia0".

@@ -103,7 +103,8 @@ std::optional<sharedgpu::UnitMemory> unit_memory() {
 }
 
 // --mem-update= lowers a job's memory to what it has used so far, and never raises it again. The memory of
-// units is unused until the job's device memory is evicted for the first time, so it would be lost.
+// units is unused until the job's device memory is evicted for the first time, so --mem-update= would remove
+// it.
 void keep_memory(job_desc_msg_t& message, char** user_message) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
   if (message.mem_update_delay == 0 && message.mem_update_margin == 0) return;

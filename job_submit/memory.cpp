@@ -99,7 +99,7 @@ std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view ty
   return total;
 }
 
-// Returns the nodes of `kinds` that have at least the least count of `units`. Lowers the most count to the
+// Returns the nodes of `kinds` that have at least the least count of `units`. Lowers `units.most` to the
 // count of the largest of these nodes.
 Nodes nodes_with(const std::vector<NodeKind>& kinds, Demand& units) {
   Nodes nodes;

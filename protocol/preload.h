@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edits of LD_PRELOAD. Pure.
 //
-// The loader separates entries by spaces and colons. Our library is recognized by its file name, so that a
-// value inherited from another installation or from a batch step never loads it twice.
+// The loader separates entries by spaces and colons. Our library is recognized by its file name. So even if
+// another installation or a batch step has already added the library to the value, it is loaded only once.
 #pragma once
 
 #include <string>

@@ -70,8 +70,8 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   // If a fence passes so soon after a submission was let through, the GPU had been waiting for that
   // submission.
   const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
-  // All these submissions ran between `from` and now. The difference is an upper bound of their time; it is
-  // exact if both ends were observed.
+  // All these submissions ran between `from` and now. The difference is an upper bound of the time of these
+  // submissions; it is exact if both ends were observed.
   const Nanoseconds from = std::max(began, at_it_since_.value_or(began));
   const bool exact = seen_before && at_it_since_.has_value() && !helped;
   learn((now - from) / static_cast<std::int64_t>(submissions), exact);

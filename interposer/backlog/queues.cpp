@@ -143,7 +143,7 @@ Nanoseconds Queue::look() {
   return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
 }
 
-// Returns true if the last poll is recent: no fence recorded before or since then had passed at that time.
+// Returns true if the last poll is recent. At the time of that poll, none of the present fences had passed.
 bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {

@@ -22,7 +22,7 @@ struct StreamPlace {
       0;  // the thread of a per-thread default stream, which ends with the thread; see this_thread()
 };
 
-// The number of the calling thread. Unlike the system's thread id, it is never reused.
+// The number of the calling thread. Unlike the system's thread id, this number is never reused.
 std::uint64_t this_thread();
 
 // The stream that a handle means in a function whose stream 0 is the default stream of the calling thread.

@@ -15,9 +15,10 @@ class TurnRest {
  public:
   // Called before a submission, which would finish `takes` from now. Returns true if the turn should be
   // yielded. `turn`: the value of the open gate, a different one for each turn; `ends`: the end of the turn,
-  // zero if it has none; `made_in`: the turn of the last submission, even if that waited at the gate for it.
-  // The first submission of a turn is always made, since it may be longer than any turn. The function returns
-  // true at most once for each turn, even if the arbiter does not take the turn back.
+  // zero if it has none; `made_in`: the turn in which the last submission was made, even if the submission
+  // waited at the gate for this turn. The first submission of a turn is always made, since it may be longer
+  // than any turn. The function returns true at most once for each turn, even if the arbiter does not take
+  // the turn back.
   bool give_back(std::uint32_t turn, std::uint32_t made_in, Nanoseconds ends, Nanoseconds now,
                  Nanoseconds takes) {
     if (turn != turn_) {

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
-constexpr Nanoseconds kStepWait = 5ms;  // time for a thread that is about to reach the gate
+constexpr Nanoseconds kStepWait = 5ms;  // how long step() waits for a thread to reach the gate
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
@@ -160,7 +160,7 @@ void open_for_good(PageSlot slot) {
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
   // The n-th pass after the first comes n^2 steps later. This is quick enough for a program that needs a few
-  // dozen of its own submissions to finish its work. A program that merely queues kernels gets slower and
+  // dozen of its own submissions to finish its work. A program that only queues kernels gets slower and
   // slower.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;

@@ -16,8 +16,8 @@ namespace sharedgpu::gate {
 class GateListener {
  public:
   virtual ~GateListener() = default;
-  // Called when a thread begins to wait at the closed gate and no other thread waits there. The call comes on
-  // the waiting thread, and must not block.
+  // Called when a thread begins to wait at the closed gate and no other thread waits there. The waiting
+  // thread makes this call, which must not block.
   virtual void on_wait() = 0;
   // Returns true if all memory of the process is on its GPUs. Otherwise a long drain lets no thread through.
   virtual bool all_resident() = 0;

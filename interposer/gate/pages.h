@@ -42,7 +42,7 @@ extern MappedPage mapped;
 // The page that all threads read.
 inline const LeasePage& page() { return detail::mapped.page; }
 
-// Returns true if the tenants of a GPU of this process together need more memory than it has.
+// Returns true if the tenants of a GPU of this process together need more memory than the GPU has.
 inline bool oversubscribed() { return page().oversubscribed.load(std::memory_order_relaxed) != 0; }
 
 // The backlog limit while the GPU is oversubscribed; zero for the usual limit.

@@ -102,8 +102,8 @@ CUresult launched(CUstream stream, bool own, Call call) {
   return result;
 }
 
-// Notes a new node if it is an allocation. The node type is the first word of the parameters; the parameters
-// of the type follow it and three reserved words.
+// Notes a new node if it is an allocation. The node type is the first word of the parameters. Three reserved
+// words come next, and then the parameters of this type.
 template <class Call>
 CUresult node_added(const CUgraphNodeParams* parameters, Call real) {
   const auto* words = reinterpret_cast<const int*>(parameters);

@@ -16,7 +16,7 @@ namespace {
 // address to another thread at once.
 struct Own {
   std::mutex mutex;
-  std::map<Pinning*, OwnMemory> memories;  // memory by the accounting that counts it
+  std::map<Pinning*, OwnMemory> memories;  // the key is the accounting that counts the memory
 };
 Own& own() {
   static auto* made = new Own;

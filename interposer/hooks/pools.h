@@ -111,7 +111,7 @@ class Pools {
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: destroyed
-    bool leaving = false;           // the pool may be being destroyed: the driver is not queried about it
+    bool leaving = false;           // the program is destroying the pool: the driver is not queried about it
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};

@@ -71,7 +71,8 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
   }
 }
 
-// Memory imported from another process of the tenant. The driver knows everything about it except its bounds.
+// Memory imported from another process of the tenant. The driver knows everything about this memory except
+// its bounds.
 std::optional<AddressRange> imported(CUdeviceptr address) {
   Process* mine = Process::get();
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
@@ -80,8 +81,8 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
 // A program that queries these attributes passes the memory to a network card.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
-// For memory that the program has created itself, the driver knows everything except its bounds, while it is
-// on the GPU.
+// For memory that the program has created itself, the driver knows everything except the bounds, as long as
+// the memory is on the GPU.
 CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);

@@ -143,7 +143,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
   return result;
 }
 
-// The sum of the driver's own part (of a pool that was left to the driver) and ours.
+// Adds the values of our part of the pool to the driver's values, which also count blocks after the pool was
+// left to the driver.
 SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);

@@ -82,7 +82,7 @@ struct Part {
   std::uint64_t hash[2];
   std::uint32_t first;    // the first word of the whole range
   std::uint32_t differs;  // 0 if all words of the part are equal to `first`
-  std::uint64_t stamp;    // identifies the launch: proves that the kernel has run
+  std::uint64_t stamp;    // the number of the launch, which proves that the kernel has run
 };
 static_assert(sizeof(Part) == 32);
 

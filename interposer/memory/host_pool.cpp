@@ -138,7 +138,7 @@ void HostPool::work(Worker& worker) {
     lock.unlock();
     grown = grow(goal, pace);
     lock.lock();
-    // Growth that was refused while it was ahead of need is tried again, since it may be needed now.
+    // If growth ahead of need was refused, it is tried again at once if an eviction needs it by now.
     if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
   worker.busy = false;
@@ -151,7 +151,7 @@ bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
   {
-    // The pages of the slab that the other worker pins are touched already, so the budget includes them.
+    // The other worker pins a slab whose pages are touched already, so the budget counts them as used.
     const std::lock_guard one_at_a_time(touch_mutex_);
     size = claim_slab(goal, pace);
     if (size == Bytes{}) return false;
@@ -215,7 +215,8 @@ void HostPool::watch() {
   const std::lock_guard lock(mutex_);
   // The value that was read may be from before or after the pool's change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
-  // Zero may also mean that nothing could be read; and if no memory is left, the speed does not matter.
+  // `left` is also zero if the budget could not be read. If really no memory is left, the speed does not
+  // matter.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
 }
 

@@ -8,7 +8,7 @@
 // while the other pins the last one.
 //
 // Room is handed out in granules that need not be contiguous: a handle's contents may be in several pieces,
-// and nothing is lost to fragmentation.
+// and fragmentation wastes no room.
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ class HostPool {
   // Samples how fast the job itself takes memory. The pool leaves the job the memory that it will take within
   // a second. Called often. Thread-safe.
   void watch();
-  // Called when the job needs the memory that the pool holds: the pool does not grow until some time after
-  // that. Thread-safe.
+  // Called when the job needs the memory that the pool holds. The pool then does not grow for some time.
+  // Thread-safe.
   void bar();
   // Releases slabs that are wholly free, as long as the pool still holds at least `keep` and the size of
   // prepare().

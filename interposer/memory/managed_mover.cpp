@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// The budget is read once for each amount of this size.
+// Room is taken from the budget in steps of this size, so that the budget is not read for each handle.
 constexpr Bytes kRoomStep = mebibytes(128);
 
 }  // namespace
@@ -27,7 +27,7 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
-// A prefetch that is still in flight must not meet one in the other direction.
+// A prefetch may begin only when no prefetch of the same pages in the other direction is in flight.
 bool ManagedMover::settle() {
   room_ = {};  // drops the room that was left in the previous turn
   under_way_ = {};

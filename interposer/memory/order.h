@@ -8,8 +8,8 @@
 // To change the order:
 //   1. Change UsedBefore, which must order any two handles. If the order needs another field of Handle
 //      (handle.h), this field may change only in Residency::change() or while the handle is busy.
-//   2. Test it in order_test.cpp and turns_test.cpp of tests/unit/memory;
-//      tests/property/memory/swap_property.cpp holds for any order.
+//   2. Test the new order in order_test.cpp and turns_test.cpp of tests/unit/memory.
+//      tests/property/memory/swap_property.cpp passes with any order.
 //   3. Change interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h, which
 //      state the order.
 //
@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 class Order {
  public:
-  // Adds a handle that is not being moved. None of its fields may change until remove().
+  // Adds a handle that is not being moved. None of the handle's fields may change until remove().
   void insert(Handle& handle);
   void remove(Handle& handle);
 

@@ -18,7 +18,7 @@ namespace sharedgpu {
 
 struct SwapOptions {
   Bytes large = mebibytes(8);           // an allocation of this size or more has a range of its own
-  Bytes handle = mebibytes(64);         // size of the handles of a range of its own
+  Bytes handle = mebibytes(64);         // size of the handles of such a range
   Bytes largest_arena = mebibytes(64);  // arenas, for smaller allocations, grow up to this size
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
   // allocate() waits so long for memory that the driver is still taking from another process.

@@ -31,7 +31,7 @@ CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!lent && !would_wait && !common_.books.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // fails only if a capture has just begun
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // the wait fails only if a capture has just begun
       reprieve(address);
       return result;
     }

@@ -18,8 +18,8 @@ class SwapFreeing {
 
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
-  // As free_with(), for blocks with ranges of their own that the driver frees with the context. The driver
-  // also frees the context's memory whose free was deferred.
+  // Does the same as free_with() for blocks whose ranges the driver frees with the context. Each block has a
+  // range of its own. The driver also frees the context's memory whose free was deferred.
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
   void free_deferred(Gpu gpu);
   // The bytes that the deferred frees will release.

@@ -23,7 +23,7 @@ class Exports {
   // until it is freed. Returns false if it cannot be exported.
   bool add(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Called when the allocation is being freed; no process can import it from now on. Returns true if an
-  // importer still has it.
+  // importer still has the allocation open.
   bool still_lent(CUdeviceptr base);
   // The answer for the arbiter, and the descriptor that goes with it.
   Lend answer(const Wanted& wanted, UniqueFd& descriptor);

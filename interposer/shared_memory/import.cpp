@@ -19,7 +19,7 @@ CUresult map_failed(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_MAP_FAILED;
 }
 
-// Maps a piece. Afterwards only the mapping keeps the memory.
+// Maps a piece. Afterwards the memory exists as long as the mapping.
 CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
   auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));  // NOLINT

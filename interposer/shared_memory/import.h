@@ -66,14 +66,14 @@ class Imports final : public Maintenance {
   struct Opened {
     LoanName name;
     std::map<CUcontext, unsigned>
-        openers;           // number of openings in each context; empty: to be closed after a capture
+        openers;           // number of openings in each context; empty: the memory is closed after a capture
     CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
     Pinning* heir =
         nullptr;  // the accounting that counts the memory as pinned if the exporter is dead; else null
   };
-  using AllOpened = std::map<CUdeviceptr, Opened>;  // imports by the address that was returned to the program
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that was returned to the program
 
   CUresult hold(LoanName name);
   void let_go(LoanName name);

@@ -20,7 +20,7 @@
 namespace sharedgpu::tracking {
 
 // The references to a primary context, which is destroyed with its last reference. A thread holds the mutex
-// across any driver call that changes their number.
+// across any driver call that changes the number of references.
 struct Primary {
   std::mutex mutex;
   int references = 0;  // number of the program's references
@@ -133,7 +133,7 @@ class Contexts::Removed {
 };
 
 // Closes the gate of the process and drains all of its contexts. Every session's turn thread may call this;
-// the first one drains for all.
+// the first call drains all contexts.
 class ContextDrain final : public gate::Drain {
  public:
   explicit ContextDrain(Contexts& contexts) : contexts_(contexts) {}

@@ -117,7 +117,8 @@ struct Part {
   unsigned most;
 };
 
-// The first half can be sessions. They make the status longer, which the other half queries.
+// The first half of the connections can be sessions. They make the status longer, which the other half
+// queries.
 struct Kind {
   const char* name;
   Part first;        // half of the connections

@@ -74,7 +74,7 @@ struct Driver {
   };
   std::map<CUmemGenericAllocationHandle, Handle> handles;
   CUmemGenericAllocationHandle next_handle = 1;
-  // Memory opened by cuIpcOpenMemHandle, by its address.
+  // Memory that cuIpcOpenMemHandle has opened, by its address in this process.
   struct Opened {
     SharedPiece piece;
     Address mapping = 0;

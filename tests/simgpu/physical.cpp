@@ -25,7 +25,7 @@ off_t position_of(std::uint64_t offset, Bytes size) {
   return static_cast<off_t>(offset >> kGranuleBits | size.count >> kGranuleBits << 32);
 }
 
-// An open file of its own: a duplicate would share the position.
+// Opens the file again, since a duplicate of the descriptor would share the position.
 UniqueFd reopen(int file) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);

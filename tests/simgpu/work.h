@@ -12,7 +12,8 @@
 
 namespace sharedgpu::simgpu {
 
-// Rows of `width` bytes, one for a plain copy. The addresses show which sides are device memory.
+// A copy of `height` rows of `width` bytes. A plain copy has one row. The addresses show which sides are
+// device memory.
 struct CopyPlan {
   Address target = 0;
   Address source = 0;
@@ -20,8 +21,8 @@ struct CopyPlan {
   std::size_t height = 1;
   std::size_t target_pitch = 0;
   std::size_t source_pitch = 0;
-  int target_device = 0;  // the devices whose access rights apply: that of the context, or those of
-  int source_device = 0;  // cuMemcpyPeer
+  int target_device = 0;  // the device whose access rights apply: the context's device, or
+  int source_device = 0;  // the two devices of cuMemcpyPeer
   std::shared_ptr<std::vector<char>> staging;  // keeps `source` alive
 
   Bytes size() const { return {width * height}; }

@@ -328,7 +328,7 @@ TEST_CASE("memory that was made first leaves first", "[program]") {
   Program t;
   std::vector<Program::Id> ids = {t.made(kHandle), t.made(kHandle), t.made(kHandle)};
   REQUIRE(t.program.release(ids[1]) == CUDA_SUCCESS);
-  ids = {ids[0], ids[2], t.made(kHandle)};  // the last handle is mapped where the second one was
+  ids = {ids[0], ids[2], t.made(kHandle)};  // the last handle is mapped where the second handle was
   for (unsigned left = 2; left != 0; --left) {
     REQUIRE(t.evict({left * kHandle.count}));
     for (unsigned i = 0; i < 3; ++i) CHECK((t.device.mapped_at(ids[i]) != 0) == (i >= 3 - left));
