@@ -15,7 +15,7 @@
 
 namespace sharedgpu {
 
-// The numbers of sharedgpu's TRES in Slurm; none if AccountingStorageTRES lacks the TRES.
+// The numbers of sharedgpu's TRES in Slurm; nullopt if AccountingStorageTRES lacks the TRES.
 struct OurTres {
   std::optional<std::uint32_t> lease;
   std::optional<std::uint32_t> swap;

@@ -2,7 +2,7 @@
 // The folder of pending AdminComments. The spool survives crashes of the processes that use it.
 //
 //   JOB                  empty; created by the SPANK plugin (spank/comment_marks.h) when the job comes to
-//                        this node, which the timestamp records. The usage is known when the job has ended.
+//                        this node. Its timestamp records that time. The usage is known at the job's end.
 //   JOB-BEGIN-NODE.json  its usage on that node, one line of JSON
 //   lock                 held by the writing process
 //

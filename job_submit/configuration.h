@@ -16,8 +16,8 @@ class Configuration {
  public:
   // Returns the memory of units; nullopt if none is added. Reads sharedgpu.conf again if Slurm has read its
   // own configuration since the last call (`slurm_read_at`). The file is beside slurm.conf (`slurm_conf`), or
-  // else in its default place. After each reading, logs the reason if no memory is added, and the error if
-  // the file has one; in that case the earlier values remain.
+  // else in its default place. After each reading, logs the reason if no memory is added. If the file has an
+  // error, logs the error and keeps the earlier values.
   std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
 
  private:

@@ -12,8 +12,8 @@
 #include <memory>
 #include <new>
 
-// These are weak: if another part of libstdc++ brings the original functions after all, the linker uses
-// those, and check_constructors.sh reports it.
+// The definitions below are weak: if another part of libstdc++ brings the original functions after all, the
+// linker uses those, and check_constructors.sh reports it.
 #define INSTEAD __attribute__((weak))
 
 namespace {

@@ -150,8 +150,8 @@ CUresult reset_primary(CUdevice device, const Call& real) {
   return result;
 }
 
-// Only tries the lock, since a thread that holds it may be about to take a reference. Returns if the GPU is
-// busy, since the destruction would wait for it.
+// Only tries the lock, since a thread that holds it may be about to take a reference. Does nothing if the GPU
+// is busy, since the destruction would wait for the GPU.
 void tend_primary(Process& process, CUdevice device) {
   Primary& primary = process.contexts().references(device);
   const std::unique_lock lock(primary.mutex, std::try_to_lock);

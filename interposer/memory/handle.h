@@ -64,7 +64,7 @@ struct Handle {
   std::uint32_t word = 0;           // the word that uniform contents repeat
   std::uint8_t changes = 0;         // number of evictions in a row at which its contents had changed
   std::uint8_t rests = 0;           // number of further evictions without a fingerprint
-  bool host_pages = false;          // managed: the driver keeps host memory for it from its first eviction on
+  bool host_pages = false;          // managed memory: the driver keeps host memory for it since an eviction
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;

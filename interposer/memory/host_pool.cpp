@@ -213,7 +213,7 @@ void HostPool::watch() {
   }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  // The value that was read may be from before or after the pool's change.
+  // If the pool changes meanwhile, `left` may be the value before or after this change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
   // `left` is also zero if the budget could not be read. If really no memory is left, the speed does not
   // matter.

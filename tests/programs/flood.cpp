@@ -2,7 +2,7 @@
 // A hostile user: hundreds of connections to the arbiter, each of which sends as many messages as the
 // connection accepts. Without CUDA.
 //
-// Prints one line when all of its connections have been made once, and one with its counts at the end, or
+// Prints a line when all of its connections have been made once. Prints a line with its counts at the end, or
 // when SIGTERM ends it. Exit status 0, even if the arbiter refuses everything.
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -47,7 +47,7 @@ constexpr unsigned kUnread = 200;   // number of messages with unread answers
 constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection's turn
 constexpr unsigned kForever = ~0u;
 
-// The message of a connection that has sent `sent` messages, on a GPU.
+// Returns the next message of a connection that has sent `sent` messages, about `gpu`.
 using Next = Message (*)(unsigned sent, const GpuUuid& gpu);
 
 Message attach_to(const GpuUuid& gpu) {

@@ -31,7 +31,7 @@ CUresult add_node(const char* name, CUgraphNode* out, CUgraph handle, const CUgr
   });
 }
 
-// Two versions of the parameters; the used fields are the same.
+// Supports both versions of the parameters, in which the used fields are the same.
 template <class Parameters>
 CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
                          const Parameters* p) {

@@ -136,7 +136,8 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
     problem = path + ": " + what + ": " + std::strerror(errno);
     return nullptr;
   };
-  // Without O_CREAT first: a sticky folder refuses O_CREAT on a file of another user (fs.protected_regular).
+  // First tries without O_CREAT, since a sticky folder refuses O_CREAT on a file of another user
+  // (fs.protected_regular).
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file && errno == ENOENT && memory != nullptr) {
     file.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
