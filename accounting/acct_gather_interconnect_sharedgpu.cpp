@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: GPL-2.0-or-later The accounting plugin: writes the seconds that each step held a
-// lease, and waited for one, into TRES gres/sharedgpu_lease, and the MiB copied to and from the GPU into
-// gres/sharedgpu_swap. sacct shows the first value of each in TRESUsageInTot, the second in TRESUsageOutTot.
-// The plugin is one of Slurm's interconnect plugins, because these may write any TRES, and a site can list
-// several of them.
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The accounting plugin: writes the seconds that each step held a lease, and waited for one, into TRES
+// gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the
+// first value of each in TRESUsageInTot, the second in TRESUsageOutTot. The plugin is one of Slurm's
+// interconnect plugins, because these may write any TRES, and a site can list several of them.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0-or-later SwapPerUnit= and related keys, read from sharedgpu.conf on
-// slurmctld's host.
+// SPDX-License-Identifier: GPL-2.0-or-later
+// SwapPerUnit= and related keys, read from sharedgpu.conf on slurmctld's host.
 #pragma once
 
 #include <ctime>

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and
-// five (12.0), and both again for programs with per-thread default streams. The wrapper calls the real
-// function first. So it works before cuInit, and for an empty name, if the real function works then.
+// SPDX-License-Identifier: Apache-2.0
+// cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and five (12.0), and both again for
+// programs with per-thread default streams. The wrapper calls the real function first. So it works before
+// cuInit, and for an empty name, if the real function works then.
 #include <cuda.h>
 
 #include "interposer/doors/substitute.h"

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The functions that libstdc++ calls to report an error. The definitions
-// here end the process, since nothing in this library throws or catches. libstdc++'s own versions would bring
-// its exceptions, a memory pool for them that is allocated when the library is loaded, and 300 relocations
-// into every program of a job.
+// SPDX-License-Identifier: Apache-2.0
+// The functions that libstdc++ calls to report an error. The definitions here end the process, since nothing
+// in this library throws or catches. libstdc++'s own versions would bring its exceptions, a memory pool for
+// them that is allocated when the library is loaded, and 300 relocations into every program of a job.
 #include <sched.h>
 #include <unistd.h>
 

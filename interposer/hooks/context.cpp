@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 Contexts, including primary and green ones. The session begins with
-// cuInit and attaches to the first context's device. It must know every live context to drain it. Memory
-// allocated in a context is freed with it.
+// SPDX-License-Identifier: Apache-2.0
+// Contexts, including primary and green ones. The session begins with cuInit and attaches to the first
+// context's device. It must know every live context to drain it. Memory allocated in a context is freed with
+// it.
 #include <cstdint>
 #include <map>
 #include <mutex>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 NVML queries of memory and processes. The wrappers report the same
-// memory as cuMemGetInfo, and only the tenant's own processes.
+// SPDX-License-Identifier: Apache-2.0
+// NVML queries of memory and processes. The wrappers report the same memory as cuMemGetInfo, and only the
+// tenant's own processes.
 //
 // NVML is called first and checks the arguments; its numbers are replaced only if it succeeds. A process
 // without a session asks the arbiter through a connection for this one query, and so does not become a

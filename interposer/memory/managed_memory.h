@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The managed backend: cuMemAlloc returns managed memory, which the
-// driver could page by itself. It takes the same turns as the swap backend's memory, so the driver never has
-// to page it: evictions and restores are prefetches.
+// SPDX-License-Identifier: Apache-2.0
+// The managed backend: cuMemAlloc returns managed memory, which the driver could page by itself. It takes the
+// same turns as the swap backend's memory, so the driver never has to page it: evictions and restores are
+// prefetches.
 #pragma once
 
 #include "interposer/memory/swap_memory.h"

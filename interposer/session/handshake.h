@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Opens a session: connects to the arbiter, and receives Welcome with the
-// lease page.
+// SPDX-License-Identifier: Apache-2.0
+// Opens a session: connects to the arbiter, and receives Welcome with the lease page.
 #pragma once
 
 #include "protocol/channel.h"

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The messages from the threads of this process to the arbiter. Only the
-// service thread sends them, so a slow arbiter blocks no other thread. If a message is posted twice before it
-// is sent, it is sent once.
+// SPDX-License-Identifier: Apache-2.0
+// The messages from the threads of this process to the arbiter. Only the service thread sends them, so a slow
+// arbiter blocks no other thread. If a message is posted twice before it is sent, it is sent once.
 //
 // Thread-safe; want() and usage() do not block.
 #pragma once

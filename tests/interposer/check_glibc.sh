@@ -1,6 +1,6 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0 libsharedgpu.so needs only glibc, in version 2.28 or later, since it
-# must load in the user's container.
+# SPDX-License-Identifier: Apache-2.0
+# libsharedgpu.so needs only glibc, in version 2.28 or later, since it must load in the user's container.
 #   check_glibc.sh LIBRARY
 set -eu
 library=$1

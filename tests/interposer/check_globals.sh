@@ -1,6 +1,7 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0 Checks that LIST names all global variables of the interposer, and no
-# others. The list gives the reason for each variable.
+# SPDX-License-Identifier: Apache-2.0
+# Checks that LIST names all global variables of the interposer, and no others. The list gives the reason for each
+# variable.
 #   check_globals.sh LIST FILE...   FILE: an object file or an archive of ours
 set -eu
 list=$1

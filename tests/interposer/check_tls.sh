@@ -1,6 +1,7 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0 The gate finds its thread's pass counter with one instruction. So all
-# thread_local variables of the library must have the initial-exec model, whose relocations are TPOFF.
+# SPDX-License-Identifier: Apache-2.0
+# The gate finds its thread's pass counter with one instruction. So all thread_local variables of the library must have
+# the initial-exec model, whose relocations are TPOFF.
 #   check_tls.sh LIBRARY
 set -eu
 library=$1

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Creates several contexts at once, by every call that creates a context,
-// each in its own thread. Destroys some of them with memory in them while the others work.
+// SPDX-License-Identifier: Apache-2.0
+// Creates several contexts at once, by every call that creates a context, each in its own thread. Destroys
+// some of them with memory in them while the others work.
 #include <atomic>
 #include <cstdio>
 #include <thread>

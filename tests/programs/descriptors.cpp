@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Leaves no free descriptor: closes all descriptors but the driver's,
-// fills the table with its own files and works on. Or starts with no free descriptor. The library must not
-// write into its files.
+// SPDX-License-Identifier: Apache-2.0
+// Leaves no free descriptor: closes all descriptors but the driver's, fills the table with its own files and
+// works on. Or starts with no free descriptor. The library must not write into its files.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

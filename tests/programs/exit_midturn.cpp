@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Ends in one of several ways while kernels are queued and memory is
-// allocated. Ends by itself, or on SIGUSR1 in a thread that does not submit.
+// SPDX-License-Identifier: Apache-2.0
+// Ends in one of several ways while kernels are queued and memory is allocated. Ends by itself, or on SIGUSR1
+// in a thread that does not submit.
 #include <unistd.h>
 
 #include <csignal>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Creates and maps memory, and registers it with a network card in one of
-// the possible ways. Holds the same amount of unregistered memory, and verifies every word of both.
+// SPDX-License-Identifier: Apache-2.0
+// Creates and maps memory, and registers it with a network card in one of the possible ways. Holds the same
+// amount of unregistered memory, and verifies every word of both.
 #include <chrono>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The test kernels as PTX. pattern.h defines what the kernels compute;
-// the simulated GPU finds them by name.
+// SPDX-License-Identifier: Apache-2.0
+// The test kernels as PTX. pattern.h defines what the kernels compute; the simulated GPU finds them by name.
 #pragma once
 
 namespace sharedgpu::programs {

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The sessions of a well-behaved job, without CUDA: each is a process
-// that requests the GPU from time to time, pretends to work for a moment, and obeys the arbiter.
+// SPDX-License-Identifier: Apache-2.0
+// The sessions of a well-behaved job, without CUDA: each is a process that requests the GPU from time to
+// time, pretends to work for a moment, and obeys the arbiter.
 //
 // Runs within `sharedgpu run`. Each session prints `attached` and the microseconds from connect() to
 // Attached, and at its end `turns` and their number. Exit status 1 if a session was not served to its end.

@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 Two processes whose streams wait for each other in every round, as the
-// ranks of a collective do, while each submits any amount of work in advance. Each process verifies its
-// memory, and checks that it saw the other process in every round. Both run on this host. Or each process
-// gets its rank by an option and shares a file with the other process, which may run on another node.
+// SPDX-License-Identifier: Apache-2.0
+// Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
+// submits any amount of work in advance. Each process verifies its memory, and checks that it saw the other
+// process in every round. Both run on this host. Or each process gets its rank by an option and shares a file
+// with the other process, which may run on another node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

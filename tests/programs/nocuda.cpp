@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Uses no GPU: prints its memory maps, open descriptors, signals, limits
-// and environment, for tests that look for traces of the library.
+// SPDX-License-Identifier: Apache-2.0
+// Uses no GPU: prints its memory maps, open descriptors, signals, limits and environment, for tests that look
+// for traces of the library.
 #include <iostream>
 
 #include "tests/programs/command_line.h"

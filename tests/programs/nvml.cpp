@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Prints NVML's answers about one GPU's memory and processes. Checks that
-// these answers agree with CUDA and with each other.
+// SPDX-License-Identifier: Apache-2.0
+// Prints NVML's answers about one GPU's memory and processes. Checks that these answers agree with CUDA and
+// with each other.
 #include <dlfcn.h>
 #include <unistd.h>
 

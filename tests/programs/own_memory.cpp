@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 Memory that the program creates and maps itself, as PyTorch's
-// expandable segments do: handles appear and vanish in one long range of addresses, a handle is mapped at two
-// addresses, references outlive mappings, and mappings outlive references. With --host every second handle is
-// memory of the host. Verifies every word.
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles appear and
+// vanish in one long range of addresses, a handle is mapped at two addresses, references outlive mappings,
+// and mappings outlive references. With --host every second handle is memory of the host. Verifies every
+// word.
 #include <chrono>
 #include <cstdio>
 #include <cstring>

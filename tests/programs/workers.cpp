@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 A multi-process program: several processes, forked or executed, work on
-// the GPU at once. The parent process works on it afterwards.
+// SPDX-License-Identifier: Apache-2.0
+// A multi-process program: several processes, forked or executed, work on the GPU at once. The parent process
+// works on it afterwards.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Memory pools and stream-ordered allocation. Memory is allocated when
-// the call returns. It is freed on the device when the stream reaches the free. Memory allocated in a capture
-// belongs to the graph.
+// SPDX-License-Identifier: Apache-2.0
+// Memory pools and stream-ordered allocation. Memory is allocated when the call returns. It is freed on the
+// device when the stream reaches the free. Memory allocated in a capture belongs to the graph.
 #include <cstring>
 
 #include "tests/simgpu/api.h"

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 CUDA contexts of this process, and each thread's stack of contexts.
+// SPDX-License-Identifier: Apache-2.0
+// CUDA contexts of this process, and each thread's stack of contexts.
 #pragma once
 
 #include <cuda.h>

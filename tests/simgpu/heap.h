@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 cuMemAlloc's memory. A large block has physical memory of its own;
-// small blocks share pieces of 2 MiB.
+// SPDX-License-Identifier: Apache-2.0
+// cuMemAlloc's memory. A large block has physical memory of its own; small blocks share pieces of 2 MiB.
 //
 // Memory that is reused without having been returned to the device keeps its contents, as on a GPU. A heap
 // may keep large blocks that are free. Safe from any thread.

@@ -1,5 +1,6 @@
 #!/bin/sh
-# SPDX-License-Identifier: Apache-2.0 Prints the subcommands and options that a program's --help lists.
+# SPDX-License-Identifier: Apache-2.0
+# Prints the subcommands and options that a program's --help lists.
 #   options.sh PROGRAM
 set -eu
 program=$1

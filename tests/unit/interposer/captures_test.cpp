@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Stream captures on the simulated GPU with an arbiter: each capture is
-// counted exactly until its end, and the library never disturbs it. (Issues 22 and 28 of nvshare: a
-// synchronization invalidated captures.)
+// SPDX-License-Identifier: Apache-2.0
+// Stream captures on the simulated GPU with an arbiter: each capture is counted exactly until its end, and
+// the library never disturbs it. (Issues 22 and 28 of nvshare: a synchronization invalidated captures.)
 #include <cuda.h>
 #include <unistd.h>
 

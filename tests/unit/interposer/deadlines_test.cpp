@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Reports of deadlines reach the arbiter, even if it starts later than
-// the program. They are not sent to an arbiter that does not know the message. A process has one session, so
-// this is a single test.
+// SPDX-License-Identifier: Apache-2.0
+// Reports of deadlines reach the arbiter, even if it starts later than the program. They are not sent to an
+// arbiter that does not know the message. A process has one session, so this is a single test.
 #include <cuda.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Allocates very many blocks, and blocks while memory is short. Uses the
-// sizes of arenas and handles that are used on a real GPU.
+// SPDX-License-Identifier: Apache-2.0
+// Allocates very many blocks, and blocks while memory is short. Uses the sizes of arenas and handles that are
+// used on a real GPU.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>

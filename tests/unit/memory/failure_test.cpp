@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Makes every single call to the driver fail once, and then any two
-// successive calls. At no time is a byte lost, the counted memory always agrees with the device, and a retry
-// succeeds.
+// SPDX-License-Identifier: Apache-2.0
+// Makes every single call to the driver fail once, and then any two successive calls. At no time is a byte
+// lost, the counted memory always agrees with the device, and a retry succeeds.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory/support/fixtures.h"

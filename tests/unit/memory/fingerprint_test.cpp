@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Checks which contents the fingerprint distinguishes. bench/fingerprint
-// compares the kernel with this computation on a GPU.
+// SPDX-License-Identifier: Apache-2.0
+// Checks which contents the fingerprint distinguishes. bench/fingerprint compares the kernel with this
+// computation on a GPU.
 #include "interposer/memory/fingerprint.h"
 
 #include <catch2/catch.hpp>

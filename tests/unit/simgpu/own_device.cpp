@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Gives each process of a test program a simulated GPU of its own, if
-// this file is linked into the program.
+// SPDX-License-Identifier: Apache-2.0
+// Gives each process of a test program a simulated GPU of its own, if this file is linked into the program.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0-or-later The accounting plugin writes into its own entries of the array
-// that Slurm prepares, and into no others.
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The accounting plugin writes into its own entries of the array that Slurm prepares, and into no others.
 #include <catch2/catch.hpp>
 #include <cstring>
 

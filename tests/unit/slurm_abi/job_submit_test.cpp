@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: GPL-2.0-or-later The job_submit plugin in a slurmctld made of fakes: the plugin
-// changes the messages of jobs with units and no others, and reads tables that have the declared layout.
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The job_submit plugin in a slurmctld made of fakes: the plugin changes the messages of jobs with units and
+// no others, and reads tables that have the declared layout.
 #include <slurm/slurm_errno.h>
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 A stream on a simulated GPU whose clock the test advances, and one
-// thread that fills the stream by the rule of backlog/ahead.h.
+// SPDX-License-Identifier: Apache-2.0
+// A stream on a simulated GPU whose clock the test advances, and one thread that fills the stream by the rule
+// of backlog/ahead.h.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 An arbiter that a test controls: it accepts one session at a time and
-// answers the session's queries. The test sends all other messages.
+// SPDX-License-Identifier: Apache-2.0
+// An arbiter that a test controls: it accepts one session at a time and answers the session's queries. The
+// test sends all other messages.
 #pragma once
 
 #include <chrono>
