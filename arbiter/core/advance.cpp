@@ -2,9 +2,10 @@
 // The advance of a domain: the order in which the parts do their work, and the values passed between them.
 //
 // The reasons for which a tenant leaves the running set; all but the last one end in leave():
-//   1. drop_members(): its processes are stopped or about to be, or it enters and a stopped process keeps it
-//      from becoming ready (must_leave()); others wait and it does not restore (is_unresponsive()); it has
-//      used up its limit under the policy (Scheduler::exhausted()).
+//   1. drop_members(): the tenant's processes are stopped or are about to be stopped, or the tenant is
+//      entering and a stopped process keeps it from becoming ready (must_leave()); other tenants wait and the
+//      tenant does not restore its memory (is_unresponsive()); the tenant has used up its limit under the
+//      policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the running set has outgrown the GPU.
 //   3. Planner::may_leave(), if another tenant can enter then: the member is idle, yields its turn or is
 //      preempted, its turn is over, or the other tenant is recalled.
@@ -13,13 +14,13 @@
 //   5. TurnMachine::detach(): its last session has ended.
 //
 // To add a reason: if it does not depend on waiting tenants, a condition in must_leave() or drop_members();
-// if it makes room for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. A
-// tenant that must stay out must not be let in by these either: Planner::is_in_line() and
-// anybody_could_enter(), Scheduler::waits(), the stakes of accounts.cpp. If the core learns of it by an event
-// (events.h), tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event, too.
-// Anything that happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (the way out),
-// planner.cpp (who makes room, the end of a turn) and turns.cpp (what follows for the next turn) of
-// tests/unit/arbiter. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// if it makes room for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. If
+// the tenant must also stay out afterwards, these functions must not let it in: Planner::is_in_line() and
+// anybody_could_enter(), Scheduler::waits(), the stakes of accounts.cpp. If the core learns of the reason by
+// an event (events.h), tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event,
+// too. Anything that happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (a tenant leaves),
+// planner.cpp (the choice of tenants that make room, the end of a turn) and turns.cpp (effects on the next
+// turn) of tests/unit/arbiter. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
 // docs/architecture.md, "A turn", describes it.
 #include <algorithm>
 
@@ -49,8 +50,8 @@ void Core::advance_all() {
       advance(domain);
       model_.set_advanced(domain, now);
     }
-    // More may follow if a tenant has entered or left: the domain is advanced again with the next event, or
-    // soon.
+    // After a tenant has entered or left, further changes may be due: the domain is advanced again with the
+    // next event, or soon.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());

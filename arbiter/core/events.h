@@ -23,7 +23,8 @@ struct GpuFound {
   std::optional<unsigned> minor = {};
 };
 
-// The driver reports a new condition of the GPU. A lost GPU drops its sessions, and their leases there end.
+// The driver reports a new condition of the GPU. If the GPU is lost, its sessions are dropped, and their
+// leases there end.
 struct GpuChanged {
   GpuUuid gpu;
   GpuCondition condition = GpuCondition::healthy;
@@ -35,8 +36,8 @@ struct GpuDrained {
   bool drained = false;
 };
 
-// A session was admitted as `tenant`. Of `hello`, only token and backend count, unless the session resumes:
-// it was a session of an earlier arbiter.
+// A session was admitted as `tenant`. The core reads only token and backend of `hello`, unless the session
+// resumes, which means that it was connected to an earlier arbiter.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
@@ -49,9 +50,9 @@ struct SessionCame {
   Hello hello;
 };
 
-// The session's process is dead or counts as dead. Or its process has reconnected: then `heir` is the
-// process's session on the new connection. It has no GPU yet, and takes over the GPU and the memory of this
-// session. Zero: none.
+// The session has ended: its process is dead, counts as dead, or has reconnected. If the process has
+// reconnected, `heir` is its session on the new connection. The heir has no GPU yet, and takes over the GPU
+// and the memory of this session. Otherwise `heir` is zero.
 struct SessionGone {
   SessionId session;
   SessionId heir = {};
@@ -64,7 +65,7 @@ struct CapSet {
   Claims claims = {};
 };
 
-// Sets the rules: `own` for the GPUs that it lists, `node` for all others.
+// Sets the rules: those in `own` for the GPUs that `own` lists, `node` for all other GPUs.
 struct RulesSet {
   Rules node;
   std::map<GpuUuid, Rules> own = {};
@@ -77,7 +78,7 @@ struct Place {
   Demand demand;
 };
 
-// Ends the tenant's placement: no process that uses it is left.
+// Ends the tenant's placement, because no process is left that uses it.
 struct Unplace {
   TenantId tenant;
 };
@@ -89,15 +90,15 @@ struct Looked {
   bool suspended = false;  // it is stopped by root
 };
 
-// The tenant's processes are about to be stopped and have a moment to release the GPU. If not `suspended`,
-// the suspension has ended.
+// If `suspended`: the tenant's processes are about to be stopped, and have a moment to release the GPU.
+// Otherwise: the suspension has ended.
 struct Suspend {
   TenantId tenant;
   bool suspended = false;
 };
 
-// A survey of the GPU has arrived. nullopt: surveys cannot see the GPU, so only the reports of sessions
-// count.
+// A survey of the GPU has arrived. nullopt: surveys cannot see the GPU, so the core relies on the reports of
+// sessions alone.
 struct Surveyed {
   GpuUuid gpu;
   std::optional<GpuSurvey> found;

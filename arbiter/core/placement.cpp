@@ -63,7 +63,7 @@ std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const D
     if (takes(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
-  // The tenant's processes enumerate their GPUs in the host's order.
+  // The host's order, because the tenant's processes enumerate their GPUs in that order.
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of GPUs for a tenant: GPUs with the fewest units come first, then with the least memory
-// allocated (by tenants and unmanaged), then with the fewest tenants, then in the host's order. GPUs that its
-// sessions already use precede all others. A tenant is never placed on a GPU that has failed or whose device
-// file its processes cannot open. A drained GPU takes no new tenants. Pure.
+// The choice of GPUs for a tenant. GPUs that the tenant's sessions already use come first. Among the others,
+// the GPU with the fewest units comes first; of GPUs with equally many units, the one with the least memory
+// allocated (by tenants and unmanaged), then the one with the fewest tenants, then the first one in the
+// host's order. A tenant is never placed on a GPU that has failed or whose device file its processes cannot
+// open. A drained GPU takes no new tenants. Pure.
 //
-// A placed tenant counts with its units on each of its GPUs. On a GPU that a tenant uses without being placed
-// there, it counts with one unit.
+// On each GPU of its placement, a tenant counts with its units. On a GPU that a tenant uses without being
+// placed there, it counts with one unit.
 #pragma once
 
 #include "arbiter/core/snapshot.h"
@@ -20,19 +21,19 @@ struct Demand {
 };
 
 // Returns true if the tenant's processes can open the GPU. Call only if the arbiter itself has found the
-// GPUs: GPUs reported only by sessions may not be all.
+// host's GPUs; sessions report only some of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// Returns true if a tenant that is placed on the GPU can use it.
+// Returns true if the GPU still serves a tenant with this demand that has been placed on it.
 bool serves(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// Returns true if a tenant can be placed on the GPU.
+// Returns true if a new tenant with this demand can be placed on the GPU.
 bool takes(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// The GPUs chosen for the tenant, in the host's order; none if no GPU is open to it.
+// Returns the GPUs chosen for the tenant, in the host's order; empty if no GPU takes the tenant.
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);
 
-// The GPUs of a tenant that are visible to processes with this demand.
+// Returns the tenant's GPUs that processes with this demand can open.
 std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
 // The units that a tenant counts with on each of its GPUs, rounded up.

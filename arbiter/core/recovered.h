@@ -8,12 +8,13 @@
 
 namespace sharedgpu {
 
-// The state of its predecessor that a starting arbiter knows from the ledger.
+// The state of the previous arbiter, which a starting arbiter reads from the ledger.
 struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};
   Nanoseconds last_record{};       // time of the predecessor's last write
-  unsigned expected_sessions = 0;  // sessions that were attached then and whose processes are alive
+  unsigned expected_sessions = 0;  // number of sessions that were attached at that time and whose processes
+                                   // are alive
   Epoch last_epoch;
 };
 

@@ -23,13 +23,14 @@ class Recovery {
   Nanoseconds until() const { return until_; }
   bool over(Nanoseconds now) const { return active_ && (now >= until_ || expected_ == 0); }
   void end() { active_ = false; }
-  // A session that the ledger knows has come: the period lasts until settle() at least.
+  // Call when a session that the ledger knows has come. The recovery period then lasts at least until
+  // settle() is called for it.
   void expect(SessionId session) { awaited_.insert(session); }
-  // The heir has replaced the other session, which is about to go.
+  // Call when `heir`, a new connection of the same process, replaces the session `from`.
   void hand_over(SessionId from, SessionId heir) {
     if (awaited_.erase(from) > 0) awaited_.insert(heir);
   }
-  // The session has reported its memory, or is gone.
+  // Call when the session has reported its memory or is gone.
   void settle(SessionId session) {
     if (awaited_.erase(session) > 0 && expected_ > 0) --expected_;
   }

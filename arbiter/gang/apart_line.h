@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of jobs whose nodes do not reach each other. They have their turns on this node in the order in
-// which Slurm has started them.
+// The line of the jobs whose nodes do not reach each other. These jobs have their turns on this node in the
+// order in which Slurm started the jobs.
 //
-// This order is the same on all nodes, so two jobs never have turns on different nodes and wait there for
-// each other. A job without processes on this node counts, too, since it may have a turn on another node.
+// The order is the same on all nodes. So it cannot happen that two jobs have turns on different nodes and
+// wait there for each other. A job without processes on this node counts, too, since it may have a turn on
+// another node.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -28,8 +29,8 @@ class ApartLine {
   // `pause`: the time between two questions to Slurm.
   explicit ApartLine(Nanoseconds pause) : pause_(pause) {}
 
-  // A waiting job needs a list that was asked for at `needed` or later. Slurm is asked again after each pause
-  // while advance() is called with `waits`.
+  // Call if a waiting job needs a list for which Slurm was asked at `needed` or later. As long as advance()
+  // is called with `waits`, Slurm is asked again after each pause.
   void need(Nanoseconds needed) { ask_at_ = std::min(ask_at_, needed); }
   // `waits`: a job waits for its place in the line.
   void advance(bool waits, Nanoseconds now);
@@ -44,9 +45,9 @@ class ApartLine {
   Nanoseconds listed_at() const { return listed_at_; }
   // Returns true if Slurm's last list has the job.
   bool lists(std::uint32_t job) const;
-  // Returns when Slurm started the job if the job may begin, else nullopt. The job may begin if a list that
-  // was asked for at `needed` or later has it, and `passed` is true for each earlier job there: that job may
-  // begin here, too, or has its turns by orders of its coordinator.
+  // Returns when Slurm started the job if the job may begin, else nullopt. The job may begin if it is on a
+  // list for which Slurm was asked at `needed` or later, and `passed` is true for each earlier job on that
+  // list. `passed` tells of a job that it may begin here, too, or has its turns by orders of its coordinator.
   std::optional<Nanoseconds> may_begin(std::uint32_t job, Nanoseconds needed,
                                        const std::function<bool(std::uint32_t)>& passed) const;
 

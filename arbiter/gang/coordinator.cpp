@@ -33,9 +33,9 @@ bool GangCoordinator::all_in_contact() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& its) { return its.second.in_contact; });
 }
 
-// Returns true if a process may have come on a silent node that had none. The turn then has to end, since
-// the node has no part in it. It still can: the new process gets no turn without an order, and nothing that
-// the others have submitted waits for it yet.
+// Returns true if a process may have come on a silent node that had none. The turn then has to end, since the
+// node has no part in it. The turn can still end: the new process gets no turn without an order, and no work
+// that the others have submitted waits for it yet.
 bool GangCoordinator::may_have_come() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });

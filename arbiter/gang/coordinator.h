@@ -6,13 +6,13 @@
 // when one member asks for its end, and memory moves only after all members have drained.
 //
 // If several gangs do not fit together, members offer a turn only to the eldest one (scheduler/planner.cpp),
-// and a gang is in all its running sets before any of its gates opens. So no two gangs wait for each other. A
-// member that is out of contact delays its gang, and the gangs that an offer to its gang keeps waiting: the
-// coordinator decides nothing of which a member could not be told.
+// and a gang is in all its running sets before any of its gates opens. So no two gangs wait for each other.
+// The coordinator makes no decision that it could not tell all members. So a member that is out of contact
+// delays its gang, and also the gangs that wait because turns were offered to its gang.
 //
-// The coordinator knows only what the reports say, so a new coordinator can go on from the next reports. The
-// ages of gangs are the only times that come from clocks of different nodes; an error of a clock costs only
-// fairness.
+// The coordinator knows only what the reports say, so a new coordinator can continue from the next reports.
+// The only times that are compared between clocks of different nodes are the ages of gangs; a wrong clock
+// makes turns less fair, and has no other effect.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -24,14 +24,15 @@
 
 namespace sharedgpu {
 
-// The pace of single submissions while a gang drains, as Tuning has it for the sessions of one node.
+// The pace of single submissions while a gang drains; Tuning has the same values for the sessions of one
+// node.
 struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
-  // Between two attempts to let a member enter without which the others cannot drain. The pause doubles with
-  // each attempt, up to this value. Otherwise two such gangs could displace each other again and again before
-  // one of them has restored its memory.
+  // The longest pause between two attempts to let a member enter without which the others cannot drain. The
+  // pause doubles with each attempt. Otherwise two such gangs could displace each other again and again
+  // before one of them has restored its memory.
   Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
@@ -39,11 +40,11 @@ class GangCoordinator {
  public:
   GangCoordinator(const GangPace& pace, Nanoseconds now) : pace_(pace), since_(now) {}
 
-  // A report has come. The first report of a node makes it a member.
+  // Call when a report has come. A node's first report makes the node a member.
   void hear(unsigned member, const GangReport& report);
-  // The member is out of contact until hear() is called for it again.
+  // Call when the member has lost contact. It is out of contact until hear() is called for it again.
   void lose(unsigned member);
-  // The member's node is no longer a node of the job.
+  // Call when the member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
   // `apart`: a node of the job is out of contact for so long that each node has turns by itself.
   void set_apart(bool apart, Nanoseconds now);
@@ -55,7 +56,7 @@ class GangCoordinator {
   void advance(Nanoseconds now);
   // Returns the order as of the last advance(), or nullopt if the coordinator gives no orders yet.
   std::optional<GangOrder> order_for(unsigned member) const;
-  // When to advance it again, if nothing is heard before.
+  // Returns when to call advance() again if no report comes before.
   std::optional<Nanoseconds> wake() const { return wake_; }
 
  private:

@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostAsked = 64;  // nodes of a gang asked at one time; in a second ten times as many
+constexpr std::size_t kMostAsked = 64;  // most nodes of a gang that are asked at one time, ten times a second
 
 }  // namespace
 
@@ -120,8 +120,8 @@ GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(
           .what = what};
 }
 
-// A gang that is apart stays apart until all of its nodes are in contact. If only some of them had common
-// turns, the other nodes could begin turns of the gang by themselves.
+// A gang that is apart stays apart until all of its nodes are in contact. If only some of its nodes had
+// common turns, its other nodes could begin turns by themselves.
 void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
   const bool was_apart = gang.apart;
   Apart apart{.job = run.first, .silent = {}, .answer = 0, .nodes = gang.nodes};
@@ -160,7 +160,7 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   }
 }
 
-// Returns the duration of silence after which the member loses contact, or is given up.
+// Returns how long the member may be silent until it loses contact, or is given up.
 Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
   if (!member.heard) return patience_with_unheard(gang);
   return member.in_contact ? times_.silence : times_.gone;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gangs that this node coordinates: receives the reports of their members, and writes orders to them.
 //
-// The members of a gang are the nodes of its job. Nodes with processes of the job report by themselves. A
-// node that has not been heard for a while is asked. If fewer nodes have reported than the job has, Slurm is
-// asked for the job's nodes. The desk answers each report with an order, and sends a changed order at once.
-// If an order is lost, the answer to the member's next report repeats it.
+// The members of a gang are the nodes of its job. Nodes with processes of the job report without being asked.
+// The desk asks a node that it has not heard for a while. If fewer nodes have reported than the job has, it
+// asks Slurm for the job's nodes. The desk answers each report with an order, and sends a changed order at
+// once. If an order is lost, the answer to the member's next report repeats it.
 //
 // A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
 // the gang begins no turn. If a node is silent for so long that it is given up, or was never heard, the gang
@@ -45,20 +45,20 @@ class GangDesk {
     std::uint32_t nodes = 0;          // of the job
   };
 
-  // `node` and `life`: as for GangMembers. `wall`: the difference between wall time and the times of this
-  // node. It is added to times that other nodes compare.
+  // `node` and `life`: as for GangMembers. `wall`: wall time minus the clock of this node's times. It is
+  // added to times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall) {}
 
   void set_node(std::string node) { node_ = std::move(node); }
-  // A letter has come from `address`. Only reports count.
+  // Call when a letter has come from `address`. Letters that are not reports are ignored.
   void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
-  // Slurm has told the nodes of a job that take_unlisted() named.
+  // Call when Slurm has named the nodes of a job that take_unlisted() returned.
   void list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now);
   // Does what is due as of now. `now` never goes back.
   void advance(Nanoseconds now);
-  // When to advance it again; none: there are no gangs.
+  // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   // Returns the jobs for whose nodes Slurm should be asked.
@@ -73,14 +73,14 @@ class GangDesk {
     std::uint64_t life = 0;
     bool heard = false;
     bool present = false;
-    bool in_contact = true;  // true also if it was never heard
+    bool in_contact = true;  // true also before its first report
     bool given_up = false;
-    Nanoseconds heard_at{};  // when its last report came; if none came: when the node became known
+    Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
     std::optional<GangOrder> sent;
     bool owed = false;     // its last report has no answer yet
-    bool delayed = false;  // a letter to it waits, since the last one was sent less than a pause ago
+    bool delayed = false;  // a letter to the node waits, because the pause after the last letter is not over
     Nanoseconds sent_at = kLongAgo;
   };
   struct Gang {

@@ -3,8 +3,9 @@
 // coordinator's orders and its questions to nodes that it has not heard.
 //
 // A letter is one datagram of text. It may be lost, come late or come twice: each report and each order has
-// the whole state, writers repeat them, and readers ignore letters that are older than the newest one. An
-// arbiter of another version is not understood, so it is out of contact. Pure functions; any thread.
+// the whole state, writers repeat them, and readers ignore letters that are older than the newest one.
+// Letters of an arbiter of another version are not understood, so that arbiter is out of contact. Pure
+// functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct GangPatience {
   bool operator==(const GangPatience&) const = default;
 };
 
-// A question to a node that the coordinator has never heard, or not for a while: has the job processes there?
+// Asks a node that the coordinator has never heard, or not for a while, whether the job has processes there.
 struct GangQuestion {
   bool operator==(const GangQuestion&) const = default;
 };
@@ -34,8 +35,9 @@ struct GangLetter {
   std::string node;  // Slurm's name of the writer's node
   std::uint32_t job = 0;
   std::uint64_t run = 0;     // how often the job was requeued; each run is a gang of its own
-  std::uint64_t life = 0;    // of the writer: a number that differs at each start of an arbiter; never zero
-  std::uint64_t number = 0;  // counts the letters of this life
+  std::uint64_t life = 0;    // the writer's number for this run of its arbiter, different at each start;
+                             // never zero
+  std::uint64_t number = 0;  // counts the letters that the writer has sent in this life
   std::uint64_t reader = 0;  // in an answer: the life of the arbiter whose report it answers
   std::uint32_t nodes = 0;   // in a report: number of nodes of the job
   bool is_new = false;       // in a report: no earlier coordinator can have given this member an order

@@ -14,8 +14,8 @@ GangOrder out_of_contact(GangOrder order) {
 }  // namespace
 
 // Returns true if the tenant may have submitted work in this turn that waits for the job's other nodes. A
-// tenant that has drained while other members have not must go on. If all members have drained, only the
-// order `wait` was lost.
+// tenant that has drained while other members have not counts, too, since they may wait for it. If all
+// members have drained, the turn is over, and only the order `wait` was lost.
 bool GangMembers::may_have_begun(const Row& row) {
   switch (row.report.phase) {
     case Phase::out:
@@ -52,7 +52,8 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
   row.reported = now;
   row.due = row.sent + times_.pause;
   if (now >= row.due) send(row, now);
-  // The core may have forgotten the tenant since, and with it that the tenant has turns by itself.
+  // The core may have forgotten the tenant meanwhile, and must be told again that the tenant has turns by
+  // itself.
   if (row.alone) begin_alone(tenant, row, row.started);
 }
 
@@ -150,9 +151,9 @@ void GangMembers::advance_line(Nanoseconds now) {
   line_.advance(any_waits(), now);
 }
 
-// Returns when Slurm started the job if the job may begin, zero if that is unknown. A turn that has begun
-// goes on. If Slurm does not answer for long, or does not list the job, the job begins, and goes_before()
-// orders such jobs by number.
+// If the job may begin, returns when Slurm started it, or zero if that time is unknown. A job whose turn has
+// begun may go on. If Slurm does not answer for long, or does not list the job, the job may begin, and
+// goes_before() orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
@@ -185,7 +186,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Returns the duration of silence after which the coordinator loses contact, or is given up.
+// Returns how long the coordinator may be silent until it loses contact, or is given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:

@@ -2,12 +2,12 @@
 // The gangs that have tenants on this node: sends their reports to the coordinators, and passes orders on to
 // the core.
 //
-// A report is repeated until it is answered, and then every second, so that each arbiter notices if the other
-// one falls silent. A gang whose coordinator is silent begins no turn. If the coordinator stays silent for
-// long, the gang is apart: a job must not wait for ever for a node that is gone, or for arbiters that cannot
-// reach each other. Until an order comes, the tenant then has its turns on this node by itself, as soon as
-// its job's place in the line of such jobs has come (apart_line.h). If a coordinator asks about a job that
-// has no processes on this node, it is told so.
+// A report is repeated until it is answered, and then every second, so that member and coordinator each
+// notice when the other falls silent. A gang whose coordinator is silent begins no turn. If the coordinator
+// stays silent for long, the gang is apart: a job must not wait for ever for a node that is gone, or for
+// arbiters that cannot reach each other. Until an order comes, the tenant then has its turns on this node by
+// itself, as soon as its job's place in the line of such jobs has come (apart_line.h). If a coordinator asks
+// about a job without processes on this node, the answer says that there are none.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -25,28 +25,28 @@
 namespace sharedgpu {
 
 struct GangTimes {
-  Nanoseconds repeat = std::chrono::milliseconds(100);  // before an unanswered report is repeated
-  Nanoseconds heartbeat = std::chrono::seconds(1);      // before an answered report is repeated
+  Nanoseconds repeat = std::chrono::milliseconds(100);  // pause before an unanswered report is repeated
+  Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before an answered report is repeated
   // Least time between two letters of a gang to one node, except answers to questions: processes may change
   // their state as often as they like.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // after which a node is out of contact
-  // After which a node of a new gang is given up if it was never heard.
+  // The time after which a node of a new gang is given up if it was never heard.
   Nanoseconds never = std::chrono::seconds(10);
-  // After which a node is given up that was heard before, now or by an earlier arbiter. Slurm waits as long
-  // for a node by default.
+  // The silence after which a node is given up that was heard before, by this arbiter or an earlier one.
+  // Slurm's default wait for a node is equally long.
   Nanoseconds gone = std::chrono::minutes(5);
-  // A new gang waits so long for processes on nodes that have none. The processes of a job usually all come
+  // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
   // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // After which Slurm is asked for the first node of a job that has had no order, since a user may have named
-  // a wrong node.
+  // The time after which Slurm is asked for the first node of a job that has had no order. The user may have
+  // named a wrong node.
   Nanoseconds doubt = std::chrono::seconds(3);
-  // Between two questions to Slurm for a job's nodes, once Slurm has answered.
+  // The pause between two questions to Slurm for a job's nodes after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);
   Nanoseconds rarely = std::chrono::seconds(10);  // between two questions to a node that is given up
   Nanoseconds line = std::chrono::seconds(20);    // between two questions to Slurm for the line of jobs
-  // After the first report of a job: by then Slurm's list has all jobs that started in the same second.
+  // The time after a job's first report by which Slurm's list has all jobs that started in the same second.
   Nanoseconds started = std::chrono::seconds(2);
   Nanoseconds unlisted = std::chrono::minutes(5);  // after which a job begins without Slurm's list
 };
@@ -68,7 +68,8 @@ class GangMembers {
     Job job;
     Contact contact = Contact::sought;
     std::optional<GangOrder> order;  // the last one
-    bool alone = false;              // given up, and the core knows that the tenant has turns by itself
+    bool alone = false;              // the coordinator is given up, and the core knows that the tenant has
+                                     // turns by itself
   };
   // A letter to the arbiter of `node`.
   struct Sent {
@@ -82,27 +83,28 @@ class GangMembers {
 
   // Sets Slurm's name of this node.
   void set_node(std::string node) { node_ = std::move(node); }
-  // The core has a new report about the tenant (TellGang).
+  // Call when the core has a new report about the tenant (TellGang).
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
-  // A letter of a coordinator has come. `all_known`: all processes that were here before the arbiter started
-  // have reconnected or are gone.
+  // Call when a letter of a coordinator has come. `all_known`: all processes that were here before the
+  // arbiter started have reconnected or are gone.
   void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
-  // Slurm has named the nodes of a job that take_doubtful() returned: how many there are, and the first one,
-  // which coordinates.
+  // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is their number, and
+  // `coordinator` the first one.
   void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
-  // The letter could not be sent yet, so the time until now does not count as the coordinator's silence.
+  // Call when the letter could not be sent yet, so that the time until now does not count as the
+  // coordinator's silence.
   void excuse(const GangLetter& letter, Nanoseconds now);
-  // Slurm has answered the question that was asked at `asked`, see ApartLine.
+  // Call when Slurm has answered the question that was asked at `asked`, see ApartLine.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked) { line_.list(std::move(jobs), asked); }
   // Does what is due as of now. `now` never goes back.
   void advance(Nanoseconds now);
-  // When to advance it again; none: there are no gangs.
+  // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
 
   // The letters to send, and the orders for the core. Each is returned once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
-  // Tenants of gangs whose contact has changed.
+  // Returns tenants of gangs that have gained or lost contact.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
   // Jobs whose coordinators give no orders. A user may have named a wrong node, so Slurm should be asked for
   // the nodes of these jobs.
@@ -117,13 +119,16 @@ class GangMembers {
   struct Row : Gang {
     GangReport report;
     Nanoseconds reported{};       // when the core made the report
-    Nanoseconds heard{};          // when the coordinator last wrote; if never: when the first report was sent
+    Nanoseconds heard{};          // when the coordinator last wrote; before its first letter: when the first
+                                  // report was sent
     Nanoseconds due{};            // when to send the next letter
     Nanoseconds sent = kLongAgo;  // when the last letter was sent
     Nanoseconds sought_since{};
     Nanoseconds apart_since{};  // if given up
-    bool began = false;         // given up during a turn in which it may have submitted work
-    Nanoseconds started{};      // if alone: when Slurm started the job; zero: unknown
+    bool began = false;         // the coordinator was given up during a turn in which the tenant may have
+                                // submitted work
+    Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
+                                // unknown
     bool is_doubted = false;
     bool is_corrected = false;  // the job's nodes are those that Slurm has named
     NewestLetter newest;

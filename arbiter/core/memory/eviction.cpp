@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movement of memory: room goes to the sessions that need it, and others evict to make up for the rest.
+// The movement of memory: free memory of the GPU goes to the sessions that need it, and other sessions evict
+// what is still lacking.
 //
 // To change the order of eviction: the sort in evict(), which reads SessionBook and Residency. A value that
-// is in neither must be added to Residency (residency.h) and set in turns/pages.cpp. Tests:
+// neither of them has must be added to Residency (residency.h) and set in turns/pages.cpp. Tests:
 // tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order. The
 // decisions change: regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
 // docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the handles
@@ -13,7 +14,8 @@
 
 namespace sharedgpu {
 
-// Sessions that were asked to evict and make no progress are planned around for a while.
+// Finds sessions that were asked to evict and make no progress. For a while, plans do not count on their
+// memory.
 void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -24,7 +26,8 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
       effects_.wake_at(at.gates_closed + tuning_.patience);
     }
     if (!at.drained || its.resident_limit >= its.use.resident) continue;
-    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // reports alone are no progress
+    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // a report without less resident memory
+                                                                    // is no progress
     effects_.wake_at(due);
     if (effects_.now() < due) continue;
     its.stuck_until = effects_.now() + tuning_.patience;
@@ -39,9 +42,9 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   gpus_[gpu].usable = usable(gpu);
 }
 
-// Hands out free room in this order: pinned memory, which cannot wait for a turn; sessions that run; a tenant
-// that needs memory to drain; sessions that ask for it while they leave; the leader of the turn; the other
-// members of the running set. Evicts to make up for the rest.
+// Hands out free memory in this order: pinned memory, which cannot wait for a turn; sessions that run; a
+// tenant that needs memory to drain; sessions that ask for memory while they leave; the leader of the turn;
+// the other members of the running set. Asks for evictions if the free memory does not suffice.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);
@@ -99,8 +102,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// A session outside the running set with nothing on the GPU gets the memory that it requests at once. Nobody
-// makes room for that memory yet.
+// A session outside the running set with nothing on the GPU is granted the memory that it requests at once.
+// No session evicts for that memory yet.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -108,8 +111,8 @@ void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) 
     its.resident_limit = std::max(its.resident_limit, its.use.swappable);
 }
 
-// Returns the growth that is expected soon of the running sessions. As much memory is evicted in advance, and
-// host memory is prepared for that.
+// Returns the amount by which the running sessions are expected to grow soon. The caller evicts this amount
+// in advance, and prepares host memory for the eviction.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
@@ -121,9 +124,9 @@ Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const 
 }
 
 // Grants requests to pin resident memory in place: the memory stays where it is, and counts as pinned. During
-// a restore, crossing messages could let the session fill the old limit in addition to what it pinned, so
-// there must be room for both. The end of a turn may wait for the answer, so the answer has a timeout.
-// Returns the room that is missing for such requests.
+// a restore, the session may not have received its new limit yet, and may restore up to the old limit in
+// addition to what it pins. So there must be room for both. The end of a turn may wait for the answer, so the
+// answer has a timeout. Returns the room that is missing for such requests.
 Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   Bytes missing;
   for (const Session* session : gpu.sessions) {
@@ -158,8 +161,8 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// The tenant that is next to get the memory that it needs to drain. This is the tenant that has waited
-// longest, of those whose memory fits beside all memory that cannot leave now. Null if there is none.
+// Returns the tenant that is next to get the memory that it needs to drain: the one that has waited longest
+// among the tenants whose memory fits beside all memory that cannot leave now. Null if there is none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -190,9 +193,9 @@ bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) co
                      [&](const Session* session) { return !attached(session) || fits_on(*session->gpu); });
 }
 
-// Asks tenants without a lease, least recently run first, for memory that is not being evicted already. If
-// the memory is for a tenant that cannot drain without it (`first`), other leaving tenants give what they
-// can.
+// Asks tenants without a lease, least recently run first, to evict memory that is not being evicted already.
+// If `first` is set, the memory is for this tenant, which cannot drain without it: then other leaving tenants
+// evict what they can, too.
 void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& all) {
   std::vector<const Session*> victims;
   for (const Session* session : gpu.sessions) {
@@ -245,9 +248,9 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
   return restores;
 }
 
-// The accounting knows the size of contexts only by the sessions' guesses, and nothing of unmanaged programs.
-// If the accounting promises more memory than there is, the driver refuses a restore that was promised. Then
-// waiting tenants give up memory in steps.
+// The accounting has only the sessions' guesses at the size of contexts, and knows nothing of unmanaged
+// programs. If it promises more memory than there is, the driver refuses a restore. Then waiting tenants
+// evict memory in steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A forecast of the further growth of a footprint.
 //
-// A footprint that has grown without a pause is expected to grow by half of that growth again. So a program
-// that allocates all of its memory at its start waits for a few evictions instead of hundreds (of 64 MiB, 3
-// ms each; at least 25 ms if host memory must be pinned first). Memory that is freed and allocated again is
-// no growth. Waiting for a turn is no pause: in its turn, the program allocates what it was about to
-// allocate. Pure.
+// A footprint that has grown without a pause is expected to grow further, by half of that growth. So a
+// program that allocates all of its memory at its start waits for a few large evictions. Without the forecast
+// it would wait for hundreds of evictions of 64 MiB, which take 3 ms each, or at least 25 ms if host memory
+// must be pinned first. Memory that is freed and allocated again is no growth. Waiting for a turn is no
+// pause, since the program continues to allocate in its next turn. Pure.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,10 @@ class GrowthForecast {
     most_ = after;
     last_ = now;
   }
-  // A session that frees memory while it waits for its turn does not continue to grow in it.
+  // Call when the session has freed memory. If it waits for its turn, no further growth is expected in that
+  // turn.
   void fell() { waits_ = false; }
-  // The session cannot grow until resume() is called, and then by at most `most`.
+  // The session cannot grow until resume() is called. At most `most` of growth is expected after that.
   void suspend(Nanoseconds now, Bytes most) {
     waits_ = lasts(now);
     deferred_ = std::min(half(), most);

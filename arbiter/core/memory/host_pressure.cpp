@@ -23,9 +23,9 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 
 }  // namespace
 
-// A tenant has to give up at most the memory that the GPU lacks for all tenants together. The tenant's first
-// sessions give up their memory first, in the order of evict(). For a growing tenant, slightly more memory is
-// evicted than it needs.
+// A tenant has to evict at most the amount by which the memory of all tenants exceeds the GPU. The tenant's
+// sessions evict in the order of evict(). For a growing tenant, slightly more memory is evicted than it
+// needs.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};
@@ -52,14 +52,15 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     const SessionBook& its = of(*session);
     Bytes& left = to_leave[*session->tenant];
     const Bytes share = std::min(its.use.swappable, left);
-    // Memory that has been evicted does not count for others.
+    // Memory that this session has already evicted does not make further room for other sessions.
     const Bytes can_leave = stuck(*session, at) ? Bytes{} : std::min(its.resident_limit, its.use.resident);
     left -= std::min(share, can_leave);
     prepare_host(*session, share);
   }
 }
 
-// An increase is sent at once; a decrease is sent only if less memory has been enough for a while.
+// An increase of the need is sent at once. A decrease is sent only if the smaller amount has sufficed for a
+// while.
 void MemoryBooks::prepare_host(const Session& session, Bytes need) {
   SessionBook& its = book(session);
   const std::uint32_t sharers = sharers_of(*session.tenant);

@@ -14,7 +14,7 @@ struct Session;
 struct Residency {
   Phase phase = Phase::out;  // of its tenant
   bool drained = true;   // its gate is closed and its work on the GPU is done, so its memory may be evicted
-  bool at_work = false;  // its gate is open, or was open and the session has not drained since
+  bool at_work = false;  // its gate is open, or the session has not drained since its gate closed
   bool submits_once = false;   // it was allowed to submit once after it had drained
   bool leads = false;          // the turn was begun for its tenant
   bool wants = false;          // a thread waits at its gate
@@ -28,7 +28,7 @@ struct Residency {
   Nanoseconds gang_since{};    // start of the gang's wait; all nodes agree which of two gangs is older
   Nanoseconds gates_closed{};  // when its tenant's gates last closed
   Nanoseconds last_ran{};      // when its tenant last held a lease
-  // From this time on, peers of its tenant may wait for its next submission. max(): they do not.
+  // From this time on, other sessions of its tenant may wait for its next submission. max(): none waits.
   Nanoseconds blocks_peers_from = Nanoseconds::max();
 };
 

@@ -40,7 +40,7 @@ struct SetTurnEnds {
   Nanoseconds at{};
 };
 
-// For the ledger: a lease begins or ends.
+// Records in the ledger that a lease begins or ends.
 struct RecordLease {
   bool grant = false;
   LeaseKey key;
@@ -54,8 +54,8 @@ struct Drop {
   std::string reason;
 };
 
-// Poll whether the session's process is stopped. The answer is Looked; it may come late, or not at all if
-// nothing has changed.
+// Poll whether the session's process is stopped. The answer, Looked, may come late, or not at all if nothing
+// has changed.
 struct Look {
   SessionId session;
 };
@@ -71,8 +71,9 @@ struct Note {
   std::string text;
 };
 
-// The tenant keeps others waiting, for the GPU although its lease was revoked or for memory that it had to
-// evict. Until it has left, there is one note, one warning for each GPU, and repeated cancels.
+// The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
+// memory that it had to evict. Until it has, the core sends one note, one warning for each GPU, and repeated
+// cancels.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while

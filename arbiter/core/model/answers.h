@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of the answers to one question about entities of the model. For a question that is expensive and
-// that many sessions have in common.
+// A cache of the answers to one question about entities of the model, for example about GPUs. Use it if the
+// answer is expensive to compute and is needed for many sessions.
 //
-// Valid as long as the state does not change.
+// The cache is valid only as long as the state does not change.
 #pragma once
 
 #include <map>

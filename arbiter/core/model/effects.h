@@ -37,7 +37,8 @@ class Effects {
   // Requests another pass: a running set has changed or its turn has ended, and more may follow from that.
   void advance_again() { again_ = true; }
 
-  // Starts a domain. wake() and again() then report when it is to be advanced again, and if at once.
+  // Call before a domain is advanced. Afterwards wake() returns when the domain is to be advanced again, and
+  // again() returns true if that is at once.
   void begin_domain(Nanoseconds wake) {
     wake_ = wake;
     again_ = false;

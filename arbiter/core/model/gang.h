@@ -4,8 +4,7 @@
 // The tenants of such a job, one on each of its nodes, are a gang: they have their turns at the same time,
 // since their processes may wait for each other on the GPUs. One arbiter coordinates the gang
 // (arbiter/gang/coordinator.h) and sends orders; the arbiter of each node, a member of the gang, sends
-// reports. Each order and each report has the whole state: if one is lost or comes twice, that does no harm,
-// since the next one says everything again.
+// reports. Each order and each report has the whole state, so a lost or repeated one does no harm.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +23,11 @@ enum class GangCommand : std::uint8_t {
 };
 
 struct GangOrder {
-  std::uint64_t seen = 0;  // the number of the member's last report that the coordinator had
+  std::uint64_t seen = 0;  // the number of the last report of the member that the coordinator had received
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
   bool apart = false;     // a node is unknown or silent for long: each node has turns by itself
-  bool stopped = false;   // on some node the tenant is stopped or suspended: no turn can begin
+  bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
   bool settled = false;   // in no member's turn has the footprint grown for a while
@@ -38,7 +37,7 @@ struct GangOrder {
   bool lacks = false;     // leaving: a member is in no running set, so no submission helps others to drain
   // How often this member was told, after it had drained, to let its sessions submit once more.
   std::uint64_t steps = 0;
-  Nanoseconds since{};  // since when the gang waits, by the coordinator's clock: the same for all members
+  Nanoseconds since{};  // start of the gang's wait, by the coordinator's clock; the same for all members
 
   bool operator==(const GangOrder&) const = default;
 };
@@ -51,7 +50,7 @@ struct GangReport {
   bool offers = true;
   bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
   bool ready = true;    // entering: all memory is resident
-  bool drained = true;  // out or leaving: nothing of the tenant runs on the GPU, nor will without an order
+  bool drained = true;  // out or leaving: the tenant has no work on the GPU, and adds none without an order
   std::uint64_t steps = 0;  // how many of the order's steps the member has carried out
   bool present = false;     // the tenant has sessions on a GPU; nobody waits for a member without sessions
   bool wants = false;

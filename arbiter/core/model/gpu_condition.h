@@ -8,7 +8,8 @@ namespace sharedgpu {
 // The condition of a GPU as its driver reports it.
 enum class GpuCondition : std::uint8_t {
   healthy,
-  failing,  // it has reported an error that only a reset clears; present tenants continue
+  failing,  // it has reported an error that only a reset clears; its tenants continue, new tenants are not
+            // placed on it
   lost,     // it does not answer or is missing: nobody can use it
 };
 

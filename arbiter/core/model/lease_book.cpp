@@ -55,7 +55,7 @@ Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   return sum;
 }
 
-// The time up to which the tenant surely held the GPU, by its open leases there.
+// Returns the time up to which the tenant surely held the GPU, as its open leases there show.
 Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
   Nanoseconds end{};
   for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});
@@ -113,7 +113,7 @@ LeaseBook::Closed LeaseBook::closed_of(TenantId tenant) const {
   return closed;
 }
 
-// A record may come a second time.
+// The ledger may have a record twice.
 void LeaseBook::carry(TenantId tenant, StepName step, Nanoseconds time) {
   Nanoseconds& known = both_[{tenant, step}];
   steps_[step] += time - known;
@@ -126,7 +126,8 @@ void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
 }
 
 void LeaseBook::forget(TenantId tenant) {
-  // Uses the order of the keys: a host may have seen thousands of steps.
+  // Finds the tenant's entries by the order of the keys: a search through all entries would be slow, since a
+  // host may have seen thousands of steps.
   const TenantId next{tenant.value + 1};
   const auto first = both_.lower_bound({tenant, {}});
   const auto last = both_.lower_bound({next, {}});

@@ -24,17 +24,18 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
-  // If set, it is in doubt whether the lease is still held, and this is the last time at which it surely was.
-  // The lease counts up to this time until it is confirmed.
+  // If set, it is in doubt whether the lease is still held. The value is the last time at which the lease
+  // surely was held. Until the lease is confirmed, it counts up to this time.
   std::optional<Nanoseconds> doubted = {};
 };
 
 class LeaseBook {
  public:
-  // Both return false and change nothing on a grant of an open lease or a release of one that is not open.
+  // grant() returns false and changes nothing if the lease is open; release() does so if the lease is not
+  // open.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
   bool release(const LeaseKey& key, Nanoseconds at);
-  // The lease must be open.
+  // Call only for an open lease.
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
@@ -49,8 +50,8 @@ class LeaseBook {
   // True if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // The times that a checkpoint of the ledger carries beside the open leases: the time of each step, and the
-  // tenant's time on each GPU before the begin of its oldest open lease there.
+  // The times that a checkpoint of the ledger has in addition to the open leases: the lease time of each
+  // step, and the tenant's lease time on each GPU before its oldest open lease there began.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;
@@ -59,7 +60,7 @@ class LeaseBook {
   void carry(TenantId tenant, StepName step, Nanoseconds time);
   void carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time);
 
-  // Drops the times of the tenant and its steps. Its leases must be closed.
+  // Drops the times of the tenant and its steps. Call only if all leases of the tenant are closed.
   void forget(TenantId tenant);
 
  private:

@@ -12,7 +12,7 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-// Applies the tenant's demands on the rules of all others in its domain.
+// Applies to its domain's rules what the tenant's options demand of other tenants.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
   const EntitlementRules& entitlement = rules.policy->rules().entitlement;
@@ -124,7 +124,8 @@ void Model::set_exclusive(Tenant& tenant) const {
   tenant.exclusive = is_exclusive(rules.policy->rules().entitlement, claims);
 }
 
-// Groups GPUs and tenants that depend on each other, without rules. Unused GPUs are in no group.
+// Groups GPUs and tenants that depend on each other into domains, and leaves the domains' rules unset. Unused
+// GPUs are in no group.
 std::vector<Domain> Model::group() {
   std::map<const Gpu*, std::size_t> of_gpu;
   std::vector<Domain> all;

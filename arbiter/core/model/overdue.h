@@ -5,14 +5,14 @@
 
 namespace sharedgpu {
 
-// Says for how long, and why, a tenant keeps others waiting for a GPU. It has not left the GPU since its
-// lease was revoked, or its memory has not left since the tenant had to evict it or was stopped.
+// Says for how long, and why, a tenant keeps others waiting for a GPU: it has not left the GPU since its
+// lease was revoked, or it has not evicted memory since it was told to or was stopped.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
   bool stopped =
-      false;  // its processes there are stopped; if false, one of them has yet to report that it has drained
-  bool evicts = false;  // it has drained: others wait only for its memory
+      false;  // its processes there are stopped; if false, one of these has yet to report that it has drained
+  bool evicts = false;  // it has drained, and others wait only for its memory
 };
 
 }  // namespace sharedgpu

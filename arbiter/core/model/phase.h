@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-// The phases of a tenant between not holding and holding its leases.
+// The phases of a tenant: without leases, with leases, and the transitions between these.
 enum class Phase : std::uint8_t {
   out,       // gates closed, everything drained: its memory may be evicted
   entering,  // chosen for the running set: its memory is being restored

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table of one part of the core, with a row for each session, tenant or GPU of the model.
 //
-// An entity's slot is its index. Slots are small and are reused, so a lookup is an array access. Only the
-// part that owns the table can change its rows. References to rows are valid until begin() is called.
+// A row's index is the slot number of its entity. Slot numbers are small and are reused, so a lookup is an
+// array access. Only the part that owns the table can change its rows. References to rows are valid until
+// begin() is called.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ class Table {
  public:
   Row& operator[](const Entity& entity) { return rows_[entity.slot]; }
   const Row& operator[](const Entity& entity) const { return rows_[entity.slot]; }
-  // Starts the row of a new entity, whose slot another one may have had before.
+  // Resets the row of a new entity, since an earlier entity may have had the same slot.
   Row& begin(const Entity& entity) {
     if (rows_.size() <= entity.slot) rows_.resize(entity.slot + 1);
     return rows_[entity.slot] = Row();

@@ -12,8 +12,8 @@ namespace sharedgpu {
 
 // The times for which a tenant may keep others waiting after its lease was revoked, see scheduler/overuse.h.
 struct OveruseRules {
-  // The longest wait for a session that is silent and, by the memory accounting, has nothing on the GPU. Such
-  // a session answers within milliseconds, or slightly later on a busy host.
+  // The longest wait for a session that is silent and, by the memory accounting, has nothing on the GPU. A
+  // working session answers within milliseconds, or slightly later on a busy host.
   Nanoseconds silence = std::chrono::seconds(2);
   // Overuse is reported when it has lasted for `notice`, and again when it exceeds `most`.
   Nanoseconds notice = std::chrono::seconds(10);
@@ -35,19 +35,19 @@ struct Tuning {
   // The timeout of a session that was asked to do something, plus one second for each GiB that it has to
   // move. A session that makes no progress for that long is planned around.
   Nanoseconds patience = std::chrono::seconds(10);
-  // If a session may restore all of its memory and is not ready after this time plus one second per GiB, it
-  // has found less device memory than the memory accounting shows: others evict more for it.
+  // If a session may restore all of its memory and is not ready after this time plus one second per GiB, the
+  // GPU has less free memory than the memory accounting shows. Then other sessions evict more.
   Nanoseconds shortage = std::chrono::milliseconds(500);
   // A request to pin memory in place is refused after this time if its turn ends and no room can be made.
   Nanoseconds settle = kSettlePatience;
   // Growth that waits only for host memory to be returned is refused after this time.
   Nanoseconds host_patience = std::chrono::seconds(3);
-  // Growth that lacks room only because of processes without sessions is refused after this time. They may be
-  // ended meanwhile.
+  // Growth that lacks room only because of processes without sessions is refused after this time. Until then,
+  // these processes may end.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
-  // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU. This
-  // timeout applies to growth that lacks room only because of memory that no survey has shown yet. Zero:
-  // there are no surveys.
+  // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU.
+  // Growth that lacks room only because a survey is still missing is refused after this time. Zero: there are
+  // no surveys.
   Nanoseconds first_surveys{};
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
@@ -63,21 +63,22 @@ struct Tuning {
   // A tenant whose processes are stopped loses its lease this long after it could last submit. Submitted work
   // may still run after that, since nobody can tell when it is done.
   Nanoseconds stop_grace = std::chrono::seconds(1);
-  // A tenant announced as suspending but never stopped resumes after this time.
+  // A tenant that was announced as suspending and is not stopped within this time counts as resumed.
   Nanoseconds suspend_notice = std::chrono::seconds(30);
-  // The least amount to evict for a growing tenant, so that small allocations do not cost a message each.
+  // The least amount to evict for a growing tenant. It saves a message for each small allocation.
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
-  // A tenant that runs short of host memory preempts others at once, for at most this time, and again only
-  // after the same time has passed.
+  // A tenant that runs short of host memory preempts others at once, for at most this time. It may do so
+  // again only after a pause of the same length.
   Nanoseconds home_pause = std::chrono::seconds(30);
-  // Sessions return host memory when less has been enough for this time.
+  // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);
 };
 
 // The device memory of a GPU that may be handed out beside `unmanaged` memory of processes without sessions.
-// A quarter of the reserve is meant for these, so that a display or a monitor has no effect.
+// A quarter of the reserve is set aside for such processes, so that a display or a monitor does not lower the
+// result.
 constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve, Bytes unmanaged = {}) {
   Bytes kept = minus(minus(total, reserve), minus(unmanaged, Bytes{reserve.count / 4}));
   return limit < kept ? limit : kept;

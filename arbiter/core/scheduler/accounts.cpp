@@ -7,7 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kKeptFor{20};  // a debt of 10 s lasts that long with a limit of 1/100
+constexpr std::chrono::minutes kKeptFor{20};  // with a limit of 1/100, repaying a debt of 10 s takes that
+                                              // long
 
 }  // namespace
 
@@ -78,8 +79,9 @@ Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
           .competes = enters || holds || (turns_.wants(tenant) && !presence_.absent(tenant))};
 }
 
-// The share of each tenant: of its whole domain, and on each GPU among the tenants there, since tenants on
-// other GPUs do not use this one. A tenant that does not compete keeps its last share on its GPU.
+// Computes two shares for each tenant: its share among all tenants of its domain, and on each GPU its share
+// among the tenants of that GPU, since tenants on other GPUs do not use it. A tenant that does not compete
+// keeps its last share on its GPU.
 std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
   std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants) {

@@ -25,11 +25,11 @@ class Accounts {
            const Effects& effects)
       : presence_(presence), turns_(turns), limits_(limits), effects_(effects) {}
 
-  // A tenant has come, perhaps again.
+  // Call when a tenant has come; it may have had an account before.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
-  // The tenant's last process has ended. Its debt is kept for a while; otherwise a limit would not bind a job
-  // of many short processes.
+  // Call when the tenant's last process has ended. Its debt is kept for a while; otherwise a job of many
+  // short processes could exceed its limit.
   void keep(const Tenant& tenant);
   // Returns true if the policy changes how the account is computed; the account then starts at zero.
   bool set_policy(const Tenant& tenant, const Policy& policy);
@@ -39,16 +39,17 @@ class Accounts {
 
   // The circumstances that the tenants of a domain share until one of them changes.
   struct Common {
-    unsigned sets = 1;   // running sets that there would be if all wanted to run
+    unsigned sets = 1;   // number of running sets that there would be if all tenants wanted to run
     Nanoseconds turn{};  // length of a turn
     bool contended = false;
-    bool counted = false;         // some have to take turns
+    bool counted = false;         // some tenants have to take turns
     bool shares_changed = false;  // the shares of tenants may have changed
   };
   // Records what each tenant does from now on.
   void update(const Domain& domain, const Common& common);
 
-  // The tenant's fraction of its domain's time, and of the time of the GPU where that fraction is smallest.
+  // share(): the tenant's fraction of its domain's time. due(): its fraction of the time of one GPU, the GPU
+  // on which this fraction is smallest.
   double share(const Tenant& tenant) const { return rows_[tenant].share; }
   double due(const Tenant& tenant) const { return rows_[tenant].due; }
   const ActivityInterval& activity(const Tenant& tenant) const { return rows_[tenant].activity; }
@@ -92,7 +93,7 @@ class Accounts {
   const DeadlineLimits& limits_;
   const Effects& effects_;
   Table<Tenant, Row> rows_;
-  Table<Gpu, double> due_to_holders_;  // sum for the tenants that have a lease there
+  Table<Gpu, double> due_to_holders_;  // sum over the tenants that have a lease on the GPU
   std::map<TenantId, Kept> kept_;      // of tenants that have ended
 };
 

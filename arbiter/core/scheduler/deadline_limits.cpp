@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds kLeastTimeout{10};
 constexpr std::chrono::seconds kMostTimeout{60};
-constexpr int kMostSilent = 3;  // consecutive deadlines
+constexpr int kMostSilent = 3;  // number of deadlines in a row without a report
 constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;

@@ -2,15 +2,15 @@
 // The limits that deadlines set for other tenants. Under policies whose EntitlementRules say so, reports of
 // met and missed deadlines change the fraction of the time that lower-priority tenants of the domain may
 // have. A miss halves it, met deadlines raise it by a hundredth, like the congestion window of TCP (CudaMon,
-// section 3.4). So it oscillates around the fraction that lets deadlines be met.
+// section 3.4). So the fraction oscillates around the largest value with which deadlines are met.
 //
-// The claims that a job states stay separate from the claims that remain to it (claims()). A tenant that
-// reports nothing for a while has ended or waits for work, and limits nobody until it reports again. A tenant
-// that reports but has not had the GPU since its last report limits nobody either.
+// The claims that a job states are kept apart from the claims that deadlines of others leave it (claims()). A
+// tenant that reports nothing for a while has ended or waits for work, and limits nobody until it reports
+// again. A report of a tenant that has not had the GPU since its last report limits nobody either.
 //
-// With Rules::by_threads reports change another fraction instead: that of the GPU's threads for processes
-// that start with a low priority. MPS sets such a bound once, at the start of a process, so the fraction is
-// kept with the GPU and does not depend on the present tenants. Not thread-safe.
+// With Rules::by_threads, reports change a fraction of the GPU's threads instead: the fraction that processes
+// with a low priority get when they start. MPS sets such a bound once, at the start of a process, so the
+// fraction is kept with the GPU and does not depend on the present tenants. Not thread-safe.
 #pragma once
 
 #include <limits>
@@ -25,8 +25,8 @@ namespace sharedgpu {
 
 // The new limit on a tenant's fraction of the time, which was `part`, after a higher-priority tenant of its
 // domain has reported on its deadlines. `stated` are the claims stated by the tenant's job. The tenant keeps
-// at least its own request, and at least a twentieth. If deadlines limit nobody, the stated limit holds. If
-// `seen` is empty, `part` is only clamped to its bounds.
+// at least its own request, and at least a twentieth. If by the rules deadlines limit nobody, the result is
+// the stated limit. If `seen` is empty, `part` is only clamped to its bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,
                   const DeadlinesSeen& seen);
 
@@ -34,7 +34,8 @@ class DeadlineLimits {
  public:
   struct Threads {
     double part = 1;
-    std::int32_t below = std::numeric_limits<std::int32_t>::min();  // applies to priorities below this
+    std::int32_t below = std::numeric_limits<std::int32_t>::min();  // the limit applies to priorities below
+                                                                    // this value
   };
 
   DeadlineLimits(const TurnMachine& turns, Effects& effects) : turns_(turns), effects_(effects) {}
@@ -47,7 +48,7 @@ class DeadlineLimits {
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
   // Call when another policy takes over: the limits of the previous policy do not hold under it.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
-  // Takes a report. Returns false if the report limits nobody.
+  // Receives a tenant's report on its deadlines. Returns false if the report limits nobody.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
@@ -55,7 +56,7 @@ class DeadlineLimits {
   // of all tenants. Returns true if a limit has changed.
   bool lift(const Domain& domain);
 
-  // The part of the stated claims that the deadlines of others leave.
+  // Returns the tenant's stated claims, reduced by the limits that deadlines of others set.
   const Claims& claims(const Tenant& tenant) const { return tenants_[tenant].claims; }
   const Threads& threads(const Gpu& gpu) const { return threads_[gpu]; }
   std::uint64_t met(const Tenant& tenant) const { return tenants_[tenant].met; }
@@ -77,7 +78,8 @@ class DeadlineLimits {
   Effects& effects_;
   Table<Tenant, Row> tenants_;
   Table<Gpu, Threads> threads_;
-  // The earliest time at which a limit may end for lack of reports; max(): there is no limit; zero: unknown.
+  // The earliest time at which a limit may end because no reports come; max(): there is no limit; zero:
+  // unknown.
   Table<Domain, Nanoseconds> hold_until_;
 };
 

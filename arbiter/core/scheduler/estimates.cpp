@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
-// Speed assumed for the first handoff, in bytes per second; its duration is guessed from the tenant's size.
+// Speed in bytes per second that the guess of the first handoff's duration assumes.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 }  // namespace
@@ -44,7 +44,7 @@ void Estimates::on_contended(const Session& session, bool contended) {
 }
 
 void Estimates::on_leave(const Tenant& tenant) {
-  // The tenant may have been idle for longer than others have waited; only the latter counts.
+  // The tenant may have been idle before others began to wait; only the time since they wait counts.
   if (turns_.phase_of(tenant) == Phase::running)
     tenants_[tenant].used += std::max(Nanoseconds{}, busy_time(tenant) - idle_time(tenant));
 }
@@ -59,8 +59,8 @@ void Estimates::forget_idleness(const Tenant& tenant) {
 }
 
 void Estimates::on_handoff(const Tenant& tenant, Nanoseconds took) {
-  // For the first handoff, tenants that left may have had to allocate and pin host memory, which later ones
-  // reuse. So a faster handoff replaces the first one.
+  // In the first handoff, leaving tenants may have had to allocate and pin host memory, which later handoffs
+  // reuse. So if a later handoff is faster, the estimate forgets the first one.
   TenantRow& its = tenants_[tenant];
   const bool first = its.handoff == Nanoseconds{};
   if (first || (its.handoff_is_first && took < its.handoff))
@@ -88,8 +88,8 @@ Nanoseconds Estimates::submission(const Tenant& tenant) const {
   return counts ? sessions_[*tenant.sessions.front()].submission : Nanoseconds{};
 }
 
-// The time for which the running tenant has had the GPU while others waited. Before this time no session
-// reports idleness.
+// The time for which the running tenant has had the GPU while others waited. Sessions report idleness only
+// while others wait.
 Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   const bool watched =
       std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
@@ -97,7 +97,7 @@ Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   return watched ? effects_.now() - tenants_[tenant].busy_since : Nanoseconds{};
 }
 
-// The time for which all sessions of the tenant have been idle, by their reports.
+// Returns for how long all sessions of the tenant have been idle, as they report.
 Nanoseconds Estimates::idle_time(const Tenant& tenant) const {
   Nanoseconds least = Nanoseconds::max();
   for (const Session* session : tenant.sessions)
@@ -112,7 +112,7 @@ bool Estimates::idle_enough(const Tenant& tenant) const {
     const SessionRow& its = sessions_[*session];
     const Nanoseconds least = idle_patience(lengths_.of(*session->gpu).handoff, long_pauses(tenant),
                                             tuning_.idle_release, tuning_.idle_cap);
-    // Sessions repeat the report at growing intervals. A session that stops repeating it is at work again.
+    // An idle session repeats its report at growing intervals. A session whose reports stop is at work again.
     const Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, its.idle / 2 + kIdleNews);
     return its.idle > Nanoseconds{} && its.idle >= least && effects_.now() - its.idle_reported <= fresh;
   });

@@ -41,15 +41,16 @@ class Estimates {
   // The tenant is about to leave; its phase has not changed yet.
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
-  // The tenant has lost its place because it was idle, or has a place again.
+  // `released`: the tenant has lost its place in the running set because it was idle; false: it has a place
+  // again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
 
   // ---- read only ----
 
-  // A running mean of the tenant's handoffs; zero: none measured. Then expected_handoff() returns a guess
-  // from the tenant's size.
+  // A running mean of the durations of the tenant's handoffs. Zero: no handoff was measured, and
+  // expected_handoff() returns a guess from the tenant's size.
   Nanoseconds handoff(const Tenant& tenant) const { return tenants_[tenant].handoff; }
   Nanoseconds expected_handoff(const Tenant& tenant) const;
   // A running mean of the length of the tenant's bursts (its GPU time from a request to a pause), at least
@@ -57,8 +58,8 @@ class Estimates {
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // GPU time of one submission of the tenant, if the tenant yields its turn before submissions that would not
-  // end in time; zero: unknown.
+  // The GPU time of one submission of the tenant; zero: unknown. Only tenants that yield their turn before
+  // submissions that would not end in time have it.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
   // Returns true if the tenant has been idle for so long that its turn is over.
@@ -68,15 +69,15 @@ class Estimates {
  private:
   struct TenantRow {
     Nanoseconds handoff{};
-    bool handoff_is_first = false;  // `handoff` was measured in one turn only
+    bool handoff_is_first = false;  // `handoff` comes from a single handoff
     Nanoseconds used{};             // GPU time in its turns since it last paused
     Nanoseconds burst{};            // running mean of `used` at its pauses; zero: unknown
-    Nanoseconds busy_since{};       // since when it has held a lease that others wait for
+    Nanoseconds busy_since{};       // since when it has held a lease while others wait
     bool released_idle = false;  // it lost its place because it was idle, and has not asked for the GPU since
     unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h
   };
   struct SessionRow {
-    Nanoseconds idle{};  // duration, as reported; zero: not idle
+    Nanoseconds idle{};  // how long the session has been idle, as it reports; zero: not idle
     Nanoseconds idle_reported{};
     Nanoseconds submission{};
   };

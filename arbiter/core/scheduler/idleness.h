@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time for which a tenant may leave the GPU idle while others wait before its turn is over.
+// How long a tenant may leave the GPU idle while others wait, before its turn is over.
 //
-// The length of a pause is not known in advance. Waiting for the duration of a handoff loses at most twice
-// the time that would be lost if the length of the pause were known. If the pauses for which the tenant last
-// lost its place were longer than the handoffs there and back, the next one probably is too, so the time is
-// halved for each such pause in a row. One shorter pause restores the full time. Pure.
+// The length of a pause is not known in advance. If the arbiter waits for the duration of a handoff, it loses
+// at most twice the time that it would lose if it knew the length of the pause. A pause is long if it is
+// longer than the two handoffs, to another tenant and back. After long pauses the next pause is probably
+// long, too, so each long pause in a row halves the time. One shorter pause restores the full time. Pure.
 #pragma once
 
 #include <algorithm>

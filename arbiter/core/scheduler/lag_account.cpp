@@ -18,15 +18,16 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
     case Earns::share:
       return scaled(time, did.share);
     case Earns::due:
-      // A handoff belongs to nobody's time, but a limit is a fraction of all time.
+      // During a handoff no tenant has a lease, so shares earn nothing. But limits do, since a limit is a
+      // fraction of all time.
       return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
   }
   return {};
 }
 
-// With Pays::due a tenant pays for all of its time on the GPU, or, if several have it together, for its part
-// in proportion to their shares. So the lags of tenants that run together fall equally, and the lags of
-// waiting tenants rise by as much in total.
+// With Pays::due a tenant pays for all of its time on the GPU, or, if several tenants have the GPU together,
+// for its part, in proportion to its share. So the lags of tenants that run together fall equally, and the
+// lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:
@@ -42,8 +43,8 @@ Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanosec
   return {};
 }
 
-// In a pause, debt is earned back as by waiting, and some of it is forgotten. The debt of a limit is not
-// forgotten, since a limit also covers pauses. Positive lag is lost.
+// In a pause, a tenant earns back debt as a waiting tenant does, and some debt is forgotten. Debt from a
+// limit is not forgotten, since a limit also covers pauses. A tenant loses its positive lag.
 Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                         Nanoseconds time) {
   if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});
@@ -61,8 +62,8 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // The window is at least as long as a turn; otherwise a turn that is longer than the window would never be
-  // over.
+  // The window is at least as long as a turn; otherwise the account could not fall far enough in a long turn
+  // to end it.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

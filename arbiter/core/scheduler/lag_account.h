@@ -12,13 +12,13 @@ namespace sharedgpu {
 struct ActivityInterval {
   bool pauses = false;    // it has no lease and asks for none
   bool pays = false;      // it has a lease, and others wait
-  unsigned sets = 1;      // running sets that take turns if all tenants want a turn
+  unsigned sets = 1;      // number of running sets that take turns if all tenants want a turn
   Nanoseconds turn{};     // length of a turn
   bool comes_in = false;  // the tenant is entering, and others wait
   bool overuses = false;  // it has a lease although its turn is over
   unsigned holders = 1;   // number of tenants on its GPUs that have a lease or are entering
   double share = 1;       // its fraction of the domain's time, while others wait
-  // If some have to take turns, because memory is short or because they are exclusive:
+  // Set if some tenants have to take turns, because memory is short or because a tenant is exclusive:
   bool counted = false;  // true in that case
   bool holds = false;    // it has a lease
   unsigned leases = 0;   // number of tenants with a lease in its domain
@@ -26,7 +26,7 @@ struct ActivityInterval {
                    // one; the smallest value on its GPUs; in a pause, the last value
   double due_to_holders =
       0;  // sum of `due` of all tenants with a lease on a GPU on which it has a lease; the smallest such sum
-  double limit = 1;  // from its Claims
+  double limit = 1;  // the limit of its Claims
   bool operator==(const ActivityInterval&) const = default;
 };
 

@@ -11,14 +11,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that is to be ended is dead after half a minute. New processes of the tenant may have come by
-// then.
+// A process that is to be ended is dead after at most half a minute. By then, new processes of the tenant may
+// have come.
 constexpr Nanoseconds kUntilEnded = 31s;
-// A shorter time without waiting tenants does not count: it also occurs for moments while waiting tenants let
-// others go first.
+// A shorter time without waiting tenants does not reset the measurement, since waiting tenants let others go
+// first for moments.
 constexpr Nanoseconds kCalm = 1min;
 
-// Time that an eviction takes at 64 MiB/s, as on a heavily loaded host.
+// The time that an eviction takes on a heavily loaded host, at 64 MiB/s.
 Nanoseconds slow_copy(Bytes bytes) {
   constexpr std::uint64_t kPerSecond = 64ull << 20;
   return std::chrono::milliseconds(bytes.count / (kPerSecond / 1000));
@@ -40,7 +40,7 @@ void Overuse::note_end(const Tenant& tenant) {
   pass_time(its);
   its.clock = Clock::stands;
   its.overdue.reset();
-  its.owed = {};  // memory that ends with its process does not count as evicted
+  its.owed = {};  // memory that was freed because its process ended does not count as evicted
 }
 
 void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
@@ -69,7 +69,8 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obst
   if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
 }
 
-// Nobody waits for the tenant: it has its own turn, or others wait for another tenant, or nobody waits.
+// Call while nobody waits for the tenant: it has its own turn, or others wait for another tenant, or nobody
+// waits.
 void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
   its.clock = Clock::stands;
@@ -88,7 +89,8 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The other tenant may ask for memory for `most`, drain for `most`, and then has to be ended.
+  // The tenant that has taken memory may ask for memory for `most`, drain for `most`, and then has to be
+  // ended.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }
@@ -102,8 +104,8 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// Memory that has left the GPU since the last check buys time, but never more than a silent tenant has. A
-// tenant owes no eviction in its turn, so entering a turn does not count as an eviction.
+// Memory that the tenant has evicted since the last check gives it more time, up to the time that a silent
+// tenant has. A tenant owes no eviction in its turn, so entering a turn does not count as an eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -122,9 +124,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// The sessions of a leaving, evicting or stopped tenant that others wait for. If some of its processes run,
-// its stopped processes are not to blame. If all its processes are stopped, only those that keep other
-// tenants out are to blame, if there are any.
+// The sessions of a leaving, evicting or stopped tenant that others wait for. Running processes are blamed
+// before stopped ones. If all processes of the tenant are stopped, only those that keep other tenants out are
+// blamed, if there are any.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -183,8 +185,8 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Other tenants take their turns beside the memory of a stopped process, unless the memory leaves no room for
-// one of them.
+// Returns true if the memory of the stopped process leaves no room for a waiting tenant. Otherwise other
+// tenants have their turns beside that memory.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);
@@ -193,8 +195,8 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
   return known->second.count(stopped.tenant) > 0;
 }
 
-// No stopped tenant is to blame if there would be no room even without the memory of all of them. Otherwise
-// the tenants with the most memory are to blame first.
+// If a waiting tenant would have no room even without the memory of all stopped tenants, no stopped tenant is
+// to blame. Otherwise the stopped tenants with the most memory are blamed first.
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;

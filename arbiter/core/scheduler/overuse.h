@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: others wait for a GPU that a tenant has not left since its lease was revoked, or on which it has
-// not evicted the memory that it was told to evict. Overuse is also: a tenant's processes are stopped, and
-// the memory that they keep on the GPU leaves no room for a waiting tenant.
+// Overuse: a tenant keeps others waiting for a GPU. It has not left the GPU since its lease was revoked; or
+// it has not evicted the memory that it was told to evict there; or its processes are stopped, and the memory
+// that they keep on the GPU leaves no room for a waiting tenant.
 //
 // Time counts while others wait, from the revocation until the tenant has reported that it has drained and
-// has evicted what it had to. The time is forgotten then, or when nobody has waited for a while. A session
-// that replaces another of its process continues with its time. Time does not count while the tenant is not
-// to blame:
+// has evicted what it had to. The time is forgotten then, or when nobody has waited for a while. If a process
+// reconnects, its new session keeps the time of the old one. Time does not count while the tenant is not to
+// blame:
 //
 //   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
-//   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
-//   - it asks for memory that it may need to drain, for at most MaxOveruse;
-//   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
-//     that tenant may take to drain or to be ended;
+//   - it evicts: for each byte that leaves the GPU, the time of a slow copy does not count;
+//   - it asks for memory that it may need to drain (at most for MaxOveruse);
+//   - it cannot drain because memory was taken from one of its processes for another tenant (at most for the
+//     time that the other tenant may take to drain or to be ended);
 //   - the arbiter itself stands still and handles no messages.
 //
-// The shell is notified of a tenant that exceeds MaxOveruse, once for each GPU where others wait for it. If
-// the tenant is to be ended, the shell is notified repeatedly, since its processes come and go.
+// When a tenant exceeds MaxOveruse, the shell is notified once for each GPU on which others wait for the
+// tenant. If the tenant is to be ended, the shell is notified repeatedly, since its processes come and go.
 //
 // Overuse changes no decision of the core; it only requests responses from the shell. Not thread-safe.
 #pragma once
@@ -50,15 +50,16 @@ class Overuse {
         effects_(effects) {}
 
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
-  // The tenant is out and about to enter a running set.
+  // Call when the tenant is about to enter a running set.
   void note_entry(const Tenant& tenant, const Residencies& at);
-  // A session of the tenant is gone, so others no longer wait for it. watch() finds the sessions that they
-  // still wait for.
+  // Call when a session of the tenant is gone, so that others no longer wait for it. watch() finds the
+  // sessions for which they still wait.
   void note_end(const Tenant& tenant);
-  // Must be called last in the advance of the domain, when it is known which tenants wait.
+  // Call at the end of the domain's advance, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
 
-  // The arbiter did not run for `standstill`, and handled no messages.
+  // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
+  // count.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
@@ -68,11 +69,11 @@ class Overuse {
     return tuning_.overuse && tuning_.overuse->cancel && !its.next_response.empty() &&
            its.lasted >= tuning_.overuse->most;
   }
-  // nullopt if the tenant keeps nobody waiting.
+  // Returns nullopt if the tenant keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
-  // How the time until the next check counts.
+  // How the time until the next check counts: not at all, fully, or with one of the excuses listed above.
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 

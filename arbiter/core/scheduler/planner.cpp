@@ -9,15 +9,15 @@
 namespace sharedgpu {
 namespace {
 
-// While nobody runs, no tenant may overtake one that has waited for this long.
+// While nobody runs, no tenant may overtake a tenant that has waited for this long.
 constexpr std::chrono::seconds kLongWait{10};
 
 }  // namespace
 
-// Members that the policy wants to retain are considered first, and stay if they fit beside those that stay
-// already. The first running member stays even if it does not fit, unless it asks for more memory: revoking
-// its lease would make room for nobody. But if the turn is over and a tenant needs memory to drain, it has to
-// leave, too.
+// Members that the policy wants to retain are considered first. A member stays if it fits beside the members
+// that stay already. The first running member stays even if it does not fit, because revoking its lease would
+// make room for nobody. It leaves only if it asks for more memory, or if the turn is over and a tenant needs
+// memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -46,7 +46,7 @@ std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   return leave;
 }
 
-// Looks at the running set again. Afterwards its members are chosen in the selection, and nobody else.
+// Reads the running set anew. Afterwards exactly its members are chosen in the selection.
 void Planner::look(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   running_ = {.turn = scheduler_.turn_of(domain_), .members = {}};
@@ -71,7 +71,7 @@ void Planner::look(const Residencies& at) {
 void Planner::begin(const Residencies& at) {
   look(at);
   if (!anybody_could_enter()) return;
-  // A tenant that had to leave before its gates opened, for want of room, waits as well.
+  // A tenant that had to leave before its gates opened, because there was no room, also waits.
   for (const Tenant* tenant : domain_.tenants)
     if (turns_.phase_of(*tenant) == Phase::leaving && !turns_.leases().holds(tenant->id))
       let_nobody_pass(scheduler_.waited(*tenant));
@@ -96,7 +96,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
-    // A gang that could enter here waits for other nodes.
+    // If a gang could enter here, it does not wait for this node, but for other nodes.
     const bool is_offered = gangs_.is_bound(*first.tenant);
     if (running_.nobody_passes && first.waited >= kLongWait && !is_offered) break;
     if (!is_offered) let_nobody_pass(first.waited);
@@ -106,8 +106,8 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// A tenant that has waited for long may fit once the tenants that are leaving, and have time left for that,
-// are out. Until then, tenants that have had a turn since it began to wait do not pass it.
+// A tenant that has waited for long may fit after the leaving tenants are out. As long as these still have
+// time to leave, no tenant that has had a turn since the long wait began enters before the waiting tenant.
 void Planner::let_nobody_pass(Nanoseconds waited) {
   if (waited < kLongWait || passed_since_) return;
   if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
@@ -115,8 +115,8 @@ void Planner::let_nobody_pass(Nanoseconds waited) {
     passed_since_ = effects_.now() - waited;
 }
 
-// Returns false if no tenant can enter, as after most events: this saves the ranking of many tenants, which
-// takes long. May return true although nobody can enter; that costs only time.
+// Returns false only if no tenant can enter. This is so after most events, and saves the slow ranking of many
+// tenants. May return true although nobody can enter; that costs only time.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
   const bool preemptible = running_.turn.state.begun && running_.preemptible;
@@ -146,8 +146,8 @@ bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
 
-// First in the line are gangs whose turn has begun on other nodes, then tenants that must be recalled for
-// their host memory, then all others as the policy ranks them.
+// Gangs whose turn has begun on other nodes are first in the line. Tenants that must be recalled for their
+// host memory follow, then all others as the policy ranks them.
 void Planner::line_up() {
   const bool everybody_fits = scheduler_.selection().everybody_fits();
   std::vector<InLine> line;
@@ -167,9 +167,9 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// The policy decides which places in the line are those of gangs. On these places the gangs stand in the
-// order in which they have waited, which is the same on all nodes. If two nodes preferred different gangs,
-// neither gang could begin.
+// The policy decides which places in the line gangs have. The gangs take these places in the order of their
+// waits, longest first, which is the same on all nodes. If two nodes preferred different gangs, neither gang
+// could begin.
 void Planner::seat_gangs(std::vector<InLine>& line) const {
   const auto first = std::partition(line.begin(), line.end(),
                                     [](const InLine& its) { return !its.tenant->gang || its.ordered; });
@@ -184,8 +184,8 @@ void Planner::seat_gangs(std::vector<InLine>& line) const {
   });
 }
 
-// Sorts the members so that those that would leave first come first. If the policy ranks two members equally,
-// the one with the lower number leaves last during the turn, and first once the turn is over.
+// Sorts the members by the order in which they would leave. If the policy ranks two members equally, the one
+// with the lower number leaves last during the turn, and first once the turn is over.
 void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
   const TurnView view = scheduler_.view(domain_, turn.over());
   std::vector<std::pair<Rank, Candidate>> order;
@@ -202,11 +202,11 @@ bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
-// Returns true if the waiter's job is apart and another job that is apart goes first. Such jobs, whose nodes
-// do not reach each other, have the GPU one after the other, in the same order on all nodes, and each stays
-// until it ends. If they took turns, or grew beside each other until they no longer fit, two of them could
-// each have a turn on a different node and wait there for the other. A job that has processes here goes first
-// even if it does not ask for a turn: it may have one on another node.
+// Returns true if the waiter's job is apart and another job that is apart goes first. Jobs that are apart
+// (their nodes do not reach each other) have the GPU one after the other, in the same order on all nodes, and
+// each stays until it ends. If they took turns, or shared a GPU until they no longer fit, two such jobs could
+// each have a turn on a different node and wait there for each other. A job with processes here keeps its
+// place in the order even if it does not ask for a turn, since it may have a turn on another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -216,9 +216,9 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
-// Returns true if the waiter fits beside the chosen tenants. A job that has its turns by itself never shares
-// the GPU with another job on several nodes: if one of them grew, the other would have to leave, and might
-// wait on another node for the one that grows.
+// Returns true if the waiter fits beside the chosen tenants. A job that is apart never shares the GPU with
+// another job on several nodes: if one of the two grew, the other would have to leave, and on another node
+// the growing job might wait for it.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -230,17 +230,17 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiter: a job that has its turns by itself leaves for no
-// other job on several nodes.
+// Returns true if the member does not leave for the waiter: a job that is apart leaves for no other job on
+// several nodes.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && !member.gang && waiter.job != 0;
 }
 
-// Returns true if the member makes room for the waiter: if it is idle or yields its turn; if the turn is
-// over, unless the policy gives the member another turn; before that, if the policy lets the waiter preempt
-// it. For a recall, members that are still entering leave, too. A gang whose turn has begun on other nodes
-// waits only for an elder gang that is still entering, and not even for that if another member cannot drain
-// without it.
+// Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
+// the turn is over and the policy gives the member no other turn; or the policy lets the waiter preempt the
+// member. For a recall, members that are still entering leave, too. A gang whose turn has begun on other
+// nodes waits only for an elder gang that is still entering, and not even for that if another member cannot
+// drain without it.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -256,8 +256,8 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
-// Deselects members that may leave, one after the other, until the waiter fits. Returns true if it fits.
-// Otherwise all members are chosen again, and the waiter is not.
+// Deselects members that may leave, one after the other, until the waiter fits. Returns true if the waiter
+// fits. Otherwise chooses all members again, without the waiter.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
   for (const Candidate& member : running_.members) {
@@ -274,10 +274,10 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
   return false;
 }
 
-// Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit once
-// members that may leave have left. A running set that keeps growing and shrinking must not displace others
-// again and again. So a tenant that it has displaced enters only when the turn is over, or if it fits beside
-// the largest footprints of this turn. Returns true if the running set has to be looked at again.
+// Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit after
+// members that may leave have left. A tenant that was displaced because the running set grew enters only when
+// the turn is over, or if it fits beside the largest footprints of this turn. Otherwise a running set that
+// grows and shrinks could displace it again and again. Returns true if the running set has to be read anew.
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;
@@ -295,7 +295,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
                         fits_at_peak(waiter, at);
     if (!enters) return true;
     move.enter = &waiter;
-    // A tenant that enters when the turn is over begins the next one.
+    // A tenant that enters when the turn is over begins the next turn.
     move.leads = empty || (over && scheduler_.wants(waiter));
     return true;
   }
@@ -309,7 +309,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Members that fit beside the newcomer after all do not leave.
+  // Deselected members that fit beside the newcomer after all do not leave.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -332,8 +332,9 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   return true;
 }
 
-// Asks the gangs among the members to leave: they leave only when all of their nodes are ordered to. Until
-// then nobody else takes the room that the waiter is to have. Returns true if a gang was asked.
+// Asks the gangs among the leaving members for the end of their turns, since a gang leaves only by its
+// coordinator's order. Until they have left, nobody else takes the room that the waiter is to have. Returns
+// true if a gang was asked.
 bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
   bool asked = false;
   for (const Candidate* member : leaving) {
@@ -346,11 +347,11 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
   return asked;
 }
 
-// Offers a turn to a gang that could begin one here. Of gangs that do not fit together, only the eldest gets
-// an offer. If a younger gang was offered a turn before, it may have begun that turn, so the elder one gets
-// its offer only after the offer to the younger one has been taken back. All nodes agree which gang is the
-// elder, so no two gangs wait for each other. The running set goes on until the turn begins; tenants that
-// make nobody leave may enter beside it.
+// Offers a turn to a gang that could begin one here. If several gangs do not fit together, only the eldest
+// gets an offer. A younger gang that has had an offer may have begun its turn, so the elder gang gets an
+// offer only after the younger gang's offer has been withdrawn. All nodes agree which of two gangs is older,
+// so no two gangs wait for each other. The running set goes on until the gang's turn begins; tenants that
+// make nobody leave may enter meanwhile.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
@@ -366,8 +367,8 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes has not drained here. To drain, it may need its turn on other
-// nodes, and more memory here.
+// Returns true if another job on several nodes has not drained here. That job may need its turn on other
+// nodes, or more memory here, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && turns_.phase_of(*other) == Phase::leaving &&
@@ -375,9 +376,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// Returns true while the next turn is kept for a gang that it was offered to, so that the gang's other nodes
-// can end their turns: for as long as a turn takes, and at least kLongWait. After that a tenant of this node
-// has the turn, and the gang is offered the one after it.
+// Returns true while the next turn is kept for a gang to which it was offered. The gang's other nodes use
+// this time, the length of a turn but at least kLongWait, to end their turns. After that a tenant of this
+// node has the turn, and the gang is offered the following turn.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;
@@ -397,8 +398,8 @@ Move::Leave Planner::leave_of(const Candidate& member) const {
   return leave;
 }
 
-// Returns true if the newcomer fits beside the largest footprints that the members had in this turn. Begins a
-// new selection, so the choice made before is lost.
+// Returns true if the newcomer fits beside the largest footprints that the members had in this turn. Discards
+// the present selection.
 bool Planner::fits_at_peak(const Tenant& newcomer, const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at, Selection::Basis::peak);

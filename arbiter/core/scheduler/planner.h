@@ -33,8 +33,7 @@ class Planner {
   void begin(const Residencies& at);
   // Returns the next move, or nullopt if the pass is over. `at`: after the last move was carried out.
   std::optional<Move> next(const Residencies& at);
-  // Returns true if the turn is over, and the policy gives the running set another turn instead of letting a
-  // waiting tenant in.
+  // Returns true if the turn is over and the policy gives the running set another turn.
   bool gives_another_turn() const { return extends_ && scheduler_.turn_of(domain_).over(); }
 
  private:
@@ -47,8 +46,9 @@ class Planner {
   struct RunningSet {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
-    bool preemptible = true;         // false if by the policy no waiting tenant may preempt a member
-    bool nobody_passes = false;      // nobody runs: no tenant may overtake one that has waited for long
+    bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
+    bool nobody_passes = false;      // nobody runs, so no tenant may overtake a tenant that has waited for
+                                     // long
     bool is_kept_free = false;  // the room that leaving tenants free is for a member that waited for long
   };
   struct InLine {
@@ -57,7 +57,7 @@ class Planner {
     bool for_host;
     Rank rank;
     Nanoseconds waited;
-    TenantId place;  // of places that are equal otherwise, the one with the lower number comes first
+    TenantId place;  // of two tenants that are equal otherwise, the one with the lower number comes first
     bool operator<(const InLine& other) const {
       const auto order = [](const InLine& its) {
         return std::tie(its.ordered, its.for_host, its.rank, its.waited);
@@ -98,14 +98,16 @@ class Planner {
   const Policy& policy_;
   RunningSet running_;
   std::priority_queue<InLine> line_;
-  // When a tenant that has waited for long began to wait. Tenants that have had a turn since then do not pass
-  // it. Otherwise two tenants could alternate for ever, each entering while the other one drains.
+  // The time at which a tenant that has waited for long began to wait. Tenants that have had a turn since
+  // then do not enter before that tenant. Otherwise two tenants could alternate for ever, each entering while
+  // the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // Gangs of which this pass has found that they could enter here, the eldest first; see offer().
+  // The gangs that could enter here, as this pass has found, the eldest first; see offer().
   std::vector<const Tenant*> gangs_before_;
-  // Room is kept for a waiter, until gangs have left, or for a gang's turn: nobody else displaces members.
+  // Room is kept for a waiter until gangs have left, or for a gang's turn; meanwhile nobody else displaces
+  // members.
   bool is_held_ = false;
-  bool moved_ = false;    // next() returned a move, so the running set has changed
+  bool moved_ = false;    // next() has returned a move, so the running set has changed
   bool extends_ = false;  // the policy gives a member another turn
 };
 

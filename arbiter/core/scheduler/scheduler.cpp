@@ -173,7 +173,8 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// A turn may have to end at any time, since a tenant whose memory is evicted may come back without warning.
+// Tenants whose memory is evicted count even while they do not wait, since they may ask for the GPU at any
+// time.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -242,7 +243,7 @@ Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {
   return std::max(tenants_[tenant].waiting_since, turns_.last_ran(tenant));
 }
 
-// A tenant that enters without having asked, because it disturbs nobody, does not wait.
+// A tenant that enters without having asked for the GPU, because it disturbs nobody, does not wait.
 Nanoseconds Scheduler::waited(const Tenant& tenant) const {
   return wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
 }
@@ -283,9 +284,10 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
-// A displaced tenant may have entered without memory and then asked for some, which it keeps. If another such
-// tenant entered while it leaves, such tenants could follow each other forever. So others wait for it for its
-// full time: MaxOveruse to drain, and as much again for memory that it needs for that.
+// A displaced tenant may have entered without memory, and then asked for memory, which it keeps. If another
+// such tenant entered while the displaced one leaves, such tenants could follow each other forever. So others
+// wait for the displaced tenant for its full time: MaxOveruse to drain, and MaxOveruse again for memory that
+// it needs to drain.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;
@@ -321,10 +323,10 @@ bool Scheduler::yields(const Tenant& tenant) const {
   return tenants_[tenant].yields || effects_.now() >= recall_over(tenant);
 }
 
-// A recall waits for no turn: a tenant that is short of host memory stops evicting, and reports that every
-// second. The report may be a lie, or the tenant itself may have caused the shortage. So there is a pause
-// between two recalls of a tenant, which also holds for its next process. And after each recall, other
-// tenants' turns have the GPU for as long as the recall took.
+// A recall does not wait for the end of the turn, since a tenant that is short of host memory stops evicting.
+// Such a tenant reports the shortage every second. The report may be a lie, or the tenant itself may have
+// caused the shortage. So there is a pause between two recalls of a tenant, even if its processes have
+// changed. And after each recall, other tenants have the GPU for as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler: the waits, accounts and habits of tenants, and the length of turns. From these,
-// Planner decides which tenants run, in the order in which the policy ranks them.
+// The scheduler: the waits and accounts of tenants, estimates of their use of the GPU, and the length of
+// turns. From these, and from the policy's ranking, Planner decides which tenants run.
 //
-// A tenant is recalled if it enters before its turn because its evicted memory takes host memory that its job
-// needs. Such a turn, from the entry to the exit of the tenant, is a recall.
+// Recall: a tenant enters before its turn, because its evicted memory takes host memory that its job needs.
+// The recall lasts from the entry to the exit of the tenant.
 //
-// The scheduler changes no phase and no memory. Events reach it through on_...(), and its answers are values.
-// Not thread-safe.
+// The scheduler changes no phase and no memory. It learns of events through on_...(). Not thread-safe.
 #pragma once
 
 #include <map>
@@ -24,7 +23,7 @@ namespace sharedgpu {
 
 class Scheduler {
  public:
-  // The turn of a domain's running set, and the time left of it by the policy.
+  // The turn of a domain's running set, and the rest of the turn as the policy computes it.
   struct Turn {
     TurnState state;
     Nanoseconds left{};
@@ -38,7 +37,7 @@ class Scheduler {
   void add(const Session& session);
   void add(const Gpu& gpu);
   void set_rules(const Gpu& gpu) { lengths_.set_rules(gpu, model_.rules_of(gpu.uuid)); }
-  // The domains have been recomputed.
+  // Call when the domains have been recomputed.
   void on_domains();
   // The tenant's job states new claims; `tenant.stated` still has the old ones.
   void restate(const Tenant& tenant, const Claims& stated);
@@ -77,7 +76,8 @@ class Scheduler {
   // ---- advancing a domain ----
 
   void set_turn_length(const Domain& domain, const Residencies& at);
-  // Returns true if a turn has to end for others, so that tenants wait for queued work.
+  // Returns true if a turn may have to end for other tenants, so that tenants must limit the work that they
+  // queue.
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
   // Wakes the core when the turn is over or may be preempted, or when a tenant has used up its limit. Returns
@@ -87,13 +87,14 @@ class Scheduler {
 
   // ---- read only ----
 
-  // Returns true if the tenant has asked for the GPU and could use it.
+  // Returns true if the tenant waits for a turn: it has asked for the GPU and could use it.
   bool waits(const Tenant& tenant) const;
-  // Returns true if a session of the tenant waits at its gate; for a job that spans nodes, on any node.
+  // Returns true if a session of the tenant waits at its gate. For a job that spans nodes, sessions on all
+  // its nodes count.
   bool wants(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   Nanoseconds waiting_since(const Tenant& tenant) const;
-  // Returns true if the tenant has used up its limit under the policy, even if no other tenant waits.
+  // Returns true if the tenant has used up the limit on its time, which holds even if no other tenant waits.
   bool exhausted(const Domain& domain, const Tenant& tenant) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
@@ -103,14 +104,14 @@ class Scheduler {
   // Returns true if the tenant ends its turn early: it has yielded, or the time of its recall is over.
   bool yields(const Tenant& tenant) const;
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
-  // Returns true if the tenant is leaving and expected to be out soon, so others are not planned around it.
+  // Returns true if the tenant is leaving and expected to be out soon, so that others wait for it.
   bool is_leaving_soon(const Tenant& tenant) const;
-  // Returns true if the tenant is leaving, and for no longer than MaxOveruse.
+  // Returns true if the tenant is leaving and has been leaving for less than MaxOveruse.
   bool may_leave_yet(const Tenant& tenant) const;
   // Returns true during a recall of the tenant.
   bool recalled(const Tenant& tenant) const;
   // Returns true if the tenant has to be recalled: its evicted memory takes host memory that its job needs,
-  // so the kernel might kill the job.
+  // and the kernel might kill the job.
   bool must_recall(const Tenant& tenant) const;
   bool host_short(const Session& session) const { return host_short_[session].has_value(); }
   Nanoseconds elapsed(const Tenant& tenant) const { return tenants_[tenant].elapsed; }
@@ -125,11 +126,11 @@ class Scheduler {
  private:
   struct Row {
     Nanoseconds waiting_since{};
-    Nanoseconds waited{};         // its wait when it was chosen
-    Nanoseconds elapsed{};        // used part of its preempted turn; the rest is still to come
+    Nanoseconds waited{};         // how long it had waited when it was chosen
+    Nanoseconds elapsed{};        // the used part of its preempted turn; the tenant still gets the rest
     bool preempted = false;       // its turn was preempted
     bool yields = false;          // it yields the rest of its present turn
-    Nanoseconds yielded_until{};  // end of the turn that it yielded last: before then it does not overuse
+    Nanoseconds yielded_until{};  // end of the turn that it yielded last; before that end it does not overuse
     bool displaced = false;       // it lost its place because the running set had grown
   };
   struct Facts {
@@ -144,7 +145,8 @@ class Scheduler {
 
   void end_recall(const Tenant& tenant);
   const Recall* last_recall(TenantId tenant) const;
-  // When the recalled tenant has to leave; max() if it is still entering, or was not recalled.
+  // Returns the time at which the recalled tenant has to leave; max() if it is still entering, or was not
+  // recalled.
   Nanoseconds recall_over(const Tenant& tenant) const;
   std::vector<TurnDemand> turn_demands(const Domain& domain) const;
 

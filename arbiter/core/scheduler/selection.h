@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection: tells which tenants fit together on a domain's GPUs. It sums the memory that the chosen tenants
-// need, and the memory that the others cannot give up.
+// Selection: computes whether chosen tenants fit together on a domain's GPUs. It sums the memory that the
+// chosen tenants need and the memory that the other tenants cannot evict.
 //
 // The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
-// not depend on the number of tenants. A selection is void when a tenant enters or leaves. Not thread-safe.
+// not depend on the number of tenants. A selection is invalid after a tenant has entered or left. Not
+// thread-safe.
 #pragma once
 
 #include <functional>
@@ -35,15 +36,15 @@ class Selection {
 
   // Returns true if the chosen tenants fit on all GPUs of the domain.
   bool fits() const;
-  // Returns true if the chosen tenants fit on the GPUs on which this tenant needs memory.
+  // Returns true if the chosen tenants fit together on those GPUs on which `tenant` needs memory.
   bool fits(const Tenant& tenant) const;
   // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;
-  // Returns true if the tenant would disturb nobody if all ran: it needs no memory, and no exclusive tenant
-  // uses its GPUs.
+  // Returns true if the tenant can run without disturbing anybody: it needs no memory, and no exclusive
+  // tenant uses its GPUs.
   bool disturbs_nobody(const Tenant& tenant) const;
 
-  // Computes the running sets that there would be if all of these tenants took turns: each set starts with
+  // Computes the running sets that there would be if all of these tenants took turns. Each set starts with
   // the first remaining tenant, and includes all remaining tenants that fit beside it. Calls `each` with the
   // members of each set and returns the number of sets, at most 64. Call only while no tenant is chosen; none
   // is chosen afterwards.
@@ -60,7 +61,7 @@ class Selection {
  private:
   struct SessionRow {
     Part part;
-    Bytes demand;  // at present, whatever the basis
+    Bytes demand;  // by the present footprints, whatever the basis
   };
   struct GpuRow {
     Bytes usable;

@@ -6,18 +6,19 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::microseconds kTick{1};  // in less time, accounts may not change at all
-// The slices by which an account may fall in one turn, and the lowest rate at which accounts are assumed to
-// fall.
+constexpr std::chrono::microseconds kTick{1};  // a shorter time may not change an account at all
+// The number of slices by which an account may fall in one turn, and the lowest rate at which an account is
+// assumed to fall.
 constexpr int kStepsAtOnce = 2;
 constexpr double kLeastFall = 0.05;
-// A tenant reports the duration of its submissions itself, so it counts up to this limit only.
+// Tenants report the duration of their submissions themselves, and could lie. So a reported duration counts
+// only up to this limit.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// The longest turn that ends by the leader's account alone. The accounts of all tenants that take turns may
-// rise together, because a tenant that fits beside each of them has the GPU all the time and owes more than
-// its account can hold. So after some slices Policy::extends() compares the accounts. Tenants with full
-// accounts follow each other, and receive their shares if their turns have this length.
+// The longest turn that the leader's account alone decides. A tenant that fits beside each of the others may
+// have the GPU all the time, and owe more than its account can hold; then the accounts of all the others may
+// rise together. So after some slices Policy::extends() compares the accounts. If the accounts of all tenants
+// are full, turns of this length give the tenants their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
@@ -34,8 +35,8 @@ Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, con
   return scaled(tenant.lag + allowance(rules.entitlement, tenant, turn), 1 / falls) + kTick;
 }
 
-// The duration of submissions varies. The extra quarter lets a submission finish that takes up to a quarter
-// longer than expected. No submission begins in that quarter.
+// The duration of submissions varies. So the length includes a quarter of a submission more, in which no
+// submission begins, for a submission that takes longer than expected.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
   const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
   if (each == Nanoseconds{}) return length;

@@ -7,17 +7,17 @@
 
 namespace sharedgpu {
 
-// The rest of a turn that was begun for `leader` and has lasted for `elapsed`.
+// Returns the rest of a turn that was begun for `leader` and has lasted for `elapsed`.
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// The time until the tenant's account reaches its lower bound while it has the GPU. Negative if the account
-// is below the bound. The sum of this time and the time that the tenant has had is constant, so results
-// computed from it do not drift.
+// Returns the time for which the tenant can have the GPU until its account reaches its lower bound. Negative
+// if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time and this time
+// is constant, so the computed end of the turn does not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
-// A time close to `length` that holds a whole number of submissions, at least one. Zero if `submission` is
-// unknown.
+// Returns a time close to `length` in which a whole number of submissions fits, at least one. If `submission`
+// is zero (unknown), returns `length`.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission);
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of turns in each domain. Counting running sets is expensive, so it is done only when one of its
-// inputs has changed. Not thread-safe.
+// The length of turns in each domain. Counting running sets is expensive, so they are counted again only if
+// an input has changed. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,22 +11,22 @@
 
 namespace sharedgpu {
 
-// A tenant's inputs to the length of turns.
+// The values of one tenant from which the length of turns is computed.
 struct TurnDemand {
   bool waits = false;
   bool takes_turns = false;  // it waits, or has the GPU
-  Nanoseconds measured{};    // mean of its handoffs; zero: none yet
+  Nanoseconds measured{};    // mean duration of its handoffs; zero: none measured yet
   Nanoseconds expected{};    // `measured`, or a guess from its size
 };
 
 class TurnLengths {
  public:
-  // Turns on an unused GPU have the length in the GPU's rules.
+  // As long as the GPU is unused, its turns have the length that the GPU's rules state.
   void add(const Gpu& gpu, const Rules& rules);
   void set_rules(const Gpu& gpu, const Rules& rules);
   void begin(const Domain& domain) { domains_.begin(domain); }
-  // `demands`: one for each of the domain's tenants, in the same order. Call it after selection.begin(),
-  // while no tenant is chosen.
+  // `demands`: one for each of the domain's tenants, in the same order. Call after selection.begin(), while
+  // no tenant is chosen.
   void update(const Domain& domain, const std::vector<TurnDemand>& demands, Selection& selection,
               const MemoryBooks& memory);
 

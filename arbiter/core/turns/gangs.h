@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tenants of jobs that span nodes: the orders of their coordinators, and the reports of this node.
 //
-// A tenant of a gang begins and ends no turn by itself. The planner offers the beginning of a turn or asks
-// for its end, again in every advance of the domain; the turn begins or ends when the order comes. A tenant
-// with Tenant::gang == false needs no order: its job has one node, or has turns on each node by itself. One
-// thread at a time.
+// A tenant of a gang begins and ends no turn by itself. In every advance of the domain, the planner says anew
+// whether it offers a turn to the tenant or asks for the end of its turn. The turn begins or ends when the
+// coordinator's order comes. A tenant with Tenant::gang == false needs no order: its job has one node, or has
+// turns on each node by itself. One thread at a time.
 #pragma once
 
 #include "arbiter/core/model/effects.h"
@@ -27,16 +27,18 @@ class Gangs {
   void begin(const Domain& domain);
   void offer(const Tenant& tenant) { rows_[tenant].offers = true; }
   void end(const Tenant& tenant) { rows_[tenant].ends = true; }
-  // As end(), but begin() does not clear it: it holds until the tenant has left.
+  // Like end(), but the request lasts until the tenant has left: begin() does not clear it.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
-  // The tenant's drained sessions have been allowed to submit once more, as often as the order says.
+  // Call when the tenant's drained sessions have been allowed to submit once more, as often as the order
+  // says.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
-  // The tenant enters the running set.
+  // Call when the tenant enters the running set.
   void note_entry(const Tenant& tenant) {
     if (tenant.job != 0 && !tenant.gang) rows_[tenant].entered_apart = true;
   }
-  // Sends the report if it differs from the last one. Fills in its number, offers, ends, steps and settled.
+  // Sends the report if it differs from the last one. Before that, fills in its fields number, offers, ends,
+  // steps and settled.
   void publish(const Tenant& tenant, GangReport report);
 
   // ---- what the order says ----
@@ -50,20 +52,20 @@ class Gangs {
   // Returns true if the tenant leaves the running set only by an order, which end() asks for.
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
-  // Returns true if the tenant has left as soon as it has drained here: no other node may need a further
-  // submission from it.
+  // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
+  // a further submission from it.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
   }
-  // Returns true if a member is not in the running set of its node: until it is, nothing that this tenant
-  // submits could help another member to drain.
+  // Returns true if a member is not in the running set of its node. As long as this is so, nothing that this
+  // tenant submits helps another member to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes, also if no order has come yet.
+  // Returns true if the gang may have a turn on other nodes. True also before the first order.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
@@ -82,9 +84,9 @@ class Gangs {
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
-  // Returns true if job `one` goes before job `other`, of two jobs that are apart. A job that has begun its
-  // turn here goes first: it may have a turn on other nodes, too, and work there that waits for this node.
-  // Otherwise the job that Slurm has started first goes first, on all nodes alike.
+  // For two jobs that are apart, returns true if job `one` goes before job `other`. A job that has begun its
+  // turn here goes first, since its work on other nodes may wait for this node. Otherwise the job that Slurm
+  // started first goes first, on all nodes alike.
   bool goes_before(const Tenant& one, const Tenant& other) const;
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
@@ -101,7 +103,8 @@ class Gangs {
   struct Row {
     GangOrder order;
     bool ordered = false;        // `order` has come
-    bool entered_apart = false;  // it has entered without an order, and a process has been here since
+    bool entered_apart = false;  // the tenant has entered without an order, and has had a process here ever
+                                 // since
     // When Slurm started the job; max() until the job has turns by itself, so that it comes last.
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
@@ -118,7 +121,7 @@ class Gangs {
   }
 
   Effects& effects_;
-  std::uint64_t last_number_ = 0;  // of the last report
+  std::uint64_t last_number_ = 0;  // number of the last report
   Table<Tenant, Row> rows_;
 };
 

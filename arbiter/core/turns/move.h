@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transition from one running set to the next: the tenants that leave, and the one that enters for them.
-// The scheduler makes Moves, the core carries them out.
+// The planner makes Moves, and the core carries them out.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,15 @@ struct Move {
   struct Leave {
     const Tenant* tenant = nullptr;
     bool for_idleness = false;  // it leaves because it has nothing to do, and has not asked for the GPU again
-    // Set if its turn was preempted: the part that it had used. The rest is still to come.
+    // Set if its turn was preempted: the used part of the turn. The tenant gets the rest later.
     std::optional<Nanoseconds> preempted_after = {};
   };
   std::vector<Leave> leave;  // in this order
   const Tenant* enter = nullptr;
-  bool leads = false;     // a turn begins for it
+  bool leads = false;     // the next turn begins for it
   bool preempts = false;  // it preempts a turn
   bool for_host = false;  // a recall: it enters because its evicted memory takes host memory
-  Nanoseconds price{};    // charged to its account
+  Nanoseconds price{};    // GPU time that is charged to its account
 };
 
 }  // namespace sharedgpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of lease pages apart from the gate, and the view of the phases for other parts.
+// The contents of lease pages except for the gate, and residencies, by which other parts see the phases.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The end of a turn is computed from accounts, with a rounding error at each event, so smaller changes are
-// not reported.
+// The smallest change of a turn's end that sessions are told. Smaller changes are rounding errors, since the
+// end is computed anew from accounts at each event.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace

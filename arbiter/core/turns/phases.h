@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a tenant between not holding and holding its leases; each has the fields that only it needs.
+// The phases of a tenant: without leases, with leases, and the transitions between these. Each phase has the
+// fields that only this phase needs.
 //
 // Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
 // its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
@@ -17,20 +18,20 @@ struct Out {};
 
 struct Entering {
   Nanoseconds since{};
-  Nanoseconds turn_began{};  // start of the turn that it joins
+  Nanoseconds turn_began{};  // start of the turn that the tenant joins
   Nanoseconds elapsed{};     // the used part of its own turn, if that was preempted; it now gets the rest
   bool leads = false;        // the turn is begun for it
   bool preempts = false;     // the tenant preempts: the other members continue in the earlier turn
-  // Set while a session has room for all of its memory and is not ready: start of that time. `awaited` is its
-  // earlier total.
+  // Set while a session has room for all of its memory and is not ready: the start of this period. `awaited`
+  // is the sum of earlier such periods.
   std::optional<Nanoseconds> awaited_since = {};
   Nanoseconds awaited{};
 };
 
 struct Running {
   Nanoseconds opened{};
-  Nanoseconds turn_began{};  // equal for all members of a running set, except tenants that continue beside a
-                             // preemption
+  Nanoseconds turn_began{};  // equal for all members of a running set, except members that continue when a
+                             // tenant preempts others
   bool leads = false;
 };
 
@@ -40,9 +41,10 @@ struct Leaving {
   Nanoseconds step_pause{};       // the least time between a Released and the next submission
   Nanoseconds step_took{};        // the longest wait for a Released after a submission
   Nanoseconds stepped_at{};       // when a session was last allowed to submit, or drained
-  Nanoseconds could_submit_at{};  // when a session could last submit, by permission or resumed after a stop
+  Nanoseconds could_submit_at{};  // when a session could last submit, because it was allowed to or had
+                                  // resumed after a stop
   bool revoked = false;           // the lease was revoked without an answer of the tenant's processes
-  bool but_newcomers = false;     // true: only sessions that have run before may submit
+  bool but_newcomers = false;     // only sessions that have run before may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
@@ -54,7 +56,7 @@ enum class Drain : std::uint8_t {
   draining,
   submits_once,  // it had drained, and may submit once, since other processes may wait for its submission
   drained,
-  drained_again,  // after such a submission
+  drained_again,  // it has drained again after such a submission
   given_up,       // it does not answer, and has nothing on the GPU for which others would have to wait
 };
 

@@ -16,7 +16,7 @@ void Presence::expect_end_of_suspension(const Tenant& tenant) const {
   effects_.wake_at(tenants_[tenant].suspended_until);
 }
 
-// The cause that stopped one process has usually stopped the others: they are polled at once.
+// What has stopped one process of a tenant has usually stopped its others, so all are polled at once.
 void Presence::freeze(const Session& session, bool suspended) {
   sessions_[session].suspended = suspended;
   if (!frozen(*session.tenant))
@@ -25,7 +25,7 @@ void Presence::freeze(const Session& session, bool suspended) {
   set_frozen(session, true);
 }
 
-// Most sessions answer before the first poll, so that is delayed.
+// Most sessions answer soon, so the first poll is delayed, and rarely takes place.
 void Presence::poll(const Session& session, bool owes_answer) {
   Row& its = sessions_[session];
   if (!owes_answer) {
@@ -57,7 +57,7 @@ void Presence::poll_in_turn(const Tenant& tenant, const std::vector<const Sessio
   effects_.wake_at(next_after(its.polled));
 }
 
-// Returns the previous value.
+// Returns whether the session was frozen before.
 bool Presence::set_frozen(const Session& session, bool frozen) {
   const bool before = std::exchange(sessions_[session].frozen, frozen);
   if (before != frozen) tenants_[*session.tenant].frozen += frozen ? 1 : -1u;

@@ -3,11 +3,10 @@
 // suspend, by Ctrl-Z or by a debugger) or announced as suspending.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
-// others wait owes no answer, and leaves early only if all of its processes are stopped. So the processes of
-// a running tenant are polled in turn, one each period, and all of them as soon as one is found stopped.
-// Slurm notifies its slurmstepds of a suspension two seconds before it stops the processes, and the
-// slurmstepds notify the arbiter. The tenant has these two seconds to drain, and to evict as much memory as
-// it can.
+// others wait owes no answer, and leaves early only if all of its processes are stopped. So the arbiter polls
+// one process of a running tenant in each period, and all of them as soon as one is found stopped. Slurm
+// notifies its slurmstepds of a suspension two seconds before it stops the processes, and the slurmstepds
+// notify the arbiter. The tenant has these two seconds to drain, and to evict as much memory as it can.
 #pragma once
 
 #include <vector>
@@ -30,14 +29,14 @@ class Presence {
   void freeze(const Session& session, bool suspended);
   // Returns true if the session was frozen.
   bool resume(const Session& session) { return set_frozen(session, false); }
-  // Slurm is about to stop the tenant's processes, or to resume them.
+  // Call when Slurm is about to stop the tenant's processes (`suspended`), or to resume them.
   void suspend(const Tenant& tenant, bool suspended);
   // Requests that the domain is advanced again when an announced suspension should have begun.
   void expect_end_of_suspension(const Tenant& tenant) const;
   // Polls the session's process periodically as long as it owes an answer.
   void poll(const Session& session, bool owes_answer);
-  // Polls these sessions of the tenant periodically, one at a time. All tenants are polled at the same times,
-  // so that one advance of a domain serves all of its tenants.
+  // Polls one of these sessions of the tenant in each period. The periods of all tenants begin at the same
+  // times, so that one advance of a domain serves all of its tenants.
   void poll_in_turn(const Tenant& tenant, const std::vector<const Session*>& sessions);
 
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
@@ -46,15 +45,15 @@ class Presence {
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Returns true if Slurm has announced a suspension and has not ended it.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // Returns true if the tenant was stopped, but not by its user: Slurm has announced a suspension, or a poll
-  // has found one.
+  // Returns true if Slurm has suspended the session's process: Slurm has announced the suspension, or a poll
+  // has found that root has stopped the process.
   bool suspended(const Session& session) const {
     return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
   }
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // Returns true if the tenant could not use the GPU if it had a turn.
+  // Returns true if the tenant could not use a turn: it is suspending, or a process of it is stopped.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
@@ -63,13 +62,15 @@ class Presence {
   struct Row {
     bool frozen = false;          // its process is stopped, as of the last poll
     bool suspended = false;       // its process is stopped by root, as of the last poll
-    Nanoseconds polled = kNever;  // time of the last poll, or when the answer became due
+    Nanoseconds polled = kNever;  // time of the last poll; before the first poll: the time at which the
+                                  // answer became due
   };
   struct TenantRow {
     bool suspended = false;
     Nanoseconds suspended_until{};
     unsigned frozen = 0;          // stopped sessions
-    Nanoseconds polled = kNever;  // last poll of one of the tenant's sessions, or when these polls began
+    Nanoseconds polled = kNever;  // time of the last poll in turn; before the first one: the time at which
+                                  // these polls began
     std::size_t in_turn = 0;      // the number of such polls
   };
   bool set_frozen(const Session& session, bool frozen);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single submissions while a tenant drains. The tenant's processes may wait for each other on the GPU: a
 // kernel of one process may wait for work that a process that has already drained would submit. So each
-// thread of the drained processes may submit once, again and again, until all have drained at the same time.
-// This becomes rarer over time, so that it costs nothing if no process waits. Processes on other nodes may
-// wait in the same way: their arbiters request a submission through the coordinator of the gang.
+// thread of the drained processes is allowed a single submission, again and again, until all processes have
+// drained at the same time. The pauses between these permissions grow, so that they cost little if no process
+// waits. Processes on other nodes may wait in the same way; then the coordinator of the gang orders the
+// submissions.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"
@@ -20,7 +21,8 @@ bool TurnMachine::still_drains(const Tenant& tenant) const {
                      [this](const Session* session) { return drains(*session); });
 }
 
-// Returns true if others of its tenant that still drain may wait on the GPU for its next submission.
+// Returns true if sessions of the tenant that still drain may wait on the GPU for the next submission of this
+// session.
 bool TurnMachine::may_block_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
@@ -30,10 +32,10 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// The next submission waits until the submission before it can have helped the others: about as long as this
-// drain took. If a session drains without having been allowed to submit, perhaps it only had long kernels,
-// and so have the others. In that case the wait is longer, since the turn ends only when all have drained at
-// the same time.
+// Sets the pause before the next single submission. The pause is about as long as this drain took, so that
+// the previous submission can have helped the others. The pause is longer if the session has drained without
+// having been allowed to submit: then perhaps the sessions do not wait for each other and only have long
+// kernels, and a further submission would delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
@@ -50,8 +52,8 @@ void TurnMachine::note_drained(const Session& session) {
   leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
 }
 
-// With `but_newcomers`, only sessions that have run before may submit. When a tenant is being ended, others
-// have to wait for its present processes while these live, but not for all that come after them.
+// With `but_newcomers`, only sessions that have run before may submit. The caller sets it while a tenant is
+// being ended: other tenants wait for its present processes, but not for processes that come later.
 void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;

@@ -103,8 +103,8 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
                        .elapsed = entry.elapsed,
                        .leads = entry.leads,
                        .preempts = entry.preempts};
-  // Restore tells a session its epoch and its memory. A tenant that never had memory needs none: Welcome has
-  // told its sessions the first epoch.
+  // A Restore message tells a session its epoch and its memory. A tenant that never had memory needs no
+  // Restore, since Welcome has told its sessions the first epoch.
   const auto is_fresh = [&](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return !attached(session) ||
@@ -154,7 +154,7 @@ bool TurnMachine::is_ready(const Tenant& tenant) const {
 }
 
 // An exclusive tenant has the GPU alone: its turn begins only after the tenants that leave have drained, and
-// another tenant's turn only after the exclusive one has drained. A timeout ends this wait.
+// another tenant's turn only after the exclusive one has drained. The wait has a timeout.
 bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
   const auto is_in_the_way = [&](const Session* other) {
     const Tenant& its = *other->tenant;
@@ -184,8 +184,8 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins when its leader's gates open. A preempted turn goes on where it was interrupted. If the
-// leader preempts, members that keep running stay in their own turn.
+// A turn begins when its leader's gates open. If the leader's turn was preempted before, it continues with
+// the rest. If the leader preempts others, the members that keep running stay in their earlier turn.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {
   for (const Tenant* member : domain.tenants)
@@ -247,23 +247,23 @@ void TurnMachine::revoke(const Session& session) {
   memory_.note_progress(session);
   its.epoch = epoch(*session.tenant);
   tenants_[*session.tenant].epoch_used =
-      true;  // a tenant that was sent a Revoke needs a Restore to come back
+      true;  // after it was sent a Revoke, the tenant needs a Restore to run again
   its.order = ++last_order_;
   effects_.send(session, Revoke{.epoch = its.epoch, .order = its.order});
 }
 
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
-  if (resuming(tenant)) return;  // more sessions of the tenant may still reconnect, and hold the lease
+  if (resuming(tenant)) return;  // more sessions of the tenant may still reconnect, and these hold the lease
   if (!all_said_drained(tenant) || !may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
 }
 
-// A gang whose gates did not open in this turn has no work here that another node could wait for. If no
-// submission of it could help another node either, it finishes leaving: otherwise it would hold memory that a
-// gang with running work may need.
+// If a gang's gates did not open in this turn, no other node waits for its work here. If no submission here
+// could help another node either, the tenant may finish leaving. Otherwise it would keep memory that a gang
+// with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
@@ -296,9 +296,9 @@ void TurnMachine::end_turn(const Tenant& tenant) {
   its.last_ran = effects_.now();
 }
 
-// A stopped process sends nothing, and nobody else can move its memory, which stays on the GPU. Others are
-// planned around it. When the process resumes, it holds the lease again until it has drained. A thread that
-// had already passed the gate may submit once more before that. That costs others time and nothing else.
+// A stopped process sends nothing, and only it could move its memory. So the memory stays on the GPU, and
+// other tenants run beside it. When the process resumes, it holds the lease again until it has drained. A
+// thread that had passed the gate before the stop may submit once more, which costs other tenants only time.
 //
 // A session that has been given up has nothing on the GPU. Its tenant gets no turn before the session has
 // answered.
@@ -316,8 +316,8 @@ void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
                                : "is stopped; its lease goes to others, its memory on the GPU stays");
 }
 
-// Gives up sessions that have nothing on the GPU and have not answered in time. Returns whether there are
-// any.
+// Gives up sessions that have nothing on the GPU and have not answered in time. Returns true if there is such
+// a session.
 bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   if (!tuning_.overuse) return false;
   const Nanoseconds due = std::max(gates_closed(tenant), leaving.could_submit_at) + tuning_.overuse->silence;
@@ -336,8 +336,9 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   return any;
 }
 
-// The lease of a stopped tenant was revoked, and then a session came back on a new connection. If it has not
-// drained and is not stopped, it is at work, so it holds the lease again until it has drained.
+// For a tenant whose lease was revoked while it was stopped, and one of whose sessions has reconnected. If
+// that session has not drained and is not stopped, it is at work, and holds the lease again until it has
+// drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {

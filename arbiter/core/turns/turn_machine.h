@@ -2,8 +2,8 @@
 // The turn machine: moves tenants into and out of running sets, phase by phase, and records their leases.
 //
 // A lease begins when the gates open and ends when every session has drained. Each Restore carries the epoch
-// of the tenant's turn; each Revoke and Step carries a number of its own. So answers to earlier ones are
-// recognized. It makes no scheduling decision: it carries out Moves. Not thread-safe.
+// of the tenant's turn, and each Revoke and Step has a number of its own, so that answers to earlier messages
+// are recognized. The turn machine makes no scheduling decision: it carries out Moves. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ namespace sharedgpu {
 
 // The turn of a domain's running set, at one moment.
 struct TurnState {
-  const Tenant* leader = nullptr;  // the tenant it was begun for; null: the running set is empty
+  const Tenant* leader = nullptr;  // the tenant for which the turn was begun; null: the running set is empty
   Nanoseconds began{};
   bool begun = false;  // false while nobody runs, or while the leader is still entering
 };
@@ -34,9 +34,9 @@ struct PageState {
   Nanoseconds turn_ends{};      // zero: none
 };
 
-// Only a tenant with one process, one GPU and one node learns the end of its turn: if there were several, a
-// process could not know if the work of the others still fits into the turn. A tenant that shares the GPU
-// does not learn the end of its turn either, since its overuse has no consequences.
+// Only a tenant with one process, one GPU and one node is told when its turn ends. One of several processes
+// could not know whether the work of the others still fits into the turn. A tenant that runs together with
+// other tenants is not told either, since its overuse has no consequences.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
@@ -56,32 +56,35 @@ class TurnMachine {
   void add(const Tenant& tenant);
   void add(const Session& session, bool wants);
   void add(const Gpu& gpu) { drained_at_.begin(gpu); }
-  // The ledger has an open lease of the tenant; its sessions may still be on their way. `held_at`: when the
-  // lease was surely held.
+  // Call for each open lease of the tenant in the ledger; the tenant's sessions may still reconnect.
+  // `held_at`: the last time at which the lease was surely held.
   void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
   void welcome(const Session& session, Backend backend);
-  // A session has a GPU: its step's lease there, if open, is surely held.
+  // Call when a session has attached to its GPU. If its step's lease there is open, the lease is surely held.
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
-  // A new session has a GPU. The session has no memory yet, so it shares its tenant's lease at once.
+  // Call when a new session has attached to its GPU. It has no memory yet, so it shares its tenant's lease at
+  // once.
   void attach(const Session& session);
   // Returns true if the session came while its tenant had no turn, and has not been able to submit or restore
   // anything since.
   bool is_newcomer(const Session& session) const;
-  // The lease of a reconnected session continues without a pause: its page is open before the session maps
-  // it.
+  // Opens the lease page of a reconnected session before the session maps the page, so that its lease
+  // continues without a pause.
   void keep_open(const Session& session) { set_gate(session, true); }
-  // A reconnected session has attached to its GPU.
+  // Call when a reconnected session has attached to its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
-  // A reconnected session may have work on the GPU until it has answered a Revoke.
+  // Call for a reconnected session that may have work on the GPU: it counts as at work until it has answered
+  // a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
-  // note_end(): a session is about to go. detach(): it has gone, perhaps as the last user of `lease`.
+  // Call note_end() when a session is about to go, and detach() when it has gone. The session may have been
+  // the last user of `lease`.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends leases from before the start of the arbiter that no session has come back for.
+  // Ends leases of an earlier arbiter's time whose sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
@@ -93,19 +96,19 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // The tenant gives up its place. Returns false if nothing was sent to the tenant yet: then it is out at
-  // once.
+  // Takes the tenant out of the running set. Returns false if nothing was sent to the tenant yet; then the
+  // tenant is out at once.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
-  // Opens the tenant's gates. Returns the duration of the handoff if memory moved and a turn has begun with
-  // it.
+  // Opens the tenant's gates. If memory moved and a turn begins now, returns the duration of the handoff.
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
-  // The running set has another turn.
+  // Begins another turn of the same running set.
   void begin_anew(const Domain& domain);
   // `awaited`: a session of the entering tenant has room for all of its memory and is not ready. Returns the
   // total time for which this was the case, including sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // The arbiter did not run for `standstill`, and handled no messages.
+  // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
+  // count.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -115,7 +118,7 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // Return false if the message crossed a Revoke or a Step.
+  // Return false if the session sent the message before it had received the last Revoke or Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -127,7 +130,7 @@ class TurnMachine {
   // Returns the sessions for which the value changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
-  // Zero: no end. Only tenants that can yield their turn get this time.
+  // Tells tenants that can yield their turn when it ends. Zero: no end.
   void set_turn_ends(const Domain& domain, Nanoseconds at);
 
   // ---- read only ----
@@ -149,7 +152,7 @@ class TurnMachine {
   Nanoseconds turn_began(const Tenant& tenant) const;
   Nanoseconds gates_closed(const Tenant& tenant) const { return tenants_[tenant].gates_closed; }
   Nanoseconds last_ran(const Tenant& tenant) const { return tenants_[tenant].last_ran; }
-  // The duration of the tenant's last drain if its processes waited for each other; zero: they did not.
+  // The duration of the tenant's last drain if its processes waited for each other, else zero.
   Nanoseconds last_drain(const Tenant& tenant) const { return tenants_[tenant].last_drain; }
 
   bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
@@ -160,14 +163,14 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // Returns true if an answer of the session may be overdue. That includes a stopped tenant, which may still
-  // hold its lease.
+  // Returns true if an answer of the session may be overdue. This includes sessions of a stopped tenant,
+  // which may still hold its lease.
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;
   Residency residency(const Session& session) const;
-  // The residencies of all sessions in the domain, or anywhere. Valid until something changes or the next
-  // call.
+  // The residencies of all sessions in the domain, or of all sessions. The references are valid until the
+  // state changes or until the next call.
   const Residencies& residencies(const Domain& domain);
   const Residencies& residencies(const Model& model);
   const LeaseBook& leases() const { return leases_; }
@@ -185,7 +188,7 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // its gate was open, or may have been under an earlier arbiter
+    bool has_run = false;  // its gate was open, or may have been open under an earlier arbiter
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;                               // the last epoch that it was sent
@@ -227,7 +230,8 @@ class TurnMachine {
   Effects& effects_;
   LeaseBook leases_;
   Epoch last_epoch_;
-  std::uint64_t last_order_;  // starts above all numbers of earlier arbiters
+  std::uint64_t last_order_;  // the number of the last Revoke or Step; starts above all numbers of earlier
+                              // arbiters
   Table<Tenant, TenantRow> tenants_;
   Table<Session, SessionRow> sessions_;
   Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn on the GPU
