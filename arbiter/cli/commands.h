@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand; if the user
-// chooses it, it runs and sets `status` to the exit status.
+// The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand. If the user
+// chooses the subcommand, it runs and sets `status` to the exit status.
 //
 // To add a subcommand:
 //   1. Here: its add function, defined in arbiter/cli/NAME.cpp. main.cpp beside it calls the function at the
@@ -34,8 +34,8 @@ void add_supervise(CLI::App& app, int& status);
 // Writes "sharedgpu: TEXT" to standard error.
 void complain(const std::string& text);
 
-// Loads the settings of `config`, or of the default file if it is empty; SHAREDGPU_SOCKET overrides the
-// socket. Returns false, with a complaint, if they cannot be read.
+// Loads the settings from the file `config`, or from the default file if `config` is empty. SHAREDGPU_SOCKET
+// overrides the socket. Returns false, with a complaint, if the settings cannot be read.
 bool load_settings(const std::string& config, Settings& settings);
 
 // Finds a file of this installation by its path in the install tree, or else in the build tree; both are

@@ -26,11 +26,12 @@ namespace {
 
 // The size of one read. A pipe that is writable has room for a write of this size.
 constexpr int kPiece = 4096;
-// Milliseconds. Polls, because processes that the child leaves behind may keep stderr open forever.
+// Milliseconds between two checks whether the child has ended. The end of stderr does not show it, since
+// processes that the child leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
-// Writes to stderr. May block, as a write of the command itself would, but only while the command lives.
-// Returns false if the reader is gone, or waiting is pointless.
+// Writes to stderr. May block as a write of the command itself would, but only while the command lives.
+// Returns false if the reader is gone, or if the child has ended and this process is told to end.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {
     pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -66,13 +67,13 @@ bool has_more(int from, int milliseconds) {
   return poll(&entry, 1, milliseconds) > 0;
 }
 
-// Keeps a read end of the deadline pipe open; without one the pipe would break.
+// Opens a read end of the deadline pipe and keeps it open; without a read end, writes to the pipe would fail.
 int reading_end_of_deadlines() {
   const char* text = std::getenv(environment::kDeadlineRead);
   return text == nullptr ? -1 : std::atoi(text);
 }
 
-// Drops descriptors of the command, so that a reader sees end-of-file when the child closes its own.
+// Closes all descriptors except `kept`, so that readers see end-of-file when the child closes its copies.
 void keep_only(std::initializer_list<int> kept) {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) dup2(null.get(), fd);

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_supervise(app, status);
-  // CLI11 would only report that a subcommand is required.
+  // Names an unknown subcommand, since CLI11 would only report that a subcommand is required.
   const auto known = app.get_subcommands({});
   auto is_given = [&](const CLI::App* subcommand) { return subcommand->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_given)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu set [gpu=LIST | partition=LIST | qos=LIST] KEY=VALUE...: changes settings of the running arbiter,
-// for the node or for the named subjects.
+// for the node or for the named GPUs, partitions or QOS.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>

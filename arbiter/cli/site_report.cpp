@@ -12,7 +12,8 @@ namespace {
 
 enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, nodes, comment, columns };
 
-// The count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if missing, nullopt if not a number.
+// Returns the count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if missing, nullopt if not a
+// number.
 std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tres) {
   for (std::string_view entry : split(list, ','))
     if (entry.starts_with(tres) && entry.substr(tres.size()).starts_with('='))
@@ -20,8 +21,8 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// The summary that docs/accounting.md describes, if it covers `nodes` nodes. Other programs may have text of
-// their own before this summary and in it.
+// Returns the summary that docs/accounting.md describes, if it covers `nodes` nodes. Other programs may have
+// added text before this summary, and fields in it.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);
@@ -81,7 +82,7 @@ bool SiteReport::add(std::string_view line) {
   counts_->lease_seconds += summary->lease_seconds;
   counts_->waited_seconds += summary->waited_seconds;
   counts_->swap_mebibytes += summary->swap_mebibytes;
-  counts_ = nullptr;  // the summary includes its steps
+  counts_ = nullptr;  // the summary includes the job's steps
   return true;
 }
 

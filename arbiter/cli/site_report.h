@@ -17,14 +17,14 @@ inline constexpr char kSacctColumns[] =
 
 class SiteReport {
  public:
-  // Counts jobs that ended in [since, until), so each job is in one report as a whole. Times have the format
-  // of sacct.
+  // Counts jobs that ended in [since, until), so that each job is in exactly one report. Times have the
+  // format of sacct.
   SiteReport(std::string since, std::string until) : since_(std::move(since)), until_(std::move(until)) {}
 
-  // Takes a line of `sacct --parsable2`: a job's, then those of its steps. Returns false if the line has
-  // another form. The totals of a job come from its AdminComment if all its nodes have reported there:
-  // concurrent steps hold a GPU together, and Slurm keeps nothing of steps that died with their node.
-  // Otherwise they are the sum over its steps.
+  // Adds a line of `sacct --parsable2`. Call with the line of a job, then with those of its steps. Returns
+  // false if the line has another form. The totals of a job come from its AdminComment if all its nodes have
+  // reported there: concurrent steps hold a GPU together, and Slurm keeps nothing of steps that died with
+  // their node. Otherwise they are the sum over its steps.
   bool add(std::string_view line);
 
   struct Who {
@@ -35,13 +35,13 @@ class SiteReport {
   };
   struct Sums {
     std::uint64_t jobs = 0;          // a requeued job counts once for each run
-    std::uint64_t unit_seconds = 0;  // units held, times seconds
+    std::uint64_t unit_seconds = 0;  // sum over the jobs: units times seconds
     double lease_seconds = 0;
     double waited_seconds = 0;
     double swap_mebibytes = 0;  // in both directions
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
-  // The number of jobs without figures: neither their AdminComment nor their steps have any.
+  // Returns the number of jobs that have figures neither in their AdminComment nor in their steps.
   std::uint64_t untold() const { return untold_ + (untold_yet_ ? 1 : 0); }
 
  private:
@@ -52,7 +52,7 @@ class SiteReport {
   // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;
-  bool untold_yet_ = false;  // for that job
+  bool untold_yet_ = false;  // true as long as the current job has no figures
 };
 
 }  // namespace sharedgpu::cli

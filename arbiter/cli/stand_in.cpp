@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 constexpr int kEnds[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
-// The signals that a terminal sends to all foreground processes, so that the child gets them itself. SIGHUP
-// is not among them: the terminal sends it to the session leader only.
+// Signals that need no forwarding, because the terminal sends them to all foreground processes. SIGHUP is
+// forwarded, because the terminal sends it only to the session leader.
 constexpr int kOfTerminals[] = {SIGINT, SIGQUIT, SIGWINCH, SIGTSTP};
 
 volatile sig_atomic_t child_of_signals = 0;
@@ -42,7 +42,7 @@ void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   errno = before;
 }
 
-// Installs handlers that interrupt blocking calls, so that callers check is_to_hurry().
+// Installs handlers that interrupt blocking calls, so that loops around these calls can check is_to_hurry().
 void divert_signals() {
   struct sigaction action = {};
   action.sa_flags = SA_SIGINFO;
@@ -53,8 +53,8 @@ void divert_signals() {
 
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
-// A terminal with tostop lets a process write only if it blocks SIGTTOU; the handler would be called over and
-// over.
+// SIGTTOU: if the terminal has the tostop flag, a background process can write only while it blocks SIGTTOU.
+// With a handler, each write would fail.
 sigset_t only_of_writing_to_terminals() {
   sigset_t set;
   sigemptyset(&set);
@@ -90,7 +90,7 @@ int StandIn::start(const std::function<int()>& execute) {
   return error;
 }
 
-// Leaves the child a zombie, so that its pid is not reused while signals may be forwarded.
+// Does not reap the child, so that its pid is not reused while signals may be forwarded to it.
 bool StandIn::look(int options) {
   siginfo_t info = {};
   int error = 0;
@@ -102,12 +102,12 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    // Stops this process as well, for job control by a shell. If somebody sends SIGSTOP to the child alone,
-    // they will also continue the child alone.
+    // Stops this process as well, for job control by a shell. SIGSTOP is an exception: whoever sends it to
+    // the child alone will also continue the child alone.
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
-  // A child that exits by itself after a signal cancels the earlier request to hurry.
+  // If the child exits by itself after a signal, the earlier request to hurry no longer holds.
   if (!ended_ && info.si_code == CLD_EXITED) wanted_to_end = 0;
   return ended_ = true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that represents its child: it forwards the signals that it receives, and stops and ends as the
-// child does. At most one per process, which must have no other threads.
+// Makes this process represent its child: this process forwards the signals that it receives, and stops and
+// ends as the child does. At most one object per process. The process must have a single thread.
 #pragma once
 
 #include <sys/types.h>
@@ -14,9 +14,11 @@ class StandIn {
   // Forks. The child calls `execute`, and exits with its result. Returns 0 or an errno value.
   int start(const std::function<int()>& execute);
 
-  // True if the child has ended. Call it every few milliseconds, since it also detects that the child stops.
+  // Returns true if the child has ended. Call every few milliseconds, since this call also detects that the
+  // child has stopped.
   bool child_has_ended();
-  // True if the child has ended and a signal asks this process to end: the caller should stop waiting.
+  // Returns true if the child has ended and a signal asks this process to end, so that the caller should stop
+  // waiting.
   bool is_to_hurry() const;
   // Waits for the child. Returns the child's exit status, or dies of the signal that ended the child.
   int end();

@@ -2,9 +2,9 @@
 // sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running on hosts without a service
 // manager.
 //
-// Restarts the arbiter unless it ends by SIGTERM or with exit status 0: at once the first time, then at
-// growing intervals. Kills an arbiter that gives no sign of life. Passes on SIGTERM and SIGINT. A lock in
-// StateDir ensures that only one runs per host.
+// Restarts the arbiter when it ends, except by SIGTERM or with exit status 0. The first restart is immediate,
+// further ones follow after growing pauses. Kills an arbiter that gives no sign of life. Passes on SIGTERM
+// and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,8 +42,8 @@ constexpr std::chrono::seconds kHealthy{
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
 
-// Returns the held lock, or an empty descriptor. `trouble` is then empty if another supervisor holds the
-// lock, and otherwise the error.
+// Returns the lock, or an empty descriptor if it cannot be taken. In that case `trouble` is the error, or
+// empty if another supervisor holds the lock.
 UniqueFd take_lock(const std::string& folder, std::string& trouble) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
@@ -73,8 +73,8 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
-// Creates the socket on which the arbiter reports that it serves, and twice in each kSilence that it is alive
-// (sd_notify(3)). Returns an empty descriptor on failure, with errno.
+// Creates the socket to which the arbiter reports that it serves, and then, twice in each kSilence, that it
+// is alive (sd_notify(3)). Returns an empty descriptor on failure, with errno.
 UniqueFd listen_for_signs(const std::string& path) {
   sockaddr_un address;
   errno = make_address(path.c_str(), address);
@@ -90,11 +90,11 @@ UniqueFd listen_for_signs(const std::string& path) {
 struct Watch {
   sigset_t signals;   // SIGCHLD, SIGTERM and SIGINT, blocked
   UniqueFd arrivals;  // a signalfd for them
-  UniqueFd signs;     // signs of life; if empty, silence ends no arbiter
+  UniqueFd signs;     // the socket for signs of life; if empty, a silent arbiter is not killed
   bool asked_to_end = false;
 
-  // Waits for the child's death. Passes termination signals on, and kills the child if it is silent for too
-  // long after its first sign of life.
+  // Waits for the child's death. Passes termination signals on to the child, and kills the child if it is
+  // silent for too long after its first sign of life.
   int wait_for(pid_t child) {
     std::optional<Clock::time_point> limit;
     int measure = SIGABRT;  // leaves a core file, if the site enables them

@@ -61,7 +61,7 @@ std::optional<Nanoseconds> parse_moment(const std::string& text) {
     if (end == nullptr || *end != '\0') continue;
     parts.tm_isdst = -1;
     const std::time_t seconds = std::mktime(&parts);
-    // Nanoseconds in 64 bits overflow in 2262.
+    // 64 bits hold nanoseconds until the year 2262; `tm_year` counts from 1900.
     if (seconds != -1 && parts.tm_year < 300) return std::chrono::seconds(seconds);
   }
   return std::nullopt;

@@ -19,8 +19,8 @@ void print_rows(const nlohmann::ordered_json& rows, const nlohmann::ordered_json
 // 1970.
 std::optional<Nanoseconds> parse_moment(const std::string& text);
 
-// The same for an option's value; an empty text leaves `moment` unchanged. Returns an empty string, or an
-// error message.
+// Parses an option's value in the same way into `moment`, which an empty text leaves unchanged. Returns an
+// empty string, or an error message.
 std::string read_moment(const char* option, const std::string& text, Nanoseconds& moment);
 
 }  // namespace sharedgpu::cli

@@ -22,8 +22,8 @@ struct AccountRules {
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // pays for the time in which it has the GPU and others wait
-    part_of_turns,  // pays also for the time in which it is entering; all tenants in these states divide the
-                    // payment
+    part_of_turns,  // also pays for the time in which it is entering; the tenants that have the GPU or are
+                    // entering divide the payment
     due,  // while some tenants take turns, pays for its part, in proportion to `due`, of the time in which it
           // has the GPU
   };
@@ -31,13 +31,14 @@ struct AccountRules {
   Pays pays = Pays::nothing;
   int overuse = 0;           // extra multiple that it pays for the time by which its work outlasts its turn
   int most_turns = 0;        // the bound on lag and debt, in turns
-  Nanoseconds window{};      // or, if larger, this time: all of it bounds the debt, the tenant's share of it
-                             // bounds the lag
-  Nanoseconds forgets_in{};  // time in which pauses reduce a debt to 1/e of it; zero: pauses forgive nothing
+  Nanoseconds window{};      // if longer than these turns, it replaces them: debt is at most the window, and
+                             // lag at most the tenant's share of it
+  Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
+                             // nothing
 };
 
-// The most lag that the window lets a tenant's account hold. A tenant with a limit may later use time in
-// which it had no turn, but at most a hundredth of a window.
+// Returns the most lag that a tenant's account can hold in a window. A tenant with a limit may later use time
+// in which it had no turn, but at most a hundredth of a window.
 constexpr Nanoseconds most_lag(const AccountRules& rules, double due, double limit) {
   return limit < kAll ? rules.window / 100 : scaled(rules.window, due);
 }
@@ -48,20 +49,20 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
-// Returns the lag that the tenant had when its turn began, if it has had the GPU for `elapsed` since.
+// Returns the lag that a tenant had when its turn began, `elapsed` ago.
 constexpr Nanoseconds lag_when_served(const TenantView& tenant, Nanoseconds elapsed) {
   return tenant.lag + scaled(elapsed, 1 - tenant.due);
 }
 
-// The time that a waiting tenant takes to earn `amount` with a fraction `due` > 0 of the time. A microsecond
-// is added, so that rounding does not make the result too early.
+// Returns how long a waiting tenant takes to earn `amount` if it earns the fraction `due` > 0 of the time. A
+// microsecond is added, so that rounding does not make the result too short.
 constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);
 }
 
-// The tenant's lag for comparison with others. Otherwise, of two tenants with full accounts, the one with the
-// smaller share would never be first. So full accounts are equal, and the tenant that has waited longest is
-// next.
+// Returns the tenant's lag for comparison with other tenants. Full accounts count as equal, so that the
+// tenant that has waited longest is next. Otherwise, of two tenants with full accounts, the one with the
+// smaller share would never be first.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
   return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
 }

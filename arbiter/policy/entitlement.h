@@ -11,15 +11,16 @@
 namespace sharedgpu {
 
 struct EntitlementRules {
-  // Requests are met first, the rest is divided by units, and limits bound both the share and the time that a
-  // tenant has while nobody else wants it (scheduler/throttle.h). If false, all time is divided by units.
+  // If true, requests are met first, and the rest is divided in proportion to units. Limits bound a tenant's
+  // share, and also the time that it has while nobody else wants the GPU (scheduler/throttle.h). If false,
+  // all time is divided in proportion to units.
   bool by_requests = false;
   // Deadlines limit tenants of a lower priority (scheduler/deadline_limits.h).
   bool deadlines = false;
 };
 
-// Returns the share of each competing tenant, in the order of `competing`. If requests exceed the whole, each
-// is reduced by the same factor.
+// Returns the share of each competing tenant, in the order of `competing`. If the requests sum up to more
+// than 1, each is reduced by the same factor.
 std::vector<double> shares(const EntitlementRules& rules, const std::vector<Claims>& competing);
 
 // Returns true if a tenant with these claims makes all tenants in its domain run one at a time.
@@ -32,8 +33,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// Returns the backlog limit of all tenants in the domain of a tenant with these claims, if some have to take
-// turns: a quarter of its deadline. Zero: the default, see interposer/backlog/ahead.h.
+// Returns the backlog limit for all tenants in the domain of a tenant with these claims, while tenants have
+// to take turns: a quarter of this tenant's deadline. Zero: the default, see interposer/backlog/ahead.h.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};
@@ -42,8 +43,8 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. Otherwise memory moves with every
-// piece of its work, and going first is not worth its cost.
+// Returns true if handoffs take at most a tenth of the tenant's deadline. If they take longer, going first
+// with every piece of work costs more than it is worth.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);
@@ -52,7 +53,7 @@ constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
 // The debt that a tenant's account may have while the tenant has the GPU and others wait: half a slice, so
 // that accounts stay within about a slice of each other. With deadlines, it is at least one deadline, so that
 // a piece of work that can be done in time is done in one turn. A deadline counts as 100 ms at most, since
-// turns are short beside longer ones.
+// turns are shorter than that.
 constexpr Nanoseconds allowance(const EntitlementRules& rules, const TenantView& tenant,
                                 const TurnView& turn) {
   constexpr std::chrono::milliseconds kLongestPiece{100};

@@ -3,9 +3,9 @@
 // handoffs take almost no time, and waits are as long as the work of others.
 //
 // Nobody starves: a tenant waits until each tenant that began to wait before it has had one turn. A turn ends
-// with the current work or after Quantum, which is a day by default. Tenants that fit beside the one that has
-// the GPU enter meanwhile, so a tenant that needs all of it may wait for that long while many small ones come
-// and go.
+// with the current work or after Quantum, which is a day by default. Tenants that fit beside the tenant that
+// has the GPU enter meanwhile. So a tenant that needs the whole GPU may wait until the turn ends while many
+// small tenants come and go.
 #pragma once
 
 #include "arbiter/policy/policy.h"

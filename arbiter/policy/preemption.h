@@ -2,16 +2,17 @@
 // The preemption of turns and its cost. Nobody is preempted before it has had the GPU for the duration of a
 // handoff, so preemptions cost at most half of the time, however many there are.
 //
-// Paid preemption is for tenants that leave the GPU to others for long, and want it for a short time. A
-// tenant earns its fair share of the time in which it neither has the GPU nor asks for it
-// (AccountRules::Earns::pauses): a second of every n, where n running sets take turns. It pays for the time
-// in which it has the GPU and others wait. A tenant that has earned two handoffs, there and back, may preempt
-// tenants that have earned nothing, and pays for the handoffs. A tenant can earn or owe at most one turn.
+// Paid preemption is for tenants that leave the GPU to others for long, and want it for a short time. In the
+// time in which a tenant neither has the GPU nor asks for it, it earns its fair share
+// (AccountRules::Earns::pauses): one second in n, if n running sets take turns. It pays for the time in which
+// it has the GPU and others wait. A tenant that has earned the time of two handoffs, to itself and back, may
+// preempt tenants that have earned nothing, and pays for the handoffs. A tenant can earn or owe at most one
+// turn.
 //
-// In any time T a tenant uses at most T / (n + 1) and two turns for preemptions, including the handoffs that
-// they cause, so less than its fair share. A tenant that always has work earns nothing, but the rest of its
-// preempted turns is served afterwards. With k tenants that preempt and one that always works, the latter has
-// at least 2 / (k + 2) of the time, more than its fair share. Pure.
+// In any time T a tenant uses at most T / (n + 1) plus two turns for preemptions, including the handoffs that
+// they cause. In the long run this is less than its fair share. A tenant that always has work earns nothing,
+// but gets the rest of its preempted turns afterwards. With k tenants that preempt and one that always works,
+// the latter has at least 2 / (k + 2) of the time, more than its fair share. Pure.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
   return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
 }
 
-// The time until a running tenant may be preempted; zero: it may be preempted now.
+// Returns the time until a running tenant may be preempted; zero: now.
 constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
   if (preemption == Preemption::never) return Nanoseconds::max();
   const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
 // from a tenant of lower priority once that tenant has had the GPU for the duration of a handoff. Tenants of
-// the same priority take turns. For every MaxWait that a tenant has waited since it asked, its priority
-// counts as one higher, until its turn is over.
+// the same priority take turns. A tenant's priority rises by one for each MaxWait of waiting. The increase
+// lasts until its turn is over.
 //
-// Nobody starves: a tenant with a priority lower by P than all others waits (P + 1) times MaxWait, then for a
-// turn of each that has waited as long. During that turn the increase still counts against tenants that come.
+// Nobody starves: a tenant whose priority is lower than all others' by P waits (P + 1) times MaxWait, and
+// then for a turn of each tenant that has waited as long. During its turn its priority is still increased
+// against tenants that come.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policies by name. policy.h says how to add one.
+// The policies by name. policy.h lists the steps to add a policy.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// The policy of that name; null if there is none.
+// Returns the policy of that name; null if there is none.
 std::unique_ptr<Policy> make_policy(std::string_view name);
 
 }  // namespace sharedgpu

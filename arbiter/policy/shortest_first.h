@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// shortest-first: as round-robin, but a tenant that is expected to need the GPU for a shorter time precedes
-// one that has waited longer by at most the difference. The expected time is the mean of its last bursts plus
-// the handoffs there and back, which depend on its footprint. A tenant without measurements counts as short
-// until it proves otherwise.
+// shortest-first: as round-robin, but a tenant that is expected to need the GPU for a time shorter by T
+// precedes a tenant that has waited longer, if it has waited longer by at most T. The expected time is the
+// mean of the tenant's last bursts plus the handoffs to it and back, which depend on its footprint. A tenant
+// without measurements counts as short.
 //
-// Nobody starves: the expectation counts for at most MaxWait, so a tenant is passed only by tenants that
-// begin to wait within MaxWait after it. Then it waits as with round-robin.
+// Nobody starves: the expected time counts as MaxWait at most. So a tenant is preceded only by tenants that
+// begin to wait within MaxWait after it. After that it waits as with round-robin.
 #pragma once
 
 #include <algorithm>

@@ -21,14 +21,13 @@ enum class TurnRule : std::uint8_t { fixed, swap_overhead, max_wait, work };
 struct TurnLength {
   Nanoseconds length{};
   TurnRule rule = TurnRule::fixed;
-  // The inputs of the computation.
+  // The values from which the length was computed.
   Nanoseconds handoff{};
   unsigned waiting_sets = 1;
 };
 
-// `handoff`: mean time of a handoff in which nobody works. `waiting_sets`: running sets that wait for their
-// turn. `least`: the minimum, however quick handoffs are; messages and draining take some milliseconds
-// independent of memory.
+// `handoff`: mean time of a handoff, in which nobody works. `waiting_sets`: running sets that wait for their
+// turn. `least`: the minimum even if handoffs are quick, since messages and draining take some milliseconds.
 TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
                        Nanoseconds least = std::chrono::milliseconds(100));
 

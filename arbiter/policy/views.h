@@ -34,20 +34,19 @@ struct TenantView {
   Nanoseconds
       lag{};  // time that it was entitled to and has not had; negative: it has had more; see AccountRules
   Nanoseconds waited{};    // its present wait; for a running tenant, its wait before it was served
-  bool preempted = false;  // its turn ended by preemption
-  // Its mean GPU time from a request to a pause, at least that of the current burst. Measured while others
-  // wait; zero: not measured yet.
+  bool preempted = false;  // its last turn ended by preemption
+  // Its mean GPU time from a request to a pause, or the time of the current burst if that is longer. Measured
+  // while others wait; zero: not measured yet.
   Nanoseconds burst{};
-  Nanoseconds handoff{};  // the time to bring it in, measured or guessed from its size
-  double due = 0;         // its share, see ActivityInterval
+  Nanoseconds handoff{};  // the duration of a handoff to it, measured or guessed from its size
+  double due = 0;         // its share, see ActivityInterval::due
 
   // For a tenant that runs:
   Nanoseconds elapsed{};  // since its gates were opened
   // GPU time of one of its submissions, if it yields its turn before a submission that would outlast the
   // turn; zero: it does not yield, or the time is unknown.
   Nanoseconds submission{};
-  // Duration of its last drain, if its processes waited for each other and so had to submit more; zero: they
-  // did not wait, or the duration is unknown.
+  // Duration of its last drain, if its processes waited for each other and so had to submit more; else zero.
   Nanoseconds last_drain{};
   bool leads = false;  // this turn was begun for it
   bool grows = false;  // it requests memory for which the running set has no room
@@ -60,7 +59,7 @@ struct TurnView {
   bool over = false;
 };
 
-// The higher rank goes first; of equal ranks, the tenant with the lower id.
+// The tenant with the higher rank goes first; of tenants with equal ranks, the one with the lower id.
 struct Rank {
   int level = 0;
   Nanoseconds weight{};
