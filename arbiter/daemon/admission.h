@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the connections of each user and of all users, and the messages queued for a user's peers. A place
-// stands for one connection; the number of places follows from the daemon's descriptor limit. Strangers
-// (processes of no registered job) get at most a quarter of the places. Strangers and members (processes of
-// registered jobs) together get at most seven eighths. Root is not bounded.
+// Bounds the number of connections of each user and of all users, and the number of messages queued for a
+// user's peers. Each connection takes a place; the number of places follows from the daemon's descriptor
+// limit. Strangers (processes of no registered job) get at most a quarter of the places. Strangers and
+// members (processes of registered jobs) together get at most seven eighths. Root is not bounded.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -21,11 +21,11 @@ class Admission {
  public:
   // The most places of one user: enough for each process of a large node, but at most half of all places.
   static constexpr std::size_t kMostPerUser = 1024;
-  // The most newcomers of one user, so that strangers who fill these places do not keep members from being
-  // identified.
+  // The most newcomers (peers not identified yet) of one user. The bound keeps strangers from filling places
+  // that members need until they are identified.
   static constexpr std::size_t kMostNewcomers = 256;
-  // The most messages queued for a user's strangers, and for its members: a stranger takes nothing from a
-  // job.
+  // The most messages queued for a user's strangers, and also the most for its members. The two are counted
+  // apart, so that strangers take nothing from jobs.
   static constexpr std::size_t kMostWaiting = 4096;
 
   // A process of no registered job, a process of a registered job, root's, or one that is not identified yet.
@@ -37,7 +37,7 @@ class Admission {
   class Place;
   // Returns null if no place is free.
   std::shared_ptr<Place> enter(uid_t user, Rank rank);
-  // Makes a newcomer a stranger or a member. Returns false if no such place is free.
+  // Makes a newcomer a stranger or a member. Returns false if no place is free for that rank.
   bool settle(Place& newcomer, Rank rank);
 
  private:
@@ -68,8 +68,8 @@ class Admission::Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  // Counts one more message queued for the peer. Returns false, and does not count it, if there are too many
-  // messages.
+  // Counts one more message as queued for the peer. If there are too many messages, returns false and does
+  // not count it.
   bool add_waiting();
   void remove_waiting(std::size_t count);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends processes that keep others from a GPU: reports the reason to the process, sends SIGTERM a moment
-// later, and SIGKILL if it has not ended some time after that.
+// Ends processes that keep other tenants from a GPU. Reports the reason to the process, sends SIGTERM a
+// moment later, and SIGKILL if the process has not ended after a further time.
 //
 // Signals go through the pidfd that identified the peer, so they never reach another process that reuses its
 // pid. Each process has one cancellation, which uses the connection's pidfd, so repeated cancellations take

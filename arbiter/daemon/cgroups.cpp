@@ -21,7 +21,8 @@ bool is_sluid(std::string_view name) {
   return name.size() == kSluidSize && name[0] == 's';
 }
 
-// The job of folder number `i` of a path, from the folders above it. Zero: the path names it by SLUID.
+// Returns the job to which folder number `i` of a path belongs, from the folders above it. Zero: the path
+// names the job by its SLUID.
 std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders, std::size_t i) {
   const bool v2 = i >= 1 && ends_with(folders[i - 1], "slurmstepd.scope");
   const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");

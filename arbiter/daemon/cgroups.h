@@ -12,8 +12,8 @@
 
 namespace sharedgpu {
 
-// A step's folder as named in a line of a /proc/PID/cgroup. The text alone does not prove that Slurm made the
-// folder.
+// A step's folder as named in a line of a /proc/PID/cgroup. The text does not prove that Slurm made the
+// folder: users can create folders of the same names.
 struct StepFolder {
   std::string controllers;           // the controller of a v1 hierarchy, such as "memory"; empty: v2
   std::string path;                  // path in the hierarchy, down to the folder step_S
@@ -40,10 +40,10 @@ struct MemoryGroup {
 };
 std::optional<MemoryGroup> memory_group(std::string_view text);
 
-// The step of a folder "step_S" or "step_S+C" (component C of a heterogeneous job).
+// Returns the step of a folder named "step_S" or "step_S+C" (component C of a heterogeneous job).
 std::optional<std::uint32_t> step_of_folder(std::string_view folder);
 
-// The number before the dot in slurmstepd's title, "slurmstepd: [12.batch]".
+// Returns the job's number from slurmstepd's process title, as 12 from "slurmstepd: [12.batch]".
 std::optional<std::uint32_t> job_of_title(std::string_view title);
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log lines that users can cause, limited so that no user fills the log, see ComplaintLimits. Lines at level
-// debug are not limited: a site that chooses that level wants them all.
+// Log lines that users can cause, limited so that no user fills the log, see ComplaintLimits. If the site
+// logs at level debug, it wants all lines, and nothing is limited.
 //
 // Event-loop thread only.
 #pragma once

@@ -81,7 +81,8 @@ void Connection::receive_failed(int failure) {
   }
 }
 
-// A peer whose connection is only closed retries forever; a refused one continues without the arbiter.
+// Refuses the peer instead of only closing its connection: a refused peer continues without the arbiter, and
+// the other would retry forever.
 void Connection::refuse_version() {
   send(Message::of(
       Refused{.reason = "the arbiter is newer, and no longer supports this version of the protocol"}));

@@ -26,7 +26,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using OnMessage = std::function<void(const Message&)>;
   using OnClosed = std::function<void(const std::string& reason)>;  // called once
-  // Parts of the daemon that outlive all connections.
+  // Parts of the daemon that all connections use. They outlive all connections.
   struct Parts {
     asio::io_context& loop;
     Schedule& schedule;
@@ -42,14 +42,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(const Message& message, int fd = -1);
   // Sends the message with its descriptor, or returns false if the peer has unread messages.
   bool send_now(const Message& message, int fd);
-  // True if the peer has not read all messages that were sent to it.
+  // Returns true if the peer has not read all messages that were sent to it.
   bool has_unread() const;
   // Returns true if this end is closed, or the peer has closed its end. Messages of the peer may still be
   // unhandled.
   bool is_closed() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);
-  // Closes at once; `reason` reaches on_closed after the current handler. Empty: nothing to log.
+  // Closes the connection at once, and calls on_closed with `reason` after the current handler. Empty:
+  // nothing to log.
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }

@@ -13,12 +13,12 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
-constexpr std::chrono::minutes kAskAgain{1};  // if Slurm has not told the address
+constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm has not told the address
 constexpr std::chrono::seconds kAskNameAgain{10};
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
-// Without mail no other node can be heard, so nothing is waited for.
+// Without mail no other node can be heard, so the result has no waits.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
@@ -227,7 +227,7 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
           ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
-// Returns the last address that Slurm has told. Slurm is asked again now and then.
+// Returns the address that Slurm has told last. Asks Slurm again after a while, since addresses change.
 const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();

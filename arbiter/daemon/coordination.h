@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects the gangs of this node with the arbiters of others: reports and orders go by Mail between the core
-// and the coordinator of each gang, which may be this node.
+// Connects the gangs of this node with the arbiters of other nodes. Carries reports and orders by Mail
+// between the core and each gang's coordinator, which may be on this node.
 //
 // Slurm knows the nodes of a job and their addresses (NodeAddr). One thread, that of the event loop.
 #pragma once
@@ -41,7 +41,7 @@ class Coordination {
   void start();
   // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
-  // The core has a report for the coordinator.
+  // Call when the core has a report for the coordinator.
   void report(const TellGang& told);
   const GangMembers& gangs() const { return members_; }
 

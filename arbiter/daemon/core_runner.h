@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the core: passes events and the time to it, records and performs its actions, and polls the processes
-// that it asks about.
+// Runs the core: passes events and the time to the core, records and performs its actions, and polls
+// processes on its request.
 //
 // Event-loop thread only.
 #pragma once
@@ -33,7 +33,7 @@ class CoreRunner {
 
   // On return, everything that follows from the event is recorded and performed.
   void handle(const Event& event);
-  // As Core::forget().
+  // Calls Core::forget().
   void forget(TenantId tenant);
 
  private:

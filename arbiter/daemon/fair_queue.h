@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues the items of several users and serves each user for the same time, however many items the user has,
 // and however long an item takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), except that a
-// user that exceeds its time owes the excess while others wait. A user's items are not served while the user
-// rests.
+// user that exceeds its time owes the excess while other users wait. A user that rests is not served until
+// resume().
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class FairQueue {
     if (its.items.empty() && !its.rests) ring_.push_back(user);
     its.items.push_back(std::move(item));
   }
-  // Takes the next item. The queue must not be empty.
+  // Takes the next item. Call only if the queue is not empty.
   std::pair<uid_t, Item> take() {
     for (; !begin_turn(); turn_has_begun_ = false) {
       ring_.push_back(ring_.front());
@@ -51,7 +51,7 @@ class FairQueue {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
   }
-  // Holds the user's items, including new ones, until it resumes.
+  // Holds the user's items, including new ones, until resume() is called for the user.
   void rest(uid_t user) {
     users_[user].rests = true;
     if (!ring_.empty() && ring_.front() == user) turn_has_begun_ = false;

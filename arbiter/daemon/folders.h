@@ -22,7 +22,7 @@ Status make_folder(const std::string& path, mode_t mode);
 Status check_folder(const std::string& path);
 
 // Locks the folder for this process until `lock` is closed or the process ends; children do not inherit the
-// lock. EBUSY: another process has it; the message gives its pid.
+// lock. Fails with EBUSY if another process has the lock; the message names its pid.
 Status lock_folder(const std::string& path, UniqueFd& lock);
 
 }  // namespace sharedgpu

@@ -174,7 +174,7 @@ void GpuSearch::hurry() {
   if (timer_.cancel() > 0) ask();
 }
 
-// Waits for a child that hangs in the driver, so that there is never a second one.
+// Starts no second child while an earlier child hangs in the driver.
 void GpuSearch::ask() {
   const bool killed_unwatched = child_ > 0;
   if (killed_unwatched && waitpid(child_, nullptr, WNOHANG) == 0) return start();
@@ -197,7 +197,8 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  // Everything that the child wrote has arrived; a helper that it started may hold the pipe open.
+  // Does not wait for end-of-file: the child has ended and all that it wrote has arrived, but a helper that
+  // it started may hold the pipe open.
   const std::vector<GpuInfo> gpus = read_lines(answer_.get(), {});
   answer_.reset();
   if (gpus.empty()) return start();

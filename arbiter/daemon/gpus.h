@@ -21,20 +21,20 @@ struct GpuInfo {
   GpuUuid uuid;
   Bytes total;
   std::string name;
-  std::optional<unsigned> minor = {};  // minor number of its device file; known from NVML only
+  std::optional<unsigned> minor = {};  // minor number of its device file; only NVML reports it
 };
 
-// The first cuInit may have to load the kernel module.
+// Long, since the first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
-// Asks in a child process, so that the daemon holds no context, library or device file of the driver, and a
-// driver that crashes, or hangs for longer than `timeout`, harms only the child. Returns an empty list if
-// there is no driver or no GPU. Call it before threads are started.
+// Asks NVML or the driver in a child process. So the daemon holds no context, library or device file of the
+// driver, and a driver that crashes, or hangs for longer than `timeout`, harms only the child. Returns an
+// empty list if there is no driver or no GPU. Call it before threads are started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs repeatedly, at growing intervals, until it finds some: the driver may be ready later than
-// the arbiter. If NVML reported them, the search continues once a minute, because GPUs come and go. Never
-// blocks. Event-loop thread only.
+// the arbiter. If NVML reported the GPUs, it continues to search once a minute, because GPUs come and go.
+// Never blocks. Event-loop thread only.
 class GpuSearch {
  public:
   // `found` is called with at least one GPU.

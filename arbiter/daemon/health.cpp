@@ -16,14 +16,14 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kMisses = 3;  // number of surveys in a row that do not list a GPU until it counts as lost
-// A lost GPU is back after it has responded for this long; twice as long after each loss that follows the
-// previous one within an hour. Tenants of a GPU that comes and goes would lose their work each time.
+// A lost GPU counts as back after it has responded for this long. The time doubles with each loss within an
+// hour of the previous loss: if a GPU comes and goes, tenants that used it would lose their work each time.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;
 constexpr Nanoseconds kLookCounts = 3s;  // a survey comes every second
 constexpr std::size_t kMostNamed = 16;   // most tenants named in one line of the log
-// A process may die of the driver's error before NVML reports the loss, which may take the driver seconds.
+// When a GPU is lost, a process may die of the driver's error seconds before NVML reports the loss.
 constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
 
@@ -58,7 +58,7 @@ void Health::sync(const GpuUuid& gpu) {
   its_.core.handle(GpuDrained{.gpu = gpu, .drained = known->second.drain.has_value()});
 }
 
-// Returns true if the last survey is so recent that a new search would find nothing newer.
+// Returns true if the last survey is so recent that it knows more than a search.
 bool Health::knows_better() const { return looked_ && its_.system.now() - *looked_ < kLookCounts; }
 
 void Health::found(const std::vector<GpuInfo>& gpus) {
@@ -231,7 +231,8 @@ void Health::drain(Client& client, const DrainGpus& request) {
   client.send(DrainReply{.done = 1});
 }
 
-// Undraining a GPU declares that it works again, whatever errors it has reported. A lost GPU stays lost.
+// An administrator who undrains a GPU declares that it works again, whatever errors it has reported. But a
+// lost GPU stays lost.
 void Health::set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason) {
   GpuState& its = states_[gpu];
   its.drain = reason;
@@ -276,8 +277,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// The tenants that are on the GPU, have just left, or have not come yet but are placed there: their
-// environment already names the GPU.
+// Returns the tenants that are on the GPU, have just left it, or are placed on it and have not come yet. The
+// environment of the latter already names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

@@ -2,17 +2,17 @@
 // The health of the host's GPUs: derives each GPU's condition from NVML's reports, keeps the drains of
 // administrators, and acts on failures as OnGpuLoss= says.
 //
-// A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. It has failed
-// if it reports an error that only a reset clears; its tenants continue as far as the driver lets them. In
-// doubt, as when NVML does not answer, nothing changes. Event-loop thread only.
+// A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. A GPU is
+// failing if it reports an error that only a reset clears; its tenants continue as far as the driver lets
+// them. If NVML does not answer, no condition changes. Event-loop thread only.
 //
 // To add a sign that a GPU fails:
 //   1. If NVML is not asked for it yet: survey_child.cpp asks, and SurveyLine (survey_child.h) carries the
 //      answer; survey.cpp passes it on in GpuHealth or GpuSign (survey.h).
 //   2. Its consequence in health.cpp: looked() or saw(). A count over surveys is a field of Sightings.
 //   3. Test it in tests/unit/arbiter/survey.cpp and health.cpp, and in tests/integration/health.bats, for
-//      which tests/simgpu/nvml.cpp reports it when tests/simgpu/simgpu_fault.cpp says so. A new kind of
-//      SurveyLine goes into tests/fuzz/crowd.h, too.
+//      which tests/simgpu/nvml.cpp reports the sign, on request of tests/simgpu/simgpu_fault.cpp. A new kind
+//      of SurveyLine goes into tests/fuzz/crowd.h, too.
 //   4. Document it in the table of docs/design/health.md.
 #pragma once
 
@@ -66,12 +66,12 @@ class Health {
   void saw(const GpuSign& sign);
   // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // True while a session has left so recently that the cause may be a GPU loss not reported yet, so that
-  // surveys continue.
+  // Returns true while the cause of a session's recent end may be the loss of a GPU that NVML has not
+  // reported yet. Surveys continue during that time.
   bool may_miss_a_loss() const;
   // Returns true if no survey has come since the last session of the tenant left.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
-  // The sender must be an administrator.
+  // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);
 
   const std::map<GpuUuid, GpuState>& states() const { return states_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that hold a tenant's placement: each was given the tenant's GPUs, and starts programs there.
-// A tenant without holders and sessions has no placement to keep.
+// The processes that hold a tenant's placement. Each of them was told the tenant's GPUs, and starts programs
+// on them. The placement of a tenant without holders and sessions ends.
 //
 // Event-loop thread only.
 #pragma once
@@ -29,8 +29,8 @@ class Holders {
   // Adds a process and its pidfd. A process added twice counts once. Returns false if it cannot be added for
   // lack of a descriptor.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
-  // Adds a process that held the tenant under an earlier arbiter, if it still lives. Without a free
-  // descriptor this is retried until it succeeds.
+  // Adds a process that held the tenant under an earlier arbiter, if it still lives. If no descriptor is
+  // free, this is retried until it succeeds.
   void restore(TenantId tenant, const ProcessName& process);
   // Forgets a tenant that has ended, even if holders live.
   void forget(TenantId tenant);

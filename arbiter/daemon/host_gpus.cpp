@@ -13,8 +13,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostGpus = 64;
-// The most GPUs reported only by sessions: of one user, of all users without units, and of all users but
-// root.
+// Bounds on the number of GPUs that only sessions report: for one user, for all users without units, and for
+// all users but root.
 constexpr std::ptrdiff_t kMostOfUser = 16;
 constexpr std::ptrdiff_t kMostWithoutUnits = 24;
 constexpr std::ptrdiff_t kMostOfUsers = 48;

@@ -29,9 +29,9 @@ class HostGpus {
 
   // Adds the GPUs that were found, and continues to search.
   void start(const std::vector<GpuInfo>& found);
-  // Call it when NVML lists other GPUs than those found.
+  // Call when NVML lists other GPUs than the last search has found.
   void search_now() { search_.hurry(); }
-  // Searches more often while a GPU is missing that may come back.
+  // Sets whether searches are frequent, as is useful while a lost GPU may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }
   // The process that reports a GPU: its account, see account_of(), and whether its tenant holds units.
   struct Teller {
@@ -39,9 +39,9 @@ class HostGpus {
     bool has_units = false;
   };
   // Attaches a session to this GPU. An unknown GPU, such as a MIG instance, is added as the session describes
-  // it. Fails if the description is impossible or there are too many GPUs: no user may fill the table with
-  // GPUs that do not exist. Users without units leave room for those with units, and all users leave room for
-  // root.
+  // it. Fails if the description is impossible, or if there are too many GPUs, so that no user fills the
+  // table with GPUs that do not exist. Some entries of the table are reserved for users with units, and some
+  // for root.
   Status attach(const Attach& attach, const Teller& teller);
   // Forgets the names of GPUs that the core dropped because the last session on them ended.
   void forget_gone();

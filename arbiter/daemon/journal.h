@@ -22,9 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core, whose leases the journal has recorded. Only a Journal creates them, and nothing else
-// can be performed. So the next arbiter knows each lease that was granted before a crash, except those that a
-// full disk kept out of the file.
+// Actions of the core, whose leases the journal has recorded. Only a Journal creates objects of this class,
+// and only such objects can be performed. So the next arbiter knows each lease that was granted before a
+// crash, except leases that a full disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -49,17 +49,18 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the records to the kernel. If that fails, they are kept in memory and written as soon as possible.
+  // Passes the buffered records to the kernel. If that fails, the records are kept in memory and written as
+  // soon as possible.
   void flush();
   // Records the leases that begin and end, and flushes.
   RecordedActions write_down(Actions actions);
 
   // Updates the figures after a change of the core.
   void observe(const Sighting& seen, Nanoseconds at);
-  // While a lease is open, writes a record every second: after a crash, a lease that no session confirms
+  // Writes a record every second while a lease is open. After a crash, a lease that no session confirms
   // counts up to the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
-  // Records and flushes everything, when the arbiter ends.
+  // Records and flushes everything. Call when the arbiter ends.
   void end(const Core& core);
 
   // Returns true, and counts one addition, if this user may add to the ledger now. Root always may.
@@ -74,7 +75,8 @@ class Journal {
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  TokenBuckets<uid_t> writers_{1024, 50};  // the burst suffices for each process of a large node
+  TokenBuckets<uid_t> writers_{1024, 50};  // the burst suffices for one record of each process of a large
+                                           // node
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

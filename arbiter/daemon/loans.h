@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions that export device memory to others of their tenant, by their exporter numbers. Nothing
-// crosses from one tenant to another.
+// The sessions that export device memory to other sessions of their tenant, by their exporter numbers. A
+// session finds only exporters of its own tenant.
 //
 // Not thread-safe.
 #pragma once
@@ -15,7 +15,7 @@ namespace sharedgpu {
 
 class Loans {
  public:
-  // Registers the session under this number, which replaces its earlier one.
+  // Registers the session under the number `lender`, which replaces its earlier number.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
   // The tenant's session with this number; nullopt if there is none.
   std::optional<SessionId> find(TenantId tenant, std::uint64_t lender) const;

@@ -33,9 +33,9 @@ int fail(const std::string& what) {
 }
 
 // Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
-// arbiter holds them. The lock comes first, because two arbiters that start at once could both take the
-// socket for that of a dead arbiter. Before it holds the lock, this process touches no file of another
-// arbiter.
+// arbiter holds them. The lock comes first: without it, two arbiters that start at once could both believe
+// that the socket belongs to a dead arbiter. Before this process holds the lock, it touches no file of
+// another arbiter.
 Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
   const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
   lock.reset(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -57,7 +57,7 @@ void enlarge_descriptor_table(rlim_t size) {
     UniqueFd(fcntl(any.get(), F_DUPFD_CLOEXEC, last));
 }
 
-// Raises the descriptor limit, and returns the number of connections that it suffices for.
+// Raises the descriptor limit, and returns the number of connections for which the limit suffices.
 std::size_t raise_descriptor_limit() {
   constexpr rlim_t kOfDaemon = 64;  // descriptors for the ledger, the log and the like
   constexpr rlim_t kOfSession = 4;  // descriptors of a session: its socket, its lease page, and two pidfds
@@ -103,8 +103,8 @@ int run(const Settings& settings) {
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Searches for GPUs before any peer can connect, and before there are descriptors that a child that hangs
-  // in the driver would keep.
+  // Searches for GPUs before any peer can connect. The search may leave a child that hangs in the driver; at
+  // this point, the child inherits no descriptors that it would keep open.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));
@@ -140,7 +140,8 @@ int run(const Settings& settings) {
     if (failure) return;
     log::info(std::string("ending by ") + strsignal(number));
     arbiter.end();
-    // Socket and leases stay: sessions find the socket again, and the next arbiter takes it over.
+    // The socket file and the leases stay: sessions find the socket again, and the next arbiter takes it
+    // over.
     loop.stop();
   });
   log::info("serving " + settings.socket);

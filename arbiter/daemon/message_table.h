@@ -5,9 +5,9 @@
 //
 // To add a message:
 //   1. protocol/messages.h has the recipe for the protocol and its tests.
-//   2. List its type in is_for_arbiter() of message_table.cpp, which has the types of both directions.
-//      Give it a row there, an is_valid() in validity.h and validity.cpp if it has numbers or
-//      text, and a method of the part that handles it.
+//   2. List its type in is_for_arbiter() of message_table.cpp, which lists the types that peers send and
+//      those that the arbiter sends. Give it a row there, an is_valid() in validity.h and validity.cpp if it
+//      has numbers or text, and a method of the part that handles it.
 //   3. A report to the core also needs its type in Event (core/events.h) and a Core::on() (core/core.h and
 //      core.cpp).
 //

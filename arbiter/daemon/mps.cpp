@@ -26,7 +26,8 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
-// The daemon may be a script run by an interpreter, so all words are checked. A zombie has no command line.
+// The daemon may be a script that an interpreter runs, so all words of the command line are checked. A zombie
+// has no command line.
 bool is_the_daemon(const System& system, pid_t pid) {
   std::string words;
   static_cast<void>(system.read_file("/proc/" + std::to_string(pid) + "/cmdline", words));
@@ -103,7 +104,7 @@ UniqueFd Mps::open_output() const {
 }
 
 UniqueFd Mps::launch() {
-  // Stale files of a dead daemon would be taken for the new one's.
+  // If these files of a dead daemon stayed, programs would take them for the new daemon's files.
   for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
   const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs NVIDIA's MPS control daemon if the site wants it (Mps=yes), and restarts it when it has ended. The
-// control daemon outlives the arbiter, because jobs lose the GPU with it. A control daemon that an earlier
-// arbiter started is found by its pid file, and watched. The control daemon serves all users at once (-M);
-// otherwise the jobs of one user would wait until the last process of another user has ended. Event-loop
-// thread only.
+// control daemon outlives the arbiter, because jobs lose the GPU when the control daemon ends. A control
+// daemon that an earlier arbiter started is found by its pid file, and watched. The control daemon serves all
+// users at once (-M); otherwise the jobs of one user would wait until the last process of another user has
+// ended. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -26,7 +26,7 @@ class Mps {
       std::function<void()> changed);
 
   void start();
-  // True if a program that starts now finds MPS.
+  // Returns true if a program that starts now finds MPS.
   bool serves() const { return serves_; }
 
   // The process that serves `folder`; empty if there is none.

@@ -84,7 +84,7 @@ void MungeMail::read_lines() {
   for (int i = 0; i < kMostAtOnce; ++i) {
     const ssize_t size = recv(talk_.native_handle(), &line, sizeof line, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (size != sizeof line) return;  // its death is noticed elsewhere
+    if (size != sizeof line) return;  // the child's death is handled elsewhere
     take(line);
   }
   watch();
@@ -123,7 +123,7 @@ void MungeMail::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  if (talk_.is_open()) read_lines();  // logged together with the reason that the child gave
+  if (talk_.is_open()) read_lines();  // these lines may give the reason, which is logged
   talk_.close();
   begin_later();
 }

@@ -99,8 +99,8 @@ Address look_up(const char* name, std::uint16_t port, int family, int flags) {
   return address;
 }
 
-// Only root may send from a port below 1024. The filter sees the datagram from its UDP header on, which
-// begins with the sender's port.
+// Installs a filter that admits only datagrams from ports below 1024, which only root can use. The filter
+// reads the sender's port at the begin of the UDP header.
 bool admit_privileged_ports(int socket) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 0),
                         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, IPPORT_RESERVED, 0, 1),

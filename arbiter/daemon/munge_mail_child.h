@@ -2,7 +2,7 @@
 // The part of MungeMail that runs in a child process: the socket, and munged.
 //
 // Users other than root cannot fill the socket's buffer: the kernel drops datagrams from unprivileged source
-// ports. munge authenticates the rest and drops replays.
+// ports. munge authenticates the other datagrams and drops replayed ones.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct MailLine {
     trouble,  // from the child: the reason for which letters cannot be sent
   };
   Kind kind = Kind::letter;
-  char host[260] = {};  // NUL-terminated, as the text is
+  char host[260] = {};  // NUL-terminated, like the text
   char text[kLongestLetter + 1] = {};
 };
 

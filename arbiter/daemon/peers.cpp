@@ -45,7 +45,7 @@ Status identify(const System& system, int socket, Peer& peer) {
   const Status stat_read = system.read_file(process + "/stat", stat);
   const Status cgroup_read = system.read_file(process + "/cgroup", cgroup);
   const Status status_read = system.read_file(process + "/status", status);
-  // A shortage of descriptors must not make a job's process look like one outside jobs.
+  // Fails if descriptors are short: otherwise a process of a job could look like a process outside jobs.
   for (const Status* read : {&stat_read, &cgroup_read, &status_read})
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);
@@ -53,8 +53,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // Older kernels lack SO_PEERPIDFD. There the peer may have ended since it connected, and its pid may have
-  // passed to a process of another user.
+  // On older kernels, which lack SO_PEERPIDFD, the peer may have ended since it connected, and a process of
+  // another user may have its pid.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process no longer runs as the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

@@ -34,11 +34,11 @@ struct Peer {
 // is_shortage(code), a retry may succeed. Any thread; no exceptions.
 Status identify(const System& system, int socket, Peer& peer);
 
-// The user charged for a process: its own user, or the owner of the user namespace in which it runs.
-// Otherwise a user with a range of subordinate uids could count as many users. All ended processes count as
-// one user, except root's. Any thread; no exceptions.
+// Returns the user charged for a process: its own user, or the owner of its user namespace, since a user with
+// a range of subordinate uids would otherwise count as many users. Ended processes, except root's, all count
+// as the user kEnded. Any thread; no exceptions.
 inline constexpr uid_t kEnded = 65'534;
-// No user: for peers whose user cannot be read, and for causes that belong to no user.
+// Stands for no user. Used for peers whose user cannot be read, and for causes that belong to no user.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 

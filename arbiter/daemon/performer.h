@@ -25,7 +25,8 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // Called for ArmTimer and Look, but not before perform() has returned.
+    // Called when a time of ArmTimer has come or a poll of Look is done, and only after perform() has
+    // returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
     std::function<void(const TellGang&)> tell_gang;  // must not call the core before it has returned

@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// A GPU that does not exist: a process that sees only this one gets the driver's own error.
+// Names a GPU that does not exist, so that a process that sees only this GPU gets the driver's own error.
 GpuList no_gpu() {
   GpuList list;
   list.count = 1;
@@ -68,7 +68,7 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   }
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
-  may_have_ended(tenant);  // for lack of a descriptor, the process is no holder
+  may_have_ended(tenant);  // if no descriptor was free, the process is not a holder
   log::debug(tenants_.label(tenant) + ": may see " + format_gpus(list));
   return list;
 }
@@ -77,7 +77,8 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
   hold(asker, {.tenant = tenant, .units = 0, .gpus = {}});
 }
 
-// The record tells the next arbiter that the tenant lasts as long as this process.
+// Also records the holder, so that the next arbiter keeps the tenant's placement as long as this process
+// lives.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;

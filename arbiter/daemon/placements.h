@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placement of tenants on GPUs. A placement lasts as long as a session of the tenant or a process that
-// holds it. It ends with the last of them, however they die; no cleanup is needed.
+// The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a process that
+// holds the placement. However the last of these dies, the placement then ends.
 //
 // Event-loop thread only.
 #pragma once
@@ -27,8 +27,8 @@ class Placements {
              Journal& journal, const Tenants& tenants, Complaints& complaints,
              std::function<void(TenantId)> unheld);
 
-  // Returns the tenant's GPUs that the asking process may see, and chooses them if the tenant has none. From
-  // here on the process holds the placement.
+  // Returns the tenant's GPUs that the asking process may see. Chooses the GPUs first if the tenant has none.
+  // The process becomes a holder of the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
   // Makes the process a holder of a tenant that is not placed because its user chose the GPUs.
   void hold_unplaced(const Peer& asker, TenantId tenant);

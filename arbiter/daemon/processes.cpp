@@ -42,8 +42,8 @@ Status owned_by_root(const System& system, const std::string& mount, const std::
   }
 }
 
-// The job of a step's folder, from the title of the slurmstepd in its subfolder "slurm", where only root can
-// put processes.
+// Finds the job of a step's folder by the title of the slurmstepd in the subfolder "slurm", into which only
+// root can put processes.
 Status job_by_title(const System& system, const std::string& folder, std::optional<std::uint32_t>& job) {
   const auto read = [&system](const std::string& path, std::string& text) {
     Status done = system.read_file(path, text);
@@ -62,8 +62,8 @@ Status job_by_title(const System& system, const std::string& folder, std::option
   return {};
 }
 
-// Sets the step if root owns the job's folder and all folders above that. Under cgroup v1 the step's own
-// folder belongs to the job's user.
+// Sets `step` if root owns the job's folder and all folders above it. Under cgroup v1 the step's own folder
+// belongs to the job's user.
 Status believe(const System& system, const StepFolder& named, std::optional<StepName>& step) {
   const std::string job_folder = named.path.substr(0, named.path.rfind('/'));
   for (const std::string& mount : mounts_of(named.controllers)) {
@@ -133,9 +133,9 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// A frozen folder's file also shows the state of the folders above it. The owner of the topmost frozen folder
-// counts as the user who has frozen the process. Users have folders of their own below a step's, and may nest
-// thousands; so the search goes from the top down, and ends at the first folder that is not root's.
+// Finds out who has frozen the process: the owner of the topmost frozen folder (a folder's file also shows
+// freezes of the folders above). Users may own folders below a step's folder and nest thousands of them, so
+// the search goes from the top down, and ends at the first folder that root does not own.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {

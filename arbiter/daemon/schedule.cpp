@@ -10,12 +10,13 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
-// The longest time that timers, new connections and ended processes wait.
+// The longest time for which users' work delays timers, new connections and ended processes.
 constexpr std::chrono::microseconds kPass{500};
 // The minimum charge for a piece of work, because the wakeup for a message is not measured and takes longer
 // than the answer. The minimum also ends a user's turn if the clock stands still.
 constexpr std::chrono::microseconds kLeastCost{10};
-// The maximum charge for a piece of work: a stalled host is not the user's fault.
+// The maximum charge for a piece of work. A longer time comes from a stalled host, for which the user is not
+// charged.
 constexpr std::chrono::milliseconds kMostCounted{10};
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides the event loop's time among the users that send messages: no user delays another by more than a
-// turn of about half a millisecond, however many connections it has and whatever it sends. In the long run no
-// user but root gets more than a fifth of the time, even if nobody else sends anything: the arbiter shares
-// the host's processors with the tenants. The sessions of a large node take about a hundredth
-// (tests/campaign/load), and a second or two when they all start. Accepting connections is not part of any
-// user's turn, see server.h.
+// Divides the event loop's time among the users that send messages. A turn lasts about half a millisecond,
+// and no user delays another by more than one turn, however many connections it has and whatever it sends. In
+// the long run no user but root gets more than a fifth of the time, even if nobody else sends anything: the
+// arbiter shares the host's processors with the tenants. All sessions of a large node together take about a
+// hundredth of the time (tests/campaign/load), and a second or two when they all start at once. Accepting
+// connections is not part of any user's turn, see server.h.
 //
 // Event-loop thread only.
 #pragma once
@@ -21,7 +21,7 @@ namespace sharedgpu {
 
 class Schedule {
  public:
-  // Seconds of the loop's time that a user may take in a burst, and per second.
+  // Seconds of the loop's time that a user may take in a burst, and on average in each second.
   static constexpr double kMostAtOnce = 2;
   static constexpr double kMostASecond = 0.2;
 

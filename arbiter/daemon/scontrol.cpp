@@ -20,14 +20,14 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
-// With the pauses between them, draining is tried for ten minutes and requeueing for one: by then somebody
-// else may have requeued the job, and a job that runs again must not be requeued once more.
+// Including pauses, these tries last ten minutes for a drain and one minute for a requeue. After a minute
+// somebody else may have requeued the job, and a job that runs again must not be requeued once more.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 
-// $0 is the job's number. A job that has just ended successfully is not requeued. Slurm takes the number of
-// an array's element for that of the whole array, or does not know it, so an element is named ARRAY_INDEX.
-// The output of squeue contains no text of users here.
+// $0 is the job's number. A job that has just ended successfully is not requeued. An element of an array is
+// named ARRAY_INDEX: Slurm takes an element's own number for the whole array, or does not know it. The output
+// of squeue contains no text of users here.
 constexpr char kRequeue[] =
     "jobs=$(squeue -h -a -t all -j \"$0\" -o '%A %F_%K') || exit; "
     "scontrol -o show job \"$0\" | grep \"^JobId=$0 \" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' "
@@ -60,7 +60,7 @@ constexpr char kFindJobs[] =
     "do "
     "[ \"$nodes\" = 1 ] || echo \"$job $(date -u -d \"$start\" +%s)\"; done";
 
-// $0 is the host. Prints the name, or "-" where there is not just one.
+// $0 is the host. Prints the name, or "-" if there is not exactly one.
 constexpr char kFindOwnName[] =
     "nodes=$(scontrol -o show node) || exit; "
     "names=$(printf '%s\\n' \"$nodes\" | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
@@ -117,7 +117,7 @@ std::vector<StartedJob> jobs_in(const std::string& printed) {
 Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times)
     : system_(system), times_(times), death_(loop), timeout_(loop), pause_(loop) {}
 
-// A command that is running is not stopped.
+// Does not stop a running command.
 Scontrol::~Scontrol() = default;
 
 bool Scontrol::knows_node_name() {

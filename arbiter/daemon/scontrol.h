@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs Slurm's commands: scontrol drains this node and requeues jobs; scontrol and squeue tell nodes,
+// Runs Slurm's commands: scontrol drains this node and requeues jobs; scontrol and squeue show nodes,
 // addresses and jobs.
 //
 // One command runs at a time, in a child process with a timeout; no function waits for it. A drain or requeue
@@ -42,15 +42,16 @@ class Scontrol {
     std::string address;  // numeric; empty if the name of the node cannot be resolved
   };
   // Each of these asks Slurm and calls `found` with the answer, once.
-  // The nodes of the job; none if Slurm does not answer or does not know the job.
+  // Finds the nodes of the job; none if Slurm does not answer or does not know the job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
-  // The jobs on the node that span nodes, have units, and have neither ended nor been suspended; none if
+  // Finds the jobs on the node that span nodes, have units, and are neither ended nor suspended; none if
   // Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // The name of the node whose host (NodeHostName) is this one; empty unless there is exactly one; nullopt if
-  // Slurm does not answer.
+  // Finds the node whose NodeHostName is this host; an empty name unless there is exactly one such node;
+  // nullopt if Slurm does not answer.
   void find_own_name(std::function<void(const std::optional<std::string>&)> found);
-  // The numeric address of the node (NodeAddr); empty if Slurm does not know it or it cannot be resolved.
+  // Finds the numeric address of the node (NodeAddr); empty if Slurm does not know the address, or it cannot
+  // be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Returns Slurm's name of this node (SLURMD_NODENAME); if that is not set, the host's name.
@@ -63,7 +64,7 @@ class Scontrol {
     std::string name;  // for the log
     std::vector<std::string> words;
     unsigned tries;     // number of tries left
-    Nanoseconds due{};  // the command starts no earlier
+    Nanoseconds due{};  // the command does not start before this time
     // Called with the output of the command, or with an empty text if the command failed. Null: nobody needs
     // the output.
     std::function<void(const std::string&)> tell = {};

@@ -75,7 +75,7 @@ bool Server::accept_one() {
   return true;
 }
 
-// Looks up a process that connects repeatedly only once, until the arbiter serves others.
+// Looks up a process only once if it connects several times in a row.
 uid_t Server::account_of_peer(const ucred& credentials) {
   if (!last_ || last_->pid != credentials.pid || last_->uid != credentials.uid)
     last_ = {.pid = credentials.pid,
@@ -86,8 +86,8 @@ uid_t Server::account_of_peer(const ucred& credentials) {
 
 bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
 
-// Identifying a peer takes time, so it waits for its user's turn. A user with a range of subordinate uids
-// connects as many users, so no turn is taken before the account is known.
+// Identifying a peer takes time, so this is done in its user's turn. The turn is that of the account, since a
+// user with a range of subordinate uids can connect as many users.
 void Server::arrive(Channel channel) {
   if (channel.distrust() == 0 && channel.is_over()) return;
   const auto arrival = std::make_shared<Arrival>();
@@ -131,7 +131,8 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));
 }
 
-// Closes without a refusal, so that the peer may retry: a refused session would run beside the others.
+// Closes without a refusal, so that the peer retries: a refused session would use the GPU without the
+// arbiter, beside the other tenants.
 void Server::turn_away(Arrival& arrival, uid_t user, const std::string& why) {
   arbiter_.complaints().add(arrival.account, Cause::turned_away, "uid " + std::to_string(user) + ": " + why);
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));

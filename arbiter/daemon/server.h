@@ -2,9 +2,9 @@
 // The listening socket: accepts peers while places are free, identifies each when its user's turn comes, and
 // passes it to the arbiter.
 //
-// Users share the kernel's queue of connections, so each entry must cost little: a connection that its peer
-// has closed without a message is closed, and a user that connects too often is refused before its /proc is
-// read.
+// Users share the kernel's queue of connections, so handling each connection must cost little. A connection
+// that its peer has closed without a message is closed at once, and a user that connects too often is refused
+// before anything is read from /proc.
 //
 // Event-loop thread only.
 #pragma once
@@ -63,7 +63,7 @@ class Server {
   Arbiter& arbiter_;
   Admission admission_;
   TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by uid, and by account
-  // The last peer that was accepted, until others are served.
+  // The last peer that was accepted; reset when the arbiter serves other work.
   std::optional<Known> last_;
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;

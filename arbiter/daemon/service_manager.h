@@ -24,7 +24,7 @@ class ServiceManager {
   // daemon. Without them nothing else here has any effect.
   ServiceManager();
 
-  // Reports that the daemon serves, or that another one does.
+  // Reports that this daemon serves, or that another daemon of the host does.
   void tell_ready() const { tell("READY=1"); }
   // Reports twice in each interval that `loop` is alive. This object must outlive the loop.
   void keep_telling(asio::io_context& loop) const;

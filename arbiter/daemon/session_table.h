@@ -29,7 +29,7 @@ class SessionTable {
     // Set if the connection is closed and the session may reconnect.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};
 
-    // True if the peer has read all messages sent to it.
+    // Returns true if the peer has read all messages sent to it.
     bool reads() const { return reconnect_timer == nullptr && !client->connection().has_unread(); }
   };
 
@@ -37,7 +37,7 @@ class SessionTable {
     of_processes_[entry.client->peer().process()].insert(id);
     return entries_.insert_or_assign(id, std::move(entry)).first->second;
   }
-  // Null if there is none. Valid until the session is removed.
+  // Returns null if there is no such session. The pointer is valid until the session is removed.
   Entry* find(SessionId id) {
     const auto entry = entries_.find(id);
     return entry == entries_.end() ? nullptr : &entry->second;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The excess memory of a process in recent surveys, beyond what it may have. An amount counts only if two
-// surveys show it, even if others between them show less: memory may be on its way in or out during a survey.
+// The memory by which a process exceeded its allowance in recent surveys. An amount counts only if two
+// surveys show it, because a single survey may see memory that is just being moved. Surveys between these two
+// may show less.
 #pragma once
 
 #include <algorithm>

@@ -42,7 +42,7 @@ void Survey::wake() {
   begin();
 }
 
-// Waits for a child that hangs in the driver, so that there is never a second one.
+// Starts no second child while an earlier child hangs in the driver.
 void Survey::begin() {
   if (death_.is_open()) return;  // end_child() continues
   const bool lives_unwatched = child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0;
@@ -145,7 +145,7 @@ void Survey::finish(bool all) {
   heard_(answer_);
 }
 
-// Ends the child; end_child() does the rest. `why`: null if the child has done nothing wrong.
+// Kills the child; end_child() is called after its death. `why`: null if the child has done nothing wrong.
 void Survey::give_up(const char* why) {
   timeout_.cancel();
   timer_.cancel();

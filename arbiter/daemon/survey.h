@@ -4,7 +4,7 @@
 //
 // The child answers only when asked. A child that is silent for too long, or sends nonsense, is killed. After
 // its death another child is started, after pauses that grow while children fail. While nobody needs a survey
-// there is no child, so an idle host's GPUs are left alone. Event-loop thread only.
+// there is no child, so that the GPUs of an idle host are not used. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -59,7 +59,7 @@ struct GpuWatch {
 
 struct SurveyTimes {
   std::chrono::milliseconds period{1000};
-  // The first answer comes when NVML has started, which may take the driver seconds.
+  // Long, since the first answer comes only when NVML has started, which may take seconds.
   std::chrono::milliseconds patience{15'000};
   std::chrono::milliseconds first_pause{
       1000};  // pause before another child is started; doubles after each failure

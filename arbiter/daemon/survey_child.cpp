@@ -46,7 +46,7 @@ struct Nvml {
   int (*uuid_of)(void*, char*, unsigned) = nullptr;
   int (*memory_of)(void*, Memory*) = nullptr;
   Processes compute_on = nullptr;
-  // The functions below may be missing.
+  // Optional functions: null if NVML lacks them.
   Processes graphics_on = nullptr;
   int (*shutdown)() = nullptr;
   int (*ecc_errors_of)(void*, int, int, unsigned long long*) = nullptr;
@@ -85,7 +85,7 @@ struct Device {
   std::uint32_t status;  // as reported last
 };
 
-// NVML since its last start. GPUs that are added, or return, show only after a restart.
+// One start of NVML. GPUs that are added or come back are listed only after NVML is started again.
 class Started {
  public:
   explicit Started(const Nvml& nvml) : nvml_(nvml) {}
@@ -116,7 +116,7 @@ class Started {
   }
 
   std::vector<Device>& devices() { return devices_; }
-  // True if each GPU that NVML lists is among the devices, or lost.
+  // Returns true if each GPU that NVML lists is among the devices, or lost.
   bool whole() const { return whole_; }
 
   // The next error that a GPU has reported; none if there is none.
@@ -136,7 +136,7 @@ class Started {
   }
 
  private:
-  // Some GPUs have no ECC.
+  // Failures are ignored, since some GPUs have no ECC.
   void listen() {
     for (const Device& device : devices_)
       if (nvml_.listen_to(device.handle, kXid | kDoubleBitError, set_) != 0)
@@ -164,7 +164,8 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
-// A process may be in both lists, compute and graphics. Each list then has all of its memory.
+// A process may be in the lists of compute and of graphics. Then each list shows all of its memory, so the
+// amounts are not added.
 void merge(std::vector<SurveyLine>& lines, const Process& process) {
   const auto known = std::find_if(lines.begin(), lines.end(), [&](const SurveyLine& line) {
     return line.kind == SurveyLine::Kind::process && line.pid == process.pid;

@@ -33,7 +33,7 @@ class TokenBucket {
     return std::chrono::duration_cast<Nanoseconds>(left);
   }
 
-  // True if the bucket is as if never used.
+  // Returns true if the bucket is full, as if it had never been used.
   bool is_full(Nanoseconds now) const { return at(now) >= most_; }
 
  private:
@@ -63,7 +63,8 @@ class TokenBuckets {
     forget_full(now);
     return buckets_.try_emplace(key, fresh_).first->second;
   }
-  // Checks all buckets only when their number has doubled since the last time, so that many keys stay cheap.
+  // Checks all buckets only when their number has doubled since the last check, so that the cost of a call
+  // stays small even with many keys.
   void forget_full(Nanoseconds now) {
     if (buckets_.size() < look_at_) return;
     std::erase_if(buckets_, [now](const auto& entry) { return entry.second.is_full(now); });

@@ -13,7 +13,7 @@
 
 namespace sharedgpu {
 
-// The uid of the named user, or the number itself if `name` is one.
+// Returns the uid of the named user. If `name` is a number, returns that number.
 std::optional<uid_t> find_user(const System& system, const std::string& name);
 
 class Administrators {

@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// Moves `fd` into `watched`. On an error, such as a lack of kernel memory, `fd` keeps the descriptor.
+// Moves `fd` into `watched`. On an error, for example if kernel memory is short, `fd` keeps the descriptor.
 inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& watched) {
   asio::error_code error;
   watched.assign(fd.get(), error);
@@ -21,9 +21,9 @@ inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& 
 
 // Calls `died` once the process of the pidfd is dead; never if `pidfd` is closed or destroyed before.
 //
-// Checks the pidfd again before the call. asio 1.22 can end a wait too early: if a handler closes one
-// descriptor and opens another one, events of the first one that the loop has already fetched count for the
-// second one (epoll_reactor uses its descriptor_state again).
+// Checks the pidfd again before the call. asio 1.22 can end a wait too early: if a handler closes a
+// descriptor and opens another, the new descriptor may get events that the loop has already fetched for the
+// closed one (epoll_reactor reuses its descriptor_state).
 template <class Died>
 void await_death(asio::posix::stream_descriptor& pidfd, Died died) {
   pidfd.async_wait(asio::posix::descriptor_base::wait_read,

@@ -17,7 +17,7 @@
 namespace sharedgpu {
 namespace {
 
-// Returns true if no older file is needed to know the state.
+// Returns true if the text begins with a whole checkpoint, so that the state can be read without older files.
 bool begins_with_checkpoint(std::string_view text) {
   for (bool first = true;; first = false) {
     const std::size_t end = text.find('\n');
@@ -72,15 +72,15 @@ std::set<unsigned> older_files(const std::string& path) {
     unsigned number = 0;
     const char* end = name.data() + name.size();
     const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, number);
-    // Files whose names older_file() never returns are copies that somebody has made.
+    // Ignores files whose names older_file() never returns, since these are copies that somebody has made.
     const bool ours = wrong == std::errc{} && rest == end && name[prefix.size()] != '0' && number < 1000;
     if (ours) numbers.insert(number);
   }
   return numbers;
 }
 
-// Reads from the newest to the oldest, since files move to higher numbers: a file that moves meanwhile is met
-// at most twice, and is recognized by its inode.
+// Reads from the newest file to the oldest. During the reading, a rotation may rename files to higher
+// numbers. So a file may be met twice, and is then recognized by its inode, but none is missed.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts,
                    FileCalls& calls) {
   std::vector<std::string> newest_first;

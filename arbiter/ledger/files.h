@@ -18,8 +18,8 @@ namespace sharedgpu {
 // The system calls on files, so that tests can make each of them fail. They return -1 and set errno.
 struct FileCalls {
   virtual ~FileCalls() = default;
-  // The descriptor is close-on-exec; a symbolic link at `path` is not followed; only its owner can access a
-  // new file.
+  // Opens the file close-on-exec, and does not follow a symbolic link at `path`. A new file can be accessed
+  // only by its owner.
   virtual int open(const std::string& path, int flags);
   virtual ssize_t read(int file, void* bytes, std::size_t size);
   virtual ssize_t write(int file, const void* bytes, std::size_t size);

@@ -14,7 +14,7 @@
 namespace sharedgpu {
 namespace {
 
-// The longest time whose records a power failure may lose. The lost records are of jobs that died with the
+// A power failure loses the records of at most this time. Such records concern only jobs that died with the
 // host.
 constexpr std::chrono::seconds kSyncEvery{1};
 
@@ -47,7 +47,7 @@ Status Ledger::open(const std::string& path, const std::function<void(const Reco
       past_.add(record);
       replayed(record);
     });
-  // A torn line is left as it is, but ended, so that the next record starts on its own line.
+  // Ends an incomplete last line, so that the next record starts on its own line.
   const std::string& newest = texts.back();
   if (!newest.empty() && newest.back() != '\n') pending_.push_back('\n');
   size_ = newest.size();
@@ -122,12 +122,12 @@ void Ledger::rotate() {
   dirty_ = true;
   wake_.notify_one();
   size_ = size;
-  // If the checkpoint itself is large, a new file must not be begun all the time.
+  // If the checkpoint itself is larger than the limit, the next rotation waits until the file has doubled.
   rotate_at_ = std::max(limits_.size, 2 * size);
 }
 
-// After each of these steps the files contain all records: the old file keeps its name until the complete new
-// file takes the name.
+// After each of these steps the files contain all records, because the old file keeps its name until the new
+// file is complete and takes the name.
 Status Ledger::replace(const std::string& new_path, const File& file, std::string text) {
   if (Status written = write_all(file->get(), new_path, text); !written.ok()) return written;
   if (Status room = make_room(); !room.ok()) return room;
@@ -137,7 +137,7 @@ Status Ledger::replace(const std::string& new_path, const File& file, std::strin
   return failed;
 }
 
-// Moves older files up by one as far as needed, and links the current one as ledger.1.
+// Renames older files to the next higher number, as far as needed, and links the current file as ledger.1.
 Status Ledger::make_room() {
   std::set<unsigned> numbers = older_files(path_);
   const auto remove = [&](unsigned number) {

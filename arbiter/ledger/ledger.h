@@ -2,10 +2,11 @@
 // The ledger: StateDir/ledger and the older files ledger.1, ledger.2..., append-only files of records of
 // tenants, sessions and leases. docs/ledger.md describes them.
 //
-// append() only fills a buffer. flush() hands it to the kernel in one write, so that it survives the arbiter;
-// a background thread makes it survive the host with fdatasync. A full disk costs only memory: records that
-// cannot be written wait for the next flush(). A file that has grown too large becomes ledger.1, and a new
-// one continues from a checkpoint. Not thread-safe: all methods must be called from one thread.
+// append() only fills a buffer. flush() hands the buffer to the kernel in one write, so that the records
+// survive the arbiter. A background thread calls fdatasync, so that they survive a crash of the host. A full
+// disk costs only memory: records that cannot be written wait for the next flush(). A file that has grown too
+// large becomes ledger.1, and a new file begins with a checkpoint. Not thread-safe: all methods must be
+// called from one thread.
 #pragma once
 
 #include <condition_variable>
@@ -43,8 +44,8 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
 
   // Opens or creates the file and passes the records that define the state to `replayed`, oldest first: the
-  // newest file, and older ones back to a whole checkpoint. An unreadable older file is a complaint, not a
-  // failure.
+  // newest file, and older ones back to a whole checkpoint. If an older file is unreadable, adds a complaint
+  // and continues.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
@@ -78,7 +79,7 @@ class Ledger {
   std::mutex mutex_;
   std::condition_variable wake_;
   File file_;      // changed only by the owner's thread, with mutex_ held
-  File old_file_;  // the file that became ledger.1; it must be synced before the new file
+  File old_file_;  // the file that has become ledger.1; must be synced before the new file
   bool dirty_ = false;
   bool stop_ = false;
 };

@@ -45,7 +45,7 @@ class LineWriter {
   void operator()(const char* name, Nanoseconds time) { (*this)(name, time.count()); }
   void operator()(const char* name, Backend backend) { (*this)(name, static_cast<unsigned>(backend)); }
   void operator()(const char*, const std::string& text) { word(text); }
-  // The text has no blanks; a dash if unknown.
+  // Writes a text without blanks, or a dash if the text is unknown.
   void operator()(const char*, const char (&text)[JobClass::kLongest + 1]) {
     word(*text == '\0' ? "-" : text);
   }
@@ -91,7 +91,7 @@ class LineWriter {
   std::string text_;
 };
 
-// A visitor that reads each field from the next word of a line. After an error everything fails.
+// A visitor that reads each field from the next word of a line. After an error, all further reads fail.
 class LineReader {
  public:
   explicit LineReader(std::string_view text) : rest_(text) {}
@@ -123,7 +123,7 @@ class LineReader {
     (*this)(name, id.value);
   }
   void operator()(const char* name, Bytes& size) { (*this)(name, size.count); }
-  // The range allows the sum and the difference of two times.
+  // The range is so small that the sum and the difference of two times do not overflow.
   void operator()(const char* name, Nanoseconds& time) {
     unbounded(name, time);
     good_ = good_ && time.count() >= 0 && time.count() < (1ll << 62);
@@ -213,7 +213,7 @@ bool is_known_kind(std::string_view word, const std::variant<Whats...>&) {
   return (is_of(Whats::kKinds) || ...);
 }
 
-// The part of a line that its checksum covers; nullopt if the checksum is wrong.
+// Returns the part of a line that its checksum covers; nullopt if the checksum is wrong.
 std::optional<std::string_view> checked_part(std::string_view line) {
   if (line.size() <= kChecksumDigits) return std::nullopt;
   std::uint32_t checksum = 0;
