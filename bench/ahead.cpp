@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the cost of a submission beyond the wrapped call: while all tenants fit, and while the GPU is
-// oversubscribed and queues are kept short. On the simulated GPU, without modelled times.
+// oversubscribed and queues are kept short. Runs on the simulated GPU, whose work takes no time here.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -49,7 +49,8 @@ void Oversubscribed(benchmark::State& state) {
   submit(state);
 }
 
-// The cost per interval of the backlog limit: an event is recorded, and queried once or twice.
+// Measures the cost of the backlog limit per interval, in which an event is recorded and queried once or
+// twice.
 void Mark(benchmark::State& state) {
   const auto place = backlog::locate(stream);
   for (auto _ : state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the bus between host and GPU: pinned copies in, out, and both at once. Prints a JSON object:
-// bytes per second, the memory of the GPU and its name.
+// Measures the bus between host and GPU: pinned copies in, out, and both at once. Prints a JSON object with
+// bytes per second, the GPU's memory and the GPU's name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,8 @@ class Lane {
   CUstream stream_ = nullptr;
 };
 
-// The shortest of several rounds, in seconds: interference can only slow a round down.
+// Returns the time of the shortest of several rounds, in seconds, since interference can only slow a round
+// down.
 template <class Copies>
 double best(Copies&& copies) {
   using Seconds = std::chrono::duration<double>;

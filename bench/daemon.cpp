@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the arbiter's CPU use: starts a sharedgpud and simulated tenants that speak the protocol without
-// a GPU. Each tenant fills more than half of the GPU and always wants it, so they take turns; memory moves
-// instantly.
+// a GPU. Each tenant fills more than half of the GPU and always wants to run, so the tenants take turns.
+// Memory moves instantly.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud
 //
-// Or measures the cost of a session's report beside other tenants: all tenants fit on eight GPUs, and one
-// of them repeatedly reports its memory, or that it wants the GPU or is idle.
+// With --reports, measures the cost of a session's report beside other tenants: all tenants fit on eight
+// GPUs, and one tenant repeatedly reports its memory, or that it wants the GPU or is idle.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
 #include <poll.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_decision: measures the cost of an event in the arbiter's core, by numbers of tenants and GPUs. Each
-// tenant fills more than half of its GPU, and all want to run. Turns are handed over one after another: a
-// timer, Released, Usage, Ready. A tenant uses one GPU, or `span` neighbouring ones: then all GPUs are one
-// domain.
+// tenant fills more than half of its GPU, and all want to run. Turns follow one another; each causes the
+// events of a timer, Released, Usage and Ready. A tenant uses one GPU, or `span` neighbouring GPUs, so that
+// all GPUs form one domain.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -117,7 +117,7 @@ void sizes(benchmark::internal::Benchmark* each) {
 constexpr Claims kShare{.request = 0.0005, .timed = true};
 
 BENCHMARK_CAPTURE(decide, round_robin, "round-robin")->Apply(sizes);
-// Its turns end when the tenant's work is done, which never happens here, or with Quantum.
+// Turns of fcfs end when the tenant's work is done, which never happens here, or after Quantum.
 BENCHMARK_CAPTURE(decide, fcfs, "fcfs", Claims{}, std::chrono::seconds(1))->Apply(sizes);
 BENCHMARK_CAPTURE(decide, shortest_first, "shortest-first")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, credit, "credit")->Apply(sizes);
@@ -125,11 +125,11 @@ BENCHMARK_CAPTURE(decide, priority, "priority")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, elastic, "elastic", kShare)->Apply(sizes);
 BENCHMARK_CAPTURE(decide, deadline, "deadline", kShare)->Apply(sizes);
 
-// Tenants of two GPUs each: all of the host is one domain.
+// Each tenant uses two GPUs, so that all GPUs of the host form one domain.
 BENCHMARK_CAPTURE(decide, round_robin_spanning, "round-robin", Claims{}, Nanoseconds{}, 2u)->Args({128, 16});
 BENCHMARK_CAPTURE(decide, elastic_spanning, "elastic", kShare, Nanoseconds{}, 2u)->Args({128, 16});
 
-// One more tenant arrives, allocates, waits and leaves.
+// Measures the events of one more tenant that arrives, allocates, waits and leaves.
 void pass_by(benchmark::State& state, const char* policy, const Claims& claims = {}) {
   const auto tenants = static_cast<unsigned>(state.range(0));
   Crowd crowd(policy, tenants, static_cast<unsigned>(state.range(1)), claims);
@@ -145,7 +145,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
 BENCHMARK_CAPTURE(pass_by, round_robin, "round-robin")->Apply(sizes);
 BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 
-// One tenant reports a deadline each time, which limits all others.
+// Measures reports of a deadline, each of which limits all other tenants.
 void bound(benchmark::State& state) {
   Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
   crowd.handle(CapSet{.tenant = TenantId{1},

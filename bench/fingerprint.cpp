@@ -4,7 +4,7 @@
 //
 //   bench_fingerprint [GIBIBYTES [CHANGES]]      default: 8, 1000
 //
-// Exit status 0 only if all checks succeed.
+// The exit status is 0 only if all checks succeed.
 #define __CUDA_API_VERSION_INTERNAL
 #include <algorithm>
 #include <chrono>
@@ -111,7 +111,7 @@ void verify(Gpu& gpu, const std::vector<std::byte>& data, int changes) {
   expect(unseen == 0, "a change of one bit is seen in both halves");
   unseen = 0;
   for (int i = 0; i < changes; ++i) {
-    // Includes distances at which a mistake in the positions would show.
+    // Among the distances are powers of two, at which a mistake in the positions would show.
     const std::uint64_t step = i % 2 == 0 ? 4ull << (i / 2 % 24) : random() % (kHandle.count / 4) * 4;
     const CUdeviceptr a = base + random() % ((kHandle.count - step) / 4) * 4;
     const std::uint32_t one = gpu.word_at(a);

@@ -6,8 +6,8 @@
 // A cluster has two to six jobs on two to four of its nodes, and jobs on one node (random_cluster()). A
 // scenario counts as deadlocked if its jobs do not end within twenty minutes of modelled time; alone they
 // take seconds. The longest wait is compared with simulation::longest_wait(). The total time is compared with
-// that of an ideal scheduler, which knows all nodes and whose handoffs take no time: in each turn it runs the
-// job that has waited longest, and all jobs that fit beside it.
+// the time under an ideal scheduler, which knows all nodes and whose handoffs take no time. In each turn, the
+// ideal scheduler runs the job that has waited longest, and all jobs that fit beside this job.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the cost of an open gate per submission, beyond the wrapped call.
+// Measures the cost that an open gate adds to each submission.
 #include <benchmark/benchmark.h>
 
 #include <thread>
@@ -35,7 +35,7 @@ void NestedPass(benchmark::State& state) {
   }
 }
 
-// The closing side, once per turn.
+// Measures the cost of closing the gate, which happens once per turn.
 void CloseAnIdleGate(benchmark::State& state) {
   struct Nothing final : sharedgpu::gate::Drain {
     bool drain() override { return true; }

@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   const Kernels kernels;
   CUstream stream = nullptr;
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  // cuMemAlloc twice, to show the variation between equal measurements.
+  // cuMemAlloc is measured twice, to show how much equal measurements vary.
   Way ways[] = {{"cuMemAlloc", kernels, stream, allocated()},
                 {"cuMemAlloc again", kernels, stream, allocated()},
                 {"a handle of 2 MiB", kernels, stream, mapped(2u << 20)},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines
 // without PyTorch; work_torch.py has the same options and output. A GPU step changes all of the memory (an
-// inference reads it) and spins. A CPU step sleeps for its length, since its time is modelled like a
-// kernel's.
+// inference only reads the memory) and spins. A CPU step sleeps for its length, since its time is modelled
+// like a kernel's.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>
@@ -125,7 +125,7 @@ class Work {
     return cell;
   }
 
-  // An inference adds its checksum in each step.
+  // An inference adds up the checksums of all its steps.
   std::uint64_t result() {
     if (!reads()) add_checksum();
     std::uint64_t value = 0;

@@ -19,7 +19,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 MIB = 2**20
 WIDTH = 4096
 WEIGHT = WIDTH * WIDTH * 4
-# Rows of a batch. Training keeps two activations per layer for the backward pass, in separate segments.
+# Rows of a batch. Training keeps two activations per layer for the backward pass, in segments of their own.
 BATCH = {"training": 1024, "inference": 64}
 LAYER = {"training": 4 * WEIGHT + 2 * BATCH["training"] * WIDTH * 4, "inference": WEIGHT}
 BESIDE = 512 * MIB  # for cuBLAS, temporaries, and waste in segments; the filler takes the rest
@@ -46,7 +46,8 @@ import torch  # imported after the options are parsed, since it takes seconds
 
 
 class Network:
-    """The layers are added to what goes through them, so that a hundred of them neither explode nor vanish."""
+    """Residual layers: each adds its output to its input, so that values neither explode nor vanish in a hundred
+    layers."""
 
     def __init__(self, layers, width, device, trained):
         generator = torch.Generator(device=device).manual_seed(1)
@@ -129,7 +130,8 @@ class GpuWork:
 
 
 class CpuWork:
-    """So small that it stays in a core's own cache, so that memory traffic of others does not slow it down."""
+    """The data are so small that they stay in the cache of one core, so that memory traffic of other programs does
+    not slow the work down."""
 
     def __init__(self):
         self.network = Network(4, 128, "cpu", True)

@@ -59,7 +59,7 @@ class Cluster {
   struct Node {
     std::unique_ptr<Core> core;  // null while the node's arbiter is down
     std::vector<std::unique_ptr<Policy>> policies;
-    unsigned life = 0;  // number of the arbiter's start; messages to an earlier life are lost
+    unsigned life = 0;  // number of starts of the arbiter; messages to an earlier life are lost
     std::uint64_t alarms = 0;
     LeaseBook written;  // the leases that its ledger would have
     Nanoseconds last_written{};
@@ -148,10 +148,10 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t member = 0;
   bool here = false;  // begun and not ended
   bool attached = false;
-  bool working = false;  // its memory was granted, so the other processes of its job can work with it
+  bool working = false;  // its memory was granted, so the job's processes can work together
   bool waiting = false;  // at the gate
   bool lonely = false;   // waits until all processes of its job are working
-  bool full = false;     // has as many unfinished kernels as it may submit ahead
+  bool full = false;     // has as many unfinished kernels as a process may submit in advance
   bool thinking = false;
   std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;
@@ -198,7 +198,7 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
   }
   left_ = scenario.jobs.size();
   for (const Suspension& suspension : scenario.suspensions) {
-    // The core forgets a suspension that is announced but not repeated.
+    // Repeats the announcement, since the core forgets a suspension that is announced only once.
     for (Nanoseconds after{}; after < suspension.lasts; after += 10s)
       timeline_.at(now() + suspension.at + after, [this, suspension] { suspend(suspension, true); });
     timeline_.at(now() + suspension.at + suspension.lasts,
@@ -284,7 +284,7 @@ void Cluster::stop(unsigned node) {
 
 void Cluster::restart(unsigned node) {
   Node& its = nodes_[node];
-  if (its.core) return;  // the end of another outage has restarted it already
+  if (its.core) return;  // the arbiter was restarted already, at the end of another outage
   Recovered recovered;
   recovered.leases = its.written;
   recovered.last_record = its.last_written;
@@ -558,7 +558,7 @@ void Cluster::work(Process& process) {
   });
 }
 
-// The part of an iteration on the CPU, after which the process submits.
+// Begins the part of an iteration on the CPU, after which the process submits a kernel.
 void Cluster::think(Process& process) {
   const ClusterJob& job = scenario_.jobs[process.job];
   if (process.submitted == job.iterations) return;

@@ -2,7 +2,7 @@
 // Simulates a cluster in modelled time: nodes with an arbiter's core each, jobs on one or several nodes, and
 // the coordinators of their gangs.
 //
-// The processes of a job work in lockstep, as with NCCL: a process's n-th kernel ends only after every
+// The processes of a job work in lockstep, as with NCCL: the n-th kernel of a process ends only after every
 // process of the job has submitted its n-th kernel. Each node has one GPU. Sessions follow the protocol
 // (session.h). Arbiters and links between nodes may fail for a while.
 #pragma once
@@ -25,7 +25,8 @@ namespace sharedgpu::simulation {
 // How jobs that span nodes get their turns.
 enum class Coordination : std::uint8_t {
   none,    // each node decides by itself
-  epochs,  // each node decides by itself; all use the same order of jobs, which changes with each clock epoch
+  epochs,  // each node decides by itself; all nodes use one order of jobs, which changes with each clock
+           // epoch
   gangs,   // coordinators (arbiter/gang/) give turns on all nodes at once
 };
 
@@ -34,7 +35,7 @@ struct ClusterJob {
   Bytes footprint;              // of each process
   unsigned iterations = 100;
   Nanoseconds thinks{};    // mean time on the CPU before each submission
-  Nanoseconds computes{};  // mean time of a kernel once all processes have submitted it
+  Nanoseconds computes{};  // mean duration of a kernel after all processes have submitted it
   unsigned ahead = 1;      // number of kernels that a process submits before it waits for the first one
   Nanoseconds starts{};
   Nanoseconds spread = std::chrono::milliseconds(200);  // all its processes come within this time
@@ -110,9 +111,10 @@ struct ClusterResult {
 ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages = 0);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down:
-// two turns of each other job, and one timeout for a process that cannot drain for want of memory. Two turns,
-// since one may have begun before the job asks, and another may be offered before the job is the eldest. The
-// time of a turn includes the handoffs of all memory in and out, and the work on the GPU when the turn ends.
+// two turns of each other job, and one timeout for a process that cannot drain because it lacks memory.
+// Another job may have two turns, because one may have begun before this job asks, and one may be offered
+// before this job is the eldest. A turn includes the handoffs of all memory in and out, and the work that is
+// on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

@@ -25,7 +25,7 @@ Piece released(Session& session, Process& process, Epoch epoch, std::uint64_t or
   return finished(session, answer);
 }
 
-// nullopt if all memory within the limit is resident.
+// Returns nullopt if all memory within the limit is resident.
 std::optional<Piece> restore(Session& session, Bytes limit, Bytes chunk) {
   session.resident_limit = limit;
   const Bytes copied = std::min({chunk, minus(limit, session.use.resident), session.missing()});
@@ -45,7 +45,7 @@ Piece carry_out(const Step& step, Session& session, Process& process, Bytes chun
   if (pause != Nanoseconds{}) return {.pause = pause};
   if (session.has_stepped) return released(session, process, step.epoch, step.order);
   if (const auto piece = restore(session, step.allowed, chunk)) return *piece;
-  if (session.page.open) return finished(session);  // the order of an arbiter that is gone
+  if (session.page.open) return finished(session);  // an earlier arbiter gave this order
   session.has_stepped = session.in_turn = true;
   return {.pause = process.submit_once(session)};
 }

@@ -3,8 +3,8 @@
 // carries out one after another. The tests' worlds, the simulator and the benchmarks share this one model of
 // the interposer; their programs differ.
 //
-// The owner advances the time, delivers messages both ways and requests an order piece by piece. The model
-// behaves correctly; tests model hostile sessions themselves.
+// The owner of the session advances the time, delivers messages in both directions, and has orders carried
+// out piece by piece. The model behaves correctly; tests model hostile sessions themselves.
 #pragma once
 
 #include <deque>
@@ -53,7 +53,7 @@ struct Session {
   bool receive(const Message& message);
   // Begins the next order. Returns false if there is no order, or the first one has begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Growth was granted. During a turn, the session's memory is resident up to the limit.
+  // Call when growth was granted. During a turn, the session's memory is resident up to the limit.
   void take(const Verdict& granted);
 };
 
@@ -61,11 +61,11 @@ struct Session {
 class Process {
  public:
   virtual ~Process() = default;
-  // The gate is closed, for a Revoke or a Step. Returns the time until the next call; zero: nothing of it
-  // runs on the GPU, nor will before its next turn.
+  // Called while the gate is closed, for a Revoke or a Step. Returns the time until the next call. Zero: the
+  // process has no work on the GPU, and submits none before its next turn.
   virtual Nanoseconds drain(Session& session, MessageType order) = 0;
-  // All memory that the Step allows is resident: a thread that waits at the gate may submit once. Returns the
-  // time until the drain.
+  // Called when all memory that the Step allows is resident: a thread that waits at the gate may submit once.
+  // Returns the time until the session drains.
   virtual Nanoseconds submit_once(Session&) { return {}; }
   virtual bool can_evict(Session&) { return true; }
   virtual bool waits(const Session& session) const = 0;  // a thread waits at the gate
@@ -84,7 +84,8 @@ struct Piece {
   bool stuck = false;                 // nothing more can be evicted at present
 };
 
-// Carries out the next piece of the current order, with copies of at most `chunk`. There must be an order.
+// Carries out the next piece of the current order, with copies of at most `chunk`. Call only while there is
+// an order.
 Piece carry_out(Session& session, Process& process, Bytes chunk);
 
 }  // namespace sharedgpu::simulation

@@ -28,12 +28,13 @@ class Timeline {
     std::push_heap(plans_.begin(), plans_.end());
   }
 
-  // None if nothing is scheduled.
+  // Returns the time of the next event; nullopt if nothing is scheduled.
   std::optional<Nanoseconds> next() const {
     return plans_.empty() ? std::nullopt : std::optional(plans_.front().at);
   }
 
-  // Advances to the next event and returns its task, for the caller to call. Something must be scheduled.
+  // Advances to the next event and returns its task, which the caller calls. Call only if an event is
+  // scheduled.
   Task go_on() {
     std::pop_heap(plans_.begin(), plans_.end());
     Plan plan = std::move(plans_.back());
@@ -42,10 +43,10 @@ class Timeline {
     return std::move(plan.task);
   }
 
-  // Nothing may be scheduled before `time`.
+  // Sets the time. Call only if no event is scheduled before `time`.
   void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
 
-  // Sets the only alarm, as ArmTimer does: it replaces the previous one. None: no alarm.
+  // Sets the alarm, which replaces the previous alarm, as with ArmTimer. nullopt: no alarm.
   void set_alarm(std::optional<Nanoseconds> time, Task task) {
     const std::uint64_t number = ++alarms_;
     alarm_ = time;

@@ -54,7 +54,7 @@ void LedgerTrace::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds)
 }
 
 void LedgerTrace::on_used(const UsedRecord& used, Nanoseconds) {
-  if (used.step != StepName{}) return;  // the tenant's own record includes all of its steps
+  if (used.step != StepName{}) return;  // skipped, since the tenant's own record includes all steps
   Summary& summary = summary_of(used.tenant);
   summary.footprint = used.figures.footprint;
   if (sums_) summary.waited_before = used.figures.waited;
@@ -85,7 +85,7 @@ LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
   struct Life {
     Summary summary = {};
     std::set<GpuUuid> places = {};
-    Nanoseconds first{};  // beginning of the first lease on any GPU
+    Nanoseconds first{};  // beginning of the tenant's first lease on any GPU
     Nanoseconds came{};
   };
   std::map<Who, Life> lives;

@@ -2,10 +2,10 @@
 // Converts a ledger to a trace: the demand for each GPU, as far as the ledger records it, for simulation
 // under another policy.
 //
-// Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. The program
-// arrives when the tenant began to wait for the first lease. The gap between two leases is part pause, part
-// wait; the ledger has only the sum of all waits of the tenant, so all its gaps are shortened by the same
-// factor. The ledger does not record everything, so the trace assumes:
+// For each GPU on which a tenant held leases, the tenant becomes a program, whose bursts are the leases. The
+// program arrives at the time at which the tenant began to wait for its first lease. The gap between two
+// leases consists of a pause and a wait. The ledger has only the sum of all waits of the tenant, so all its
+// gaps are shortened by the same factor. The ledger does not record everything, so the trace assumes:
 // - a GPU was busy for the whole of each lease;
 // - a turn ended for other tenants was a burst of its own, followed by a short pause;
 // - a tenant had its highest footprint all the time, in equal parts on its GPUs;
@@ -29,7 +29,7 @@ namespace sharedgpu {
 
 class LedgerTrace final : private LedgerVisitor {
  public:
-  // Adds one of the ledger's records; call it oldest first.
+  // Adds one of the ledger's records. Call for all records, oldest first.
   void add(const Record& record);
   // Reads all files of the ledger at `path`, oldest first, and adds the number of damaged lines to
   // `damaged`.

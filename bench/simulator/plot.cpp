@@ -12,7 +12,7 @@ constexpr double kWidth = 900;
 constexpr double kHeight = 200;
 constexpr double kPitch = 280;  // distance between panels
 constexpr std::size_t kNamed = 24;
-// The colours differ in lightness as well.
+// The colours also differ in lightness, for readers who cannot distinguish hues.
 constexpr const char* kColours[] = {"#1f5fa8", "#e0a030", "#208060", "#c06090", "#70b0e0", "#805020"};
 constexpr const char* kMissed = "#c02020";
 
@@ -66,7 +66,7 @@ struct Panel {
 
 }  // namespace
 
-// The whole length, or less if the simulation ended before.
+// Returns the whole length, or a shorter time if the simulation ended earlier.
 double Plot::seconds() const {
   const Nanoseconds last = moments_.empty() ? Nanoseconds{} : moments_.back().at;
   return in_seconds(last + 2 * interval_ > length_ ? length_ : last);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An SVG plot of a simulated node over time: the part of the time that each program held a lease and, if
-// limits or deadlines bound any, the most that each may have, and the missed deadlines. Pure.
+// An SVG plot of a simulated node over time: the part of the time for which each program held a lease. If
+// programs have limits or deadlines, the plot also shows the largest part that each program may have, and the
+// missed deadlines. Pure.
 #pragma once
 
 #include <string>
@@ -12,16 +13,16 @@ namespace sharedgpu {
 
 class Plot {
  public:
-  // Covers `length` in all. Points closer together than the plot can resolve are left out.
+  // The time axis covers `length`. Points that are closer together than the plot can resolve are left out.
   explicit Plot(Nanoseconds length) : length_(length), interval_(length / kPoints) {}
 
   struct Point {
     Nanoseconds lease{};  // so far
-    double part = 1;      // maximum part of the time that it may have
+    double part = 1;      // largest part of the time that the program may have
     unsigned missed = 0;  // deadlines so far
   };
   bool wants(Nanoseconds at) const { return moments_.empty() || at - moments_.back().at >= interval_; }
-  // One point per program, always the same number.
+  // Adds one point for each program. Call always with the same number of points.
   void add(Nanoseconds at, std::vector<Point> points) { moments_.push_back({at, std::move(points)}); }
 
   std::string svg(const std::string& title) const;

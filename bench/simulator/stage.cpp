@@ -28,10 +28,10 @@ struct Stage::Actor : simulation::Session {
   Nanoseconds left{};  // of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;  // generation of its work; events planned for an earlier generation are void
+  unsigned generation = 0;  // number of its current work; events planned for earlier work have no effect
   Nanoseconds line_free{};  // earliest arrival of its next message, so that messages keep
                             // their order
-  std::optional<Nanoseconds> drained_at;  // end of its drain, if it drains
+  std::optional<Nanoseconds> drained_at;  // the time at which its drain ends, if it drains
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;
@@ -51,7 +51,8 @@ struct Stage::Actor : simulation::Session {
 
   struct Deadlines {
     Nanoseconds::rep periods = 1;  // time since the current piece of work arrived
-    bool met = false;              // response time of the current piece, if it finishes at this moment
+    bool met = false;              // whether the current piece of work meets its deadline if it finishes at
+                                   // this moment
     unsigned missed = 0;
   };
   Deadlines deadlines(Nanoseconds now) const {
@@ -112,7 +113,8 @@ void Stage::run(Nanoseconds time) {
   count_loss();
 }
 
-// Adds the loss since the last call: nothing changes between two events.
+// Adds the lost time since the last call. Nothing changes between two events, so it is enough to call this at
+// each event.
 void Stage::count_loss() {
   const auto any = [this](bool Actor::*flag) {
     return std::any_of(actors_.begin(), actors_.end(), [flag](const auto& actor) { return (*actor).*flag; });
@@ -217,7 +219,7 @@ void Stage::next_order(Actor& actor) {
   if (actor.begin_order()) obey(actor);
 }
 
-// Carries out one part of the current order, and schedules the next.
+// Carries out one part of the current order, and schedules the next part.
 void Stage::obey(Actor& actor) {
   if (actor.ended) return;
   const simulation::Piece piece = carry_out(actor, *this, kChunk);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models a GPU on which programs of a fixed size take turns: copies take time in proportion to their size,
-// submitted work ends within a few milliseconds, and messages take a fraction of one. The arbiter's own
-// core decides. bench/simulate and the property tests use it to check shares, waits and losses of time.
+// submitted work ends within a few milliseconds, and messages take a fraction of a millisecond. The arbiter's
+// own core decides. bench/simulate and the property tests use it to check shares, waits and losses of time.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,17 @@ namespace sharedgpu {
 
 struct Program {
   unsigned size = 0;  // MiB; the GPU has 100
-  // Works for `burst`, then pauses for `pause`, each varied by up to half. With no burst it always has
-  // work.
+  // The program works for `burst`, then pauses for `pause`; each time is varied by up to half. If `burst` is
+  // zero, it always has work.
   Nanoseconds burst{};
   Nanoseconds pause{};
   Claims claims = {};
   Nanoseconds arrival{};
   Nanoseconds work{};  // GPU time until it ends; zero if it never ends
   // If set, a piece of work of exactly `burst` arrives in each period. Pieces that arrive while one is
-  // unfinished are skipped, like a camera's frames. A piece meets claims.deadline, if any, if it finishes
-  // within that time of its arrival; a skipped piece misses it. If zero, bursts and pauses as above.
+  // unfinished are skipped, like a camera's frames. A piece meets claims.deadline if it finishes within that
+  // time after its arrival; a skipped piece misses its deadline. If zero, the program has bursts and pauses
+  // as above.
   Nanoseconds period{};
   // If not empty, bursts of exactly these lengths, each followed by its pause; then the program ends.
   struct Piece {
@@ -36,7 +37,7 @@ struct Program {
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel, which a turn's end waits for
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel, for which the end of a turn waits
 };
 
 class Stage : private simulation::Process {
@@ -56,17 +57,18 @@ class Stage : private simulation::Process {
     std::vector<Nanoseconds> waits;
     std::vector<Nanoseconds> starts;  // the waits at the beginning of bursts
     unsigned turns = 0;
-    std::optional<Nanoseconds> took;  // time from its arrival to its end; none if it has not ended
+    std::optional<Nanoseconds> took;  // time from the program's arrival to its end; nullopt if it has not
+                                      // ended
     unsigned met = 0;                 // deadlines
-    unsigned missed = 0;              // includes the deadlines that the current piece of work has missed so
-                                      // far
+    unsigned missed = 0;              // number of missed deadlines, including those that the current piece of
+                                      // work has missed so far
     Nanoseconds response{};           // response time of the last piece of work with a deadline
   };
   std::uint64_t events() const { return events_; }  // events passed to the core
   bool all_ended() const { return left_ == 0; }
   bool works(std::size_t program) const;  // has work, or waits for the GPU with work
   Nanoseconds measured() const { return now() - measured_since_; }
-  Nanoseconds lost() const { return lost_; }  // no program worked although one wanted to
+  Nanoseconds lost() const { return lost_; }  // time in which a program wanted to work and none did
   Seen seen(std::size_t program) const;
   // The current limit of the program's part of the GPU time.
   double part(std::size_t program) const;

@@ -4,8 +4,8 @@
 //   arrival_s  arrival time; default 0
 //   size       percent of the GPU's memory, 1 to 100
 //   burst_s    average length of its bursts of work; default 0: it always works
-//   pause_s    average length of the pauses between them
-//   work_s     GPU time until it ends; default 0: it never ends
+//   pause_s    average length of the pauses between bursts
+//   work_s     GPU time until the program ends; default 0: it never ends
 //   period_s   interval at which bursts of exactly burst_s arrive, which are skipped while another is
 //              unfinished; default 0: as above
 //   deadline_s    of each such burst; default 0: none

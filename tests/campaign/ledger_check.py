@@ -3,7 +3,7 @@
 import collections
 from datetime import datetime
 
-SETTLES = 2.5  # seconds: the end of a process that no arbiter has seen is found by the next one
+SETTLES = 2.5  # seconds: if a process ends while no arbiter runs, the next arbiter notices it
 
 
 def moment(text):

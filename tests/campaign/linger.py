@@ -52,7 +52,8 @@ def main():
             one, other = lingering(listener)
             with contextlib.suppress(PermissionError):  # the kernel refuses it
                 peer.sendmsg([b"\0" * 16], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))])
-            # Not here: where the arbiter was faster, this is the close that takes long.
+            # Closed in another place: if the arbiter has closed its copy already, this close is the one that
+            # takes long.
             threading.Thread(target=one.close, daemon=True).start()
             kept.append((peer, other))
             sent += 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node for a campaign: an arbiter, simulated GPUs, tenants, and the faults found.
 #
-# Everything happens in namespaces of its own (isolate()): /dev/shm, mounts and pids. So nothing of a campaign is
-# left when it ends, however it ends, and whatever lies in /dev/shm is the campaign's.
+# A campaign runs in its own namespaces of mounts and pids, with its own /dev/shm (isolate()). So nothing is
+# left when the campaign ends, however it ends, and all files in /dev/shm are the campaign's.
 import contextlib
 import json
 import os
@@ -119,8 +119,8 @@ class Node:
         return len(os.listdir(f"/proc/{self.arbiter.pid}/fd"))
 
     def lasting_descriptors(self):
-        """The minimum of several counts, since a survey or the end of a connection needs some for a moment. Without
-        those of the last answers to `sharedgpu status`, of which there are eight at most."""
+        """Returns the least of several counts of descriptors, since a survey or the end of a connection needs some
+        for a moment. Does not count the descriptors of the last answers to `sharedgpu status`, eight at most."""
         def look():
             folder = f"/proc/{self.arbiter.pid}/fd"
             targets = []
@@ -155,7 +155,7 @@ class Node:
     # ---- tenants ----
 
     def tenant(self, program, *arguments, log="/dev/null", nice=0, user=None):
-        """Starts a test program as a tenant; it has the pid of what is returned."""
+        """Starts a test program as a tenant. The tenant's process is the returned process."""
         def prepare():
             os.nice(nice)
             if user is not None:

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# One cluster for all the tests of this folder, with the build installed beside it. Everything that a job touches
-# lies in the cluster's folder, so that unprivileged users reach it wherever the sources are.
+# Starts one cluster for all tests of this folder, and installs the build into the cluster's folder. All files
+# that jobs use are in this folder, so that unprivileged users can read them wherever the sources are.
 #
 # SHAREDGPU_BUILD names the build folder (default: build), SHAREDGPU_CLUSTER_DIR the cluster's. After a failure the
 # cluster's folder stays, with its logs.
@@ -17,7 +17,8 @@ setup_suite() {
   [[ -e $dir/installed ]] || "$root/scripts/install-for-cluster" "$build" "$dir"
   mkdir -p "$dir/etc" "$dir/jobs"
   chmod 1777 "$dir/jobs"
-  # Short turns: the tests wait for many of them. All nodes have one arbiter, so there is no other to agree with.
+  # Turns are short, since the tests wait for many turns. All nodes have one arbiter, so no letters to other
+  # arbiters are needed.
   cat >"$dir/etc/sharedgpu.conf" <<CONF
 Socket=$dir/run/sharedgpud.sock
 StateDir=$dir/sharedgpu

@@ -2,8 +2,8 @@
 // Any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives them,
 // serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
 //
-// The input is a list of operations. Each operation is a byte that chooses it, followed by the bytes that it
-// takes. Prints the total number of messages to the arbiter at the end.
+// The input is a list of operations. An operation is one byte that chooses it, followed by its arguments.
+// Prints the total number of messages to the arbiter at the end.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -116,8 +116,8 @@ void run(Input& in) {
     host.advance(1min);
   }
   daemon.run();
-  // Replaced files of the ledger stay open until the ledger's thread has synchronized them: one file may wait
-  // for the thread, and two may be in its hands.
+  // Replaced files of the ledger stay open until the ledger's thread has synchronized them. At most three may
+  // be open: one waits for the thread, and two are being synchronized.
   require(open_descriptors() <= descriptors + (rotates ? 3 : 0), "descriptors are left");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any texts as the environment of a program: settings within their bounds, and no GPU that the job was not
-// given.
+// Any texts as the environment of a program: they yield settings within their bounds, and only GPUs that the
+// job was given.
 #include <vector>
 
 #include "input.h"

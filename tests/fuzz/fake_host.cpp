@@ -132,7 +132,7 @@ Nanoseconds FakeHost::now() const { return the_time; }
 
 Nanoseconds FakeHost::wall_time() const { return std::chrono::hours(24 * 365 * 50) + the_time; }
 
-// Returns false if the file is not about memory.
+// Returns false if the file is not one of the files about memory.
 bool FakeHost::memory_text(std::string_view path, std::string& text) const {
   const auto kilobytes = [](Bytes size) { return std::to_string(size.count >> 10) + " kB\n"; };
   if (path == "/proc/meminfo")

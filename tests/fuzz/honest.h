@@ -34,7 +34,7 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
-  // A restart has lost records, so the tenant may be served as another one, or refused.
+  // Call when a restart has lost records, so that the tenant may be served as a new tenant, or be refused.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
   // Allocates so much memory that it has to take turns with others.
@@ -133,7 +133,7 @@ class Honest : private simulation::Process {
   std::optional<simulation::Session> session_;
   bool attached_ = false, is_surveyed_ = false, is_forgotten_ = false;
   std::uint64_t viewed_ = 0, requests_ = 0, answered_ = 0;
-  static constexpr int kSurveys = 4;  // after this time no report of others is believed
+  static constexpr int kSurveys = 4;  // number of surveys after which no false report of others counts
   int surveys_ = 0;
 };
 

@@ -14,7 +14,7 @@
 
 namespace {
 
-// The files of version 2 and of version 1, of the process's group and of the group above it.
+// The files of cgroup versions 2 and 1, for the process's group and for the group above it.
 constexpr const char* kFiles[] = {"proc/meminfo",
                                   "proc/self/cgroup",
                                   "sys/fs/cgroup/a/b/memory.max",

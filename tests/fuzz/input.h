@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a fuzzer's input as numbers. An input that has ended goes on with zeros.
+// The bytes of a fuzzer's input as numbers. After the end of the input, all bytes are zero.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string line = format_record(record);
     line.pop_back();
     if (!parse_record(line)) std::abort();
-    // No real clock makes a sum of lease times overflow.
+    // Skips later times, since no real clock makes a sum of lease times overflow.
     if (record.at > std::chrono::hours(1)) return;
     if (const auto* step = std::get_if<StepTimeRecord>(&record.what); step && step->time > record.at) return;
     if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what); gpu && gpu->time > record.at) return;
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     table.add(record);
   };
   replay_ledger(text, add);
-  // Checksums keep the fuzzer out of the records' insides: here each line gets the right one.
+  // Gives each line the right checksum. Otherwise the fuzzer would never reach the parsing of the fields.
   while (!text.empty()) {
     std::size_t end = std::min(text.find('\n'), text.size());
     std::string body = " " + std::string(text.substr(0, end));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any messages from any sessions in any order: the core survives them and keeps its books within the GPU.
+// Any messages from any sessions in any order: the core survives them, and never promises more memory than
+// the GPU has.
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "input.h"
@@ -10,7 +11,7 @@ using namespace sharedgpu;
 using fuzz::Input;
 using fuzz::require;
 
-// Mostly the number of the last order to the session.
+// Returns an order number for a message, mostly the number of the last order to the session.
 std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
   const auto session = core.session(id);
   return !session ? 0 : session->order - (in.byte() % 8 == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a size, a time or a percentage: nothing, or a value within its bounds that reads the same as a
-// number.
+// Any text as a size, a time or a percentage: it yields nothing, or a value within its bounds, which is read
+// again as the same value if it is written as a number.
 #include "config/quantities.h"
 
 #include "input.h"

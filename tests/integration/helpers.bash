@@ -40,7 +40,7 @@ start_arbiter() {
   run_arbiter
 }
 
-# run_arbiter [DAEMON]: starts it, or that of another build, with the configuration of the last time.
+# run_arbiter [DAEMON]: starts the arbiter, or the given one of another build, with the last configuration.
 run_arbiter() {
   "${1:-$BUILD/arbiter/sharedgpud}" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
   ARBITER=$!
@@ -84,8 +84,8 @@ tell() {
   info || true
 }
 
-# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own, on $GPUS GPUs and with the share $SHARE
-# where these are set.
+# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own. If $GPUS is set, the tenant
+# has that many GPUs; if $SHARE is set, it has that share.
 tenant() {
   local name=$1 program=$2
   shift 2
@@ -101,7 +101,7 @@ plain() {
   PIDS[$name]=$!
 }
 
-# finish NAME: waits for it; `status` is its exit status.
+# finish NAME: waits for the program's end; `status` is its exit status.
 finish() {
   local pid=${PIDS[$1]} end=$((SECONDS + 180))
   while kill -0 "$pid" 2>/dev/null; do
@@ -118,7 +118,7 @@ finish() {
   unset "PIDS[$1]"
 }
 
-# succeeds NAME: waits for it, and it must have ended right.
+# succeeds NAME: waits for the program's end, and fails unless its exit status is 0.
 succeeds() {
   finish "$1"
   if ((status != 0)); then
@@ -134,7 +134,7 @@ all_succeed() {
   for name in "$@"; do succeeds "$name"; done
 }
 
-# progresses NAME: has printed its first line.
+# progresses NAME: succeeds if the program has printed its first line.
 progresses() { until_true 60 test -s "$DIR/$1.out"; }
 
 info() { "$BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE"; }

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that sacct agrees with the ledger about a job's steps.
 
-# The configurations of the arbiters that have a ledger: of each host, or the one that all nodes share.
+# Prints the configuration files of the arbiters that have a ledger: that of each host, or the file that all
+# nodes share.
 ledgers() { compgen -G "$dir/host*/sharedgpu.conf" || echo "$dir/etc/sharedgpu.conf"; }
 
-# To a second for each of them.
+# The times may differ by a second for each arbiter.
 near() { local difference=$(($1 - $2)) most; most=$(ledgers | wc -l); ((difference >= -most && difference <= most)); }
 
 # told_steps JOB: "STEP SECONDS" of each step that a ledger knows, over all GPUs of a host and then over all hosts, as
@@ -20,7 +21,7 @@ told_steps() {
 shown_steps() {
   sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
 }
-# Every step of the ledger is in sacct, with the same seconds; others held nothing.
+# Every step of the ledger is in sacct with the same seconds, and other steps have no lease time.
 agree() {
   local step told shown
   while read -r step told; do

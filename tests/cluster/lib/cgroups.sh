@@ -13,15 +13,16 @@ prepare_cgroups() {
   mkdir -p "$cgroup_root/system.slice"
   local group
   for group in "$cgroup_root" "$cgroup_root/system.slice"; do
-    # One at a time: a controller that the kernel lacks must not keep the others off.
+    # Switches on one controller at a time, so that a controller that the kernel lacks does not keep the
+    # others off.
     for controller in cpuset cpu memory pids io; do
       echo "+$controller" >"$group/cgroup.subtree_control" 2>/dev/null || true
     done
   done
 }
 
-# The top folders of one node's control groups. Debian builds Slurm with several slurmd per host, hence the
-# node's name in them.
+# The top folders of one node's control groups. They contain the node's name, since Debian builds Slurm for
+# several slurmd per host.
 cgroups_of_node() {
   local node=$1 folder
   for folder in "$cgroup_root"/*/"slurm_$node" "$cgroup_root"/system.slice/"${node}_slurmstepd.scope"; do

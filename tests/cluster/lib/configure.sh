@@ -30,8 +30,8 @@ each_node() {
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# The first of as many ports in a row as there are nodes and two more, on which nobody listens. Below 32768, where Linux
-# begins to hand out ports.
+# Prints the first port of a row of free ports, which has two more ports than there are nodes. The ports are
+# below 32768, where the range begins from which Linux assigns ports.
 free_ports() {
   local base offset taken count=$((2 + CLUSTER_NODES))
   for _ in {1..100}; do
@@ -44,7 +44,7 @@ free_ports() {
   return 1
 }
 
-# A UDP port that only root can have, and nobody has.
+# Prints a free UDP port that only root can open.
 free_peer_port() {
   local port
   for _ in {1..100}; do
@@ -58,11 +58,11 @@ node() { echo "$CLUSTER_NAME$1"; }
 has_hosts() { [[ $CLUSTER_HOSTS == yes ]]; }
 address() { if has_hosts; then echo "127.0.0.$((10 + $1))"; else echo 127.0.0.1; fi; }
 
-# Where the simulated GPU is kept: a file in a folder that each host has its own of, or one file for all.
+# The file of the simulated GPU: in a folder of which each host has its own copy, or one file for all nodes.
 gpu_folder() { echo "/dev/shm/sharedgpu-$CLUSTER_PORT${1:+-$1}"; }
 gpu_state() { if has_hosts; then echo "$(gpu_folder)/gpu"; else gpu_folder; fi; }
 
-# What users and daemons of this cluster share: the simulated GPU is the same one for all of a host.
+# The environment of this cluster's users and daemons. All processes of a host share one simulated GPU.
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
   # Small contexts for the small GPU, in the same proportion as on a real one.
@@ -112,7 +112,7 @@ PeerPort=0
 CONF
 }
 
-# What each host has of its own; as-host puts file and folder into their places.
+# Creates the files that each host has of its own; as-host mounts them at their places.
 make_hosts() {
   local i
   for ((i = 1; i <= CLUSTER_NODES; ++i)); do
@@ -186,7 +186,8 @@ AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
 AcctGatherNodeFreq=0
 CONF
   fi
-  # The nodes overcommit this host: the machine's own size is not what is tested here.
+  # The nodes together have more processors and memory than this host, whose real size does not matter for the
+  # tests.
   local i gres
   for ((i = 1; i <= CLUSTER_NODES; ++i)); do
     gres=CLUSTER_GRES$i

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # A second cluster, beside the one of the suite, whose two nodes are hosts of their own, with an arbiter and a ledger
-# each. The files that use it have it in common; the suite's end stops it.
+# each. All test files that use this cluster share it; it is stopped at the end of the suite.
 
 hosts_setup() {
   cluster_setup
@@ -30,7 +30,7 @@ hosts_up() {
   touch "$dir/up"
 }
 
-# asking I COMMAND...: a command that asks the arbiter of node I.
+# asking I COMMAND...: runs the command so that it asks the arbiter of node I.
 asking() { SHAREDGPU_SOCKET=$dir/host$1/sharedgpud.sock "${@:2}"; }
 
 # The pid of the arbiter of node I.

@@ -73,7 +73,7 @@ has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 
 # The part of sharedgpu in the AdminComment of a job, or of the run with this state; nothing if there is none.
 summary() {
-  # The number of an array or of a heterogeneous job is that of its first part as well.
+  # The number of an array or of a heterogeneous job is also the number of its first part.
   sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
     jq -ec .sharedgpu 2>/dev/null
 }
@@ -85,7 +85,7 @@ tells() {
 expect_summary() {
   wait_until 40 tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
 }
-# The lease time of a job's last run on this node, by the ledger.
+# Prints the lease time of a job's last run on this node, from the ledger.
 held() {
   sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq '.[-1].lease_seconds // 0'
 }

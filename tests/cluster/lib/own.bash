@@ -1,10 +1,12 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# A cluster of a test file's own, whose nodes have two simulated GPUs and 16 units each. Both nodes are this host and
-# have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from teardown_file().
+# A cluster for one test file alone, whose nodes have two simulated GPUs and 16 units each. Both nodes are
+# this host and have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from
+# teardown_file().
 
-# own_cluster_up LIBRARIES LINE...: the simulated driver lies in LIBRARIES; the lines are added to sharedgpu.conf. Where
-# the file may set it: OWN_SLURM_CONF has lines to be added to slurm.conf, OWN_GRES_CONF those of gres.conf.
+# own_cluster_up LIBRARIES LINE...: the simulated driver is in LIBRARIES; the lines are added to
+# sharedgpu.conf. A test file may set OWN_SLURM_CONF to lines that are added to slurm.conf, and OWN_GRES_CONF
+# to the lines of gres.conf.
 own_cluster_up() {
   local first=$SHAREDGPU_CLUSTER_DIR own
   own=$(mktemp -d /tmp/sgpu-own.XXXXXX)

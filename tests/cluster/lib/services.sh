@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Starts and stops the daemons of the cluster in $dir.
 #
-# Each runs in the foreground in a session of its own, its pid in $dir/run/SERVICE.pid. The variable
-# SHAREDGPU_CLUSTER marks it and what it starts (slurmstepd, the arbiter), so that `down` finds all of them.
+# Each daemon runs in the foreground in a session of its own; its pid is in $dir/run/SERVICE.pid. The
+# environment variable SHAREDGPU_CLUSTER marks the daemon and the processes that it starts (slurmstepd, the
+# arbiter), so that `down` finds all of them.
 
 # The command of each service, one argument per line.
 command_of() {
@@ -38,7 +39,7 @@ is_ready() {
     # A client that connects too early may wait longer than the daemon needs.
     slurmdbd) port_answers $((CLUSTER_PORT + 1)) && SLURM_CONF=$dir/etc/slurm.conf timeout 3 sacctmgr -n show cluster >/dev/null 2>"$dir/log/sacctmgr" ;;
     slurmctld) SLURM_CONF=$dir/etc/slurm.conf timeout 3 scontrol ping 2>/dev/null | grep -q UP ;;
-    # The controller's idea of a node outlives its slurmd, so ask that as well.
+    # The controller may report a node as up although its slurmd has ended, so slurmd is asked, too.
     slurmd[1-9])
       port_answers $((CLUSTER_PORT + 1 + ${1#slurmd})) &&
         [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated|completing)$ ]] ;;
@@ -123,7 +124,8 @@ start_everything() {
   for start in "${starts[@]}"; do wait "$start" || return; done
 }
 
-# A server that starts deletes the temporary tables of all others in its tmpdir, hence one for each cluster.
+# A server deletes the temporary tables of all servers with the same tmpdir when it starts, so each cluster
+# has its own tmpdir.
 create_database() {
   mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --auth-root-authentication-method=normal \
     --skip-name-resolve --skip-test-db --force >"$dir/log/install_db.out" 2>&1 &&

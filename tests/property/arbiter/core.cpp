@@ -156,8 +156,8 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
   CHECK(world.tally().host_waits > 0);
 }
 
-// In a few worlds a decision comes only with the next event, because an estimate falls as time passes. A
-// missing timer shows in many worlds.
+// In a few worlds a decision comes only with the next event, because an estimate falls as time passes. If a
+// timer were missing, this would happen in many worlds.
 TEST_CASE("What time alone leads to has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

@@ -77,7 +77,7 @@ struct AnyValue {
   }
 };
 
-// Visits the fields of a record and writes them so that different values have different texts.
+// Visits the fields of a record and writes them as text, with different texts for different values.
 struct Values {
   std::ostringstream text;
 

@@ -191,7 +191,7 @@ TEST_CASE("A turn ends, and when it does not depend on when one asks") {
     TenantView leader;
     leader.due = any_part();
     leader.submission = 1us * *rc::gen::inRange(0, 2'000'000);
-    // Between the lags at which an account is full.
+    // The lag is between the two lags at which accounts are full.
     const Nanoseconds lag = 1ms * *rc::gen::inRange(-10'000, 10'000) + 500us;
     leader.lag = lag;
     const Nanoseconds length = turn_left(policy->rules(), leader, {}, turn);

@@ -20,7 +20,7 @@ struct Host {
 
   explicit Host(unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
-      // The host's order is not that of the UUIDs.
+      // The UUIDs are descending, so that the host's order differs from the order of UUIDs.
       gpus.push_back({{static_cast<std::uint8_t>(100 - i)}});
       core.handle(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1), .minor = i},
                   {});

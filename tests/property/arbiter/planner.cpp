@@ -68,7 +68,7 @@ TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the
     stage.run(200s);
     stage.begin_measuring();
     stage.run(500s);
-    // No handoff takes longer than moving the memory of the largest tenant, and the messages.
+    // No handoff takes longer than moving the memory of the largest tenant, plus the time of the messages.
     const Nanoseconds handoff = 100 * per_mib + 50ms;
     const auto count = static_cast<long>(programs.size());
     const Nanoseconds half = (count - 1) * (2 * handoff + 100ms) + handoff;

@@ -20,16 +20,17 @@ constexpr Nanoseconds kMaxWait = 2s;
 
 std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
-// The time beyond a round of turns that a tenant may wait in such a world, by the bounds that the policies
+// Returns how long a tenant may wait in such a world beyond a round of turns, by the bounds that the policies
 // state.
 Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kMostUnits = 3;
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
-  // A debt of 10 s, if requests leave at least two fifths to be shared by units.
+  // A debt of 10 s has to be earned back, and requests leave at least two fifths of the time, divided by
+  // units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
-  // As above, or a debt of 10 s if deadlines leave a tenant a twentieth of the time.
+  // As above, plus a debt of 10 s of a tenant to which deadlines leave a twentieth of the time.
   if (scenario.policy == "deadline") return 200s + 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
@@ -52,7 +53,7 @@ Scenario any_scenario(const std::string& policy) {
   // tenant no room.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
-  // Without a quantum, only the work of others bounds the wait under fcfs.
+  // fcfs always has a quantum, since otherwise only the work of others bounds the wait.
   if (policy != "fcfs" && *rc::gen::arbitrary<bool>()) scenario.turns.fixed = {};
   scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
   scenario.patience = patience_with(scenario);
@@ -191,8 +192,8 @@ Program busy(Share share, std::uint32_t units = 1) {
           .claims = {.units = units, .request = share.request, .limit = share.limit, .timed = true}};
 }
 
-// The largest difference, in any window of 10 s that begins with a tenth of a second, between the part of
-// all lease time that a program has and `due`.
+// Returns the largest difference between `due` and a program's part of all lease time, over all windows of 10
+// s that begin at a tenth of a second.
 double worst_error(Stage& stage, const std::vector<double>& due, Nanoseconds time) {
   constexpr std::size_t kWindow = 100;  // tenths of a second
   std::vector<std::vector<Nanoseconds>> seen(due.size());
@@ -266,7 +267,7 @@ TEST_CASE("elastic: requests are met, what is left goes by units, and nobody pas
   }
 }
 
-// The most and the least part of the time itself that a program had in any window of 10 s.
+// Returns the largest and the smallest part of wall-clock time that a program had in any window of 10 s.
 std::pair<double, double> share_of_time(Stage& stage, std::size_t program, Nanoseconds time) {
   constexpr std::size_t kWindow = 100;
   std::vector<Nanoseconds> seen;
@@ -475,8 +476,9 @@ TEST_CASE("deadline: tenants without deadlines do not starve one of a lower prio
   programs[0].pause = 1535ms;
   programs[4].burst = 2633ms;
   programs[4].pause = 835ms;
-  // The first and the last fit beside the second and the fourth, which have the GPU by turns: they owe more
-  // than an account can hold, and the accounts of the other three are full all the time.
+  // The first and the last program fit beside the second and beside the fourth, which take turns. So the
+  // first and the last owe more than an account can hold, and the accounts of the other three are always
+  // full.
   programs[2].claims.priority = 0;
   programs[2].claims.timed = true;
   Stage stage(1, {}, 100us, programs, "deadline");
@@ -543,7 +545,7 @@ TEST_CASE("deadline: a tenant that starves keeps none with deadlines from preemp
   CHECK(missed * 500 < met);
 }
 
-// A piece of work of 4.2 ms every 33 ms with a deadline of 8 ms, and a program that always works.
+// Two programs: one has 4.2 ms of work every 33 ms, with a deadline of 8 ms; the other always works.
 std::vector<Program> paced_beside_a_hog(double limit) {
   const Program paced{
       .size = 5, .burst = 4200us, .claims = {.priority = 1, .request = 0.5, .deadline = 8ms}, .period = 33ms};

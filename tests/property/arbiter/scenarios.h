@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worlds whose decisions are kept in decisions.golden: each is determined by its number.
 //
-// A group is a row of kPerGroup scenarios with one policy and one theme. Consecutive groups differ in both,
-// so that any 13 of them have every policy and every theme.
+// A group is a row of kPerGroup scenarios with one policy and one theme. Consecutive groups differ in policy
+// and theme, so that any 13 of them have every policy and every theme.
 #pragma once
 
 #include <string>

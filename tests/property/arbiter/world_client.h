@@ -13,7 +13,7 @@
 
 namespace sharedgpu::test {
 
-// Contexts need no grant; here they fit beside the capacity.
+// Contexts need no grant; in these worlds they fit beside the capacity.
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
@@ -21,8 +21,8 @@ constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
 constexpr Nanoseconds kPatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
 
-// Maximum of real memory of hostile clients on a GPU, since surveys are believed; they need not report it as
-// contexts.
+// The most real memory of hostile clients on a GPU, which surveys show. The clients need not report this
+// memory as contexts.
 inline Bytes held_by_hostile(const Scenario& scenario) {
   return mebibytes(2 * scenario.hostile * HostileClients::kMostSessions);
 }
@@ -47,7 +47,7 @@ struct World::Client : simulation::Session {
   bool full = false;  // waits until a part of its work is done
   Bytes prepared;     // host memory that evictions need, as the arbiter ordered
   bool capturing = false;
-  std::set<unsigned> holding;  // its last submission ends only after its next submission
+  std::set<unsigned> holding;  // its last submission ends only after its next one
   Nanoseconds draining_since{};
   unsigned passed = 0;         // threads, while it drained
   std::uint32_t step = 0;      // of its job
@@ -55,7 +55,7 @@ struct World::Client : simulation::Session {
   bool waiting = false;        // at the gate
   bool asking = false;         // for a Verdict
   bool hoarding = false;       // its host memory is used up: cannot evict
-  Nanoseconds barred_until{};  // it needs its host memory for itself, so it cannot evict either
+  Nanoseconds barred_until{};  // until then it needs its host memory for itself, and cannot evict
   Nanoseconds waiting_since{};
   Nanoseconds asking_since{};
   Nanoseconds idle_since{};

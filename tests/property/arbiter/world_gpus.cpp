@@ -7,7 +7,7 @@
 
 namespace sharedgpu::test {
 
-// A lost GPU mostly returns soon, and a drained one is drained only for a while.
+// A lost GPU mostly returns soon, and a drained GPU is undrained after a while.
 void World::change_gpu() {
   if (winding_down_) return;
   at(now() + delay(1500), [this] { change_gpu(); });
@@ -67,7 +67,7 @@ std::optional<unsigned> World::place(TenantId tenant) {
   return gpu;
 }
 
-// Its process gets the driver's error and ends; the tenant starts another one.
+// The process gets the driver's error and ends; its tenant starts another process.
 void World::lose(Client& client) {
   must(gpus_[client.gpu].condition == GpuCondition::lost, "a session of a GPU that works was dropped");
   ++tally_.lost_sessions;
@@ -81,7 +81,7 @@ void World::lose(Client& client) {
     if (other->tenant == tenant) complete(*other);
 }
 
-// No session is on a lost GPU, and no lease is held there.
+// Checks that no session is on a lost GPU, and that no lease is held there.
 void World::check_gpus(const Snapshot& state) {
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     const Snapshot::Gpu* gpu = state.find(uuids_[i]);

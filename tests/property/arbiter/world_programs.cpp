@@ -35,7 +35,8 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::attached:
       if (client.attached) break;
       client.attached = true;
-      // Each working process has a context, and hostile tenants keep some at work for long.
+      // Each working process has a context. Beside hostile tenants, processes work for long, so there the
+      // contexts are never empty.
       client.use.context = mebibytes(random(hostile_ ? 1 : 0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
@@ -65,7 +66,7 @@ void World::deliver(SessionId key, const Message& message) {
         }
         if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
         client.take(verdict);
-        // The request came before any memory existed; now the memory is reported.
+        // Reports the new memory, which did not exist when the request was made.
         if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
       at(now() + delay(20), [this, key] {
@@ -154,7 +155,8 @@ bool World::waits(const simulation::Session& session) const {
   return static_cast<const Client&>(session).waiting;
 }
 
-// Turns consist of whole submissions, so their ends jump when accounts change, which no timer foresees.
+// With early_advances, the time is zero. Otherwise turns would consist of whole submissions, and their ends
+// would jump when accounts change, which no timer foresees.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -207,7 +209,8 @@ void World::capture(Client& client) {
     client.capturing = client.page.open && random(0, 9) == 0;
 }
 
-// A session that waits at the gate may pass now and then, less and less often, since the GPU may wait for it.
+// Lets a session that waits at the gate pass now and then, less and less often, since work on the GPU may
+// wait for its submission.
 void World::let_through(Client& client) {
   if (client.draining_since == Nanoseconds{}) client.draining_since = now();
   const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;
@@ -280,7 +283,7 @@ void World::submit(Client& client) {
   if (scenario_.lockstep || scenario_.entangled) resume(client);
 }
 
-// Begins the first unfinished submission, once all others have submitted as much.
+// Begins the first unfinished submission if all other processes of the tenant have submitted as much.
 void World::complete(Client& client) {
   if (client.busy || client.submitted == client.done) return;
   if (scenario_.lockstep)
@@ -318,8 +321,8 @@ void World::gate_opened(Client& client) {
   at(now(), [this, key = client.key] { pass(key); });
 }
 
-// A thread that waited at the gate goes on. The thread finds the gate closed again, if it was stopped before
-// it could pass.
+// Lets a thread that waited at the gate go on. If the thread was stopped before it could pass, it finds the
+// gate closed again.
 void World::pass(SessionId key) {
   auto entry = clients_.find(key);
   if (entry != clients_.end() && entry->second->puts_off([this, key] { pass(key); })) return;
@@ -346,7 +349,8 @@ void World::watch_host(SessionId key) {
   at(now() + 1s, [this, key] { watch_host(key); });
 }
 
-// Twenty times a second, or not for a while; it also reports deadlines if it has none.
+// Reports deadlines twenty times a second, or not at all for a while. The program reports deadlines even if
+// it has none.
 void World::tell_of_deadlines(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;
@@ -409,7 +413,7 @@ void World::watch_idle(SessionId key, unsigned generation) {
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
   if (client.page.open && !client.computing && now() - client.idle_since >= 20ms)
     say(client, Idle{.epoch = client.epoch, .idle = now() - client.idle_since});
-  // The session estimates that its next submission would not end in its turn.
+  // Pretends that the session's next submission would not end in its turn.
   if (client.page.open && client.page.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
     ++tally_.given_back;
     say(client, GiveBack{.epoch = client.epoch});

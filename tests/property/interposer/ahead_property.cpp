@@ -52,7 +52,7 @@ TEST_CASE("no program waits in vain for longer than promised") {
       const int in_vain = gpu.in_vain();
       gpu.submit_after(1);
       gpu.submit(10us);
-      // Work that the GPU does meanwhile counts separately.
+      // The time of the work that the GPU does meanwhile is added.
       RC_ASSERT(gpu.waited() - before <= 2 * backlog::Ahead::kMostPatience + gpu.longest_queue());
       RC_ASSERT(gpu.in_vain() <= in_vain + 2);
     }

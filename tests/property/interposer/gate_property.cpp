@@ -109,7 +109,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
       open(true);
     }
     for (std::thread& thread : threads) thread.join();
-    gate::after_fork();  // no page but an open one
+    gate::after_fork();  // the process then has no lease page, and its gate is open
     RC_ASSERT(quiet);
     RC_ASSERT(!gate::capturing());
     RC_ASSERT(!gate::wanted());
