@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants whose processes are stopped or about to be: how long others wait for them. Time passes by the
-// core's own timers.
+// Tenants whose processes are stopped or are about to be stopped: how long other tenants wait for them. Time
+// passes by the core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of sessions: which of them the memory books believe, and which requests for growth are granted,
-// wait or are refused.
+// The reports of sessions: which reports the memory accounting believes, and which requests for growth are
+// granted, wait or are refused.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -19,7 +19,7 @@ namespace sharedgpu {
 inline const GpuUuid kGpu{{1}};
 inline const GpuUuid kOther{{2}};
 
-// A core with one GPU of 100 MiB (and 20 more for contexts), and sessions that the test drives.
+// A core with one GPU of 100 MiB (and 20 MiB more for contexts), and sessions that the test drives.
 struct Bench {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   std::unique_ptr<Core> core;
@@ -31,7 +31,7 @@ struct Bench {
   std::optional<Nanoseconds> timer;             // the timer that the last step armed
   std::vector<std::string> notes;               // of the last step
   std::vector<Overstay> overstays;              // the same, of all steps
-  std::map<std::uint64_t, GangReport> reports;  // the last ones, by tenant
+  std::map<std::uint64_t, GangReport> reports;  // the last report of each tenant
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
                  Nanoseconds surge_pause = {}, std::optional<OveruseRules> overuse = {},
@@ -123,8 +123,8 @@ struct Bench {
     if (!timer) throw std::logic_error("no timer was armed");
     pass(*timer - now);
   }
-  // As above, until a message of this kind is sent to the session, but not for longer than `most`. Returns
-  // how long it took.
+  // Lets time pass until a message of this kind is sent to the session, but at most for `most`. Returns the
+  // time that has passed.
   template <class Body>
   std::optional<Nanoseconds> until_sent(std::uint64_t id, Nanoseconds most = std::chrono::minutes(1)) {
     const Nanoseconds begun = now;
@@ -135,7 +135,7 @@ struct Bench {
     now = begun + most;
     return std::nullopt;
   }
-  // As above, repeatedly for this time. Nothing else happens meanwhile.
+  // Lets this time pass, in which only the core's timers fire.
   void pass_by_timers(Nanoseconds time) {
     const Nanoseconds end = now + time;
     while (timer && *timer <= end) pass_to_timer();
@@ -156,8 +156,7 @@ struct Bench {
   bool open(std::uint64_t id) const { return told.at(id).page.open; }
   bool holds(std::uint64_t id) const { return written.holds(TenantId{id}); }
 
-  // The messages of this kind that the last step sent to the session: all of them, the first one, the last
-  // one.
+  // The messages of this kind that the last step sent to the session: all, the first, or the last message.
   template <class Body>
   std::vector<Body> all_sent(std::uint64_t id) const {
     std::vector<Body> all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that keep others from a GPU get the reason and are ended.
+// Processes that keep other tenants from a GPU are told the reason and are ended.
 #include "arbiter/daemon/cancellations.h"
 
 #include <catch2/catch.hpp>
@@ -157,7 +157,7 @@ TEST_CASE("A process that has ended gets no second signal, and one that cannot b
 
 // ---- in the arbiter ----
 
-// A tenant's session that holds the GPU, and another that waits for it.
+// A session that holds the GPU, and a session of another tenant that waits for the GPU.
 struct Standoff {
   Standoff(const Child& child, const System& system, Measure measure, Bytes context = mebibytes(1))
       : host(settings_of(measure), system),
@@ -238,7 +238,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
     return restore &&
-           restore->allowed == mebibytes(800);  // with all the memory that the other tenant was granted
+           restore->allowed == mebibytes(800);  // including all the memory that the other tenant was granted
   });
   CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));
   CHECK(at.host.status()["tenants"][0]["lease"] == false);

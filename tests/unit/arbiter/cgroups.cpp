@@ -11,7 +11,8 @@ namespace {
 
 using Step = std::optional<StepName>;
 
-// The step that the text's first line with a step's folder names, with its job as a number; SLUIDs are job 0.
+// Returns the step that the text's first line with a step's folder names. If a SLUID names its job, the job's
+// number is 0.
 Step step_of_cgroup(std::string_view text) {
   for (const std::string_view line : split(text, '\n'))
     if (const auto named = step_folder(line))

@@ -58,7 +58,7 @@ struct Closing {
     peer = Channel(UniqueFd(ends[0]));
     arbiters.reset(ends[1]);
   }
-  // Closes the arbiter's end. Returns its place.
+  // Closes the arbiter's end. Returns the place of the connection.
   std::weak_ptr<void> close() {
     auto place = std::make_shared<int>();
     closer.close(kUser, Channel(std::move(arbiters)), place);

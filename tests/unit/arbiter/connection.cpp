@@ -180,7 +180,7 @@ TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is neve
   pair.run();
   CHECK(pair.heard == 1);
   CHECK(pair.closed == "it sent file descriptors, which is not allowed");
-  // The pipe ends with its last writer.
+  // The pipe reports its end when its last writer is closed.
   pollfd end = {.fd = ends[0], .events = POLLIN, .revents = 0};
   CHECK(poll(&end, 1, 20'000) == 1);
   close(ends[0]);
@@ -224,7 +224,7 @@ TEST_CASE("A peer that does not read is closed sooner where others of its user d
   CHECK(pair.sent < 256);
   CHECK(job.read_all().first == job.sent);
   CHECK(admission.enter(1, Admission::Rank::stranger)
-            ->add_waiting());  // messages that waited for the connection no longer count
+            ->add_waiting());  // the messages queued for the closed connection no longer count
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   node.host.restart();
   Member member(node.host);
   CHECK(node.await_letter().nodes == 2);
-  CHECK_FALSE(node.await_letter().is_new);  // the earlier arbiter may have had orders
+  CHECK_FALSE(node.await_letter().is_new);  // the earlier arbiter may have received orders
   node.register_job(1);
   node.post.sent.clear();
   CHECK_FALSE(node.await_letter().is_new);
@@ -250,7 +250,7 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
 TEST_CASE("A job that comes again on one node is no gang any more") {
   Node node;
   node.register_job(1);
-  node.host.run_until([&] {  // until the end of the step before is known
+  node.host.run_until([&] {  // until the arbiter knows that the earlier step has ended
     node.register_job(0);
     const auto records = node.host.ledger();
     return std::count(records.begin(), records.end(), "gang 1 0 -") == 1;

@@ -17,7 +17,7 @@ void settle(Bench& b, std::uint64_t id, unsigned swappable, unsigned size) {
 
 // Tenant 1 was told twice that it may have 60 MiB, has freed 10 MiB of that, and then sent Ready. It has the
 // turn together with tenant 3, of 1 MiB; tenant 2 has 39 of its 75 MiB on the GPU. The second Restore may
-// still be on its way to 1.
+// still be on its way to tenant 1.
 Bench told_twice() {
   Bench b;
   b.settle_in(1, 1, 60);

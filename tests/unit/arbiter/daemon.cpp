@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpud as a separate process, with well-behaved and other peers on its socket.
+// sharedgpud as a separate process, with well-behaved and hostile peers on its socket.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -81,7 +81,7 @@ class Daemon {
   pid_t pid_ = 0;
 };
 
-// Two simulated GPUs, which daemons find that start while this object lives.
+// Two simulated GPUs. Daemons that start while this object lives find these GPUs.
 struct SimulatedGpus {
   std::string state = "/dev/shm/sharedgpu-test-" + std::to_string(getpid());
   SimulatedGpus() {
@@ -336,7 +336,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   CHECK(reply.process[2].pid == 0);
   CHECK(ask({.token = token, .gpu = kGpu, .first = ~0u}).processes == kMembers);
 
-  // A wrong or missing token neither shows another tenant nor creates one.
+  // A peer with a wrong or missing token sees no other tenant, and creates none.
   RunToken wrong = token;
   wrong.bytes[0] ^= 1;
   for (const RunToken& stranger : {wrong, RunToken{}}) {
@@ -398,7 +398,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
                  .overuse = {},
                  .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
-  CHECK(kept <= mebibytes(324));  // less the memory that the other may still allocate
+  CHECK(kept <= mebibytes(324));  // without the memory that the other tenant may still allocate
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
   Restore restore = b.hear<Restore>();
   while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();
@@ -564,7 +564,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
   CHECK(told(job).gpu[0] == second.gpu[0]);
   job.devices = {0b01};
   CHECK(told(job).gpu[0] != second.gpu[0]);
-  // A predecessor's placement holds if the step can open the GPU.
+  // The placement by an earlier arbiter is kept if the step can open the GPU.
   daemon.stop(SIGKILL);
   daemon.start();
   job.devices = {};
@@ -732,10 +732,10 @@ TEST_CASE("What others may not do") {
       _exit(5);
     if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(6);
     if (!ask(Message::of(EndJob{.job = 12}), answer) || answer.as<EndJobReply>().accepted != 0) _exit(9);
-    // Another user's token makes no member of the run.
+    // A process of another user does not join a run with the run's token.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
-    // A run that an administrator vouches for belongs to the user, who cannot vouch for runs.
+    // A run that an administrator starts for a user belongs to this user, who cannot start runs for others.
     if (!ask(Message::of(hello_of(users.token)), answer) || answer.type != MessageType::welcome) _exit(5);
     if (answer.as<Welcome>().tenant != users.tenant) _exit(6);
     if (!ask(Message::of(vouched), answer) || answer.type != MessageType::refused) _exit(7);
@@ -809,7 +809,7 @@ TEST_CASE("Two GPUs under two policies, in the file and as an administrator chan
     root.say(what);
     CHECK(root.hear<SetReply>().done != 0);
   };
-  // A setting of the node does not change a GPU's own settings.
+  // A changed setting of the node does not affect a GPU that has its own setting.
   set({.text = "Policy=credit\nQuantum=5s"});
   CHECK(policies() == Policies{{0, {"credit", 5.0}}, {1, {"elastic", 3.0}}});
   set({.text = "[gpu 1]\nPolicy=priority\n"});

@@ -28,7 +28,7 @@ struct World : Bench {
     }
     have_turn(1);
   }
-  // Until it has the GPU. The others obey.
+  // Lets time pass until the session has the GPU. The other sessions obey.
   void have_turn(std::uint64_t id) {
     want(id);
     for (int i = 0; i < 100 && !open(id); ++i) {
@@ -47,7 +47,7 @@ struct World : Bench {
     say(id, Deadlines{.met = met, .missed = missed});
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
-  // The part of the threads for a process that starts at this moment.
+  // Returns the part of the GPU's threads for a process that starts now.
   double threads(const Claims& claims) const { return Core::threads_on(gpu(), claims); }
 
   std::unique_ptr<Policy> next;

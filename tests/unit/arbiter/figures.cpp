@@ -59,7 +59,7 @@ TEST_CASE("What the GPU finishes within a turn that was given back is not overus
   CHECK(w.figures.of(kFirst, {}, w.now + left + 5ms).overuse == 5ms);
   w.after(1ms, [] {});
   w.after(left + 6ms, [&] { w.release(1, 0, true); });
-  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 after the memory was given back
+  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 ms after the GiveBack, less `left`
 }
 
 TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
@@ -85,8 +85,8 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 25s);
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
-  // The figures of the first tenant and its step, whose lease ended, and the figures of the second that have
-  // grown for a while.
+  // The news are the figures of the first tenant and its step, whose lease has ended, and the figures of the
+  // second tenant and its step, which have grown for a while.
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 
@@ -130,7 +130,7 @@ TEST_CASE("What was moved counts for the step and for its tenant, once outside o
   CHECK(figures.of(kSecond).moved == some);
 }
 
-// The first has the turn, and the second waits for it.
+// The first tenant has the turn, and the second waits for its turn.
 struct Queue : Watched {
   static constexpr StepName kFirstStep{.job = 1, .step = 0};
   static constexpr StepName kSecondStep{.job = 2, .step = 0};

@@ -75,8 +75,10 @@ class Network {
   unsigned letters = 0;
   unsigned listings = 0;  // how often Slurm was asked for the nodes of a job
   bool slurm_answers = true;
-  std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // on each node, as Slurm tells it
-  unsigned lines = 0;                                                  // how often Slurm was asked for it
+  std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // the jobs that Slurm lists for each
+                                                                       // node
+  unsigned lines = 0;                                                  // how often Slurm was asked for this
+                                                                       // list
   std::vector<GangDesk::Apart> aparts;
   bool new_job = false;
   std::uint64_t run = 0;
@@ -180,7 +182,7 @@ TEST_CASE("Nodes that do not reach each other for long go on by themselves until
   CHECK(net.contact("a") == Contact::given_up);
   CHECK_FALSE(net.nodes["a"].told.back());
   CHECK_FALSE(net.nodes["b"].told.back());
-  // If the core has forgotten the tenant and begun anew with it, the core gets the order again.
+  // If the core has forgotten the tenant and now reports about it again, the core gets the order again.
   const std::size_t told = net.nodes["b"].told.size();
   net.say("b");
   REQUIRE(net.nodes["b"].told.size() == told + 1);
@@ -499,7 +501,7 @@ TEST_CASE("Jobs that are apart begin in the order in which Slurm has started the
   line.slurm = {{.number = 3, .started = 20s}, {.number = 9, .started = 10s}, {.number = 4, .started = 20s}};
   line.say(4);
   line.pass(kTimes.never + kTimes.line);
-  CHECK(line.begun.empty());  // job 9 has no process here yet, and may have one on another node
+  CHECK(line.begun.empty());  // job 9 has no process on this node yet, and may have a turn on another node
   line.say(9);
   line.pass(kTimes.never + 1s);
   CHECK(line.alone(9));
@@ -524,7 +526,7 @@ TEST_CASE("A job that is apart waits for none that has ended, or whose nodes rea
     line.say(3);
     line.order(3, GangOrder{.possible = false});
     line.pass(kTimes.heartbeat);
-    CHECK_FALSE(line.alone(4));  // on another node, job 3 may be apart by now
+    CHECK_FALSE(line.alone(4));  // job 3 may have become apart on another node
     line.order(3, GangOrder{.possible = true});
     line.pass(kTimes.heartbeat);
   }
@@ -539,7 +541,7 @@ TEST_CASE("One that follows a job whose processes have ended asks Slurm at once 
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // after job 3, which the core knows
+  REQUIRE(line.alone(4));  // begins after job 3, which the core knows
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);

@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The job of tenant 1 has only this node; that of tenant 2 has other nodes as well. Session 1 belongs to
-// tenant 1, session 2 to tenant 2. Each has 60 of 100 MiB, and tenant 1 has the turn.
+// The job of tenant 1 has only this node; the job of tenant 2 has other nodes, too. Session 1 belongs to
+// tenant 1, session 2 to tenant 2. Each session has 60 of 100 MiB, and tenant 1 has the turn.
 struct Node : Bench {
   GangOrder order{.possible = true, .settled = true};
 
@@ -490,7 +490,7 @@ TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each o
   CHECK(b.open(2));
   b.handle(GangOrdered{.tenant = TenantId{3},
                        .order = GangOrder{.command = GangCommand::enter, .possible = true, .settled = true}});
-  CHECK_FALSE(b.open(2));  // tenant 3 has begun its turn on other nodes, and would hold its memory there
+  CHECK_FALSE(b.open(2));  // tenant 3 has begun its turn on other nodes, and keeps its memory there
 }
 
 TEST_CASE(

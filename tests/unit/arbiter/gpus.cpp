@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for GPUs by NVML and the driver if these are missing, fail, crash or hang.
+// The search for GPUs by NVML and by the driver, and its result if these libraries are missing, fail, crash
+// or hang.
 #include "arbiter/daemon/gpus.h"
 
 #include <fcntl.h>
@@ -20,8 +21,8 @@
 namespace sharedgpu {
 namespace {
 
-// Behaviour of the libraries' functions. These run in a child of this process, and see its memory as it is at
-// the fork.
+// The behaviour of the libraries' functions. The functions run in a child of this process, and see the memory
+// as it was at the fork.
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
@@ -88,7 +89,7 @@ int driver_memory(std::size_t* size, int) {
   return driver.memory;
 }
 
-// A host with both libraries, one, none, or parts of them.
+// A host with both libraries, one library, no library, or libraries that lack functions.
 class Libraries : public System {
  public:
   bool has_nvml = true, has_driver = true;
@@ -199,7 +200,7 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
-  // The GPUs that the child has reported until then count.
+  // The GPUs that the child has reported before it hangs are found.
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 
@@ -213,7 +214,7 @@ TEST_CASE("GPUs that come later are found") {
   loop.run_for(std::chrono::milliseconds(1200));  // it has looked once
   CHECK(found.empty());
   host.has_nvml = true;
-  loop.run_for(std::chrono::seconds(20));  // or until the loop has nothing more to do
+  loop.run_for(std::chrono::seconds(20));  // returns earlier if the loop has nothing more to do
   CHECK(names(found) == kOfNvml);
 }
 

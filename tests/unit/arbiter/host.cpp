@@ -18,7 +18,7 @@ template class nlohmann::basic_json<>;
 namespace sharedgpu::test {
 
 Host::Host(const Settings& changes, const System& its) : system(its) {
-  setenv("SLURMD_NODENAME", "n0", 1);  // the arbiter need not ask Slurm for it
+  setenv("SLURMD_NODENAME", "n0", 1);  // so that the arbiter need not ask Slurm for the node's name
   settings = changes;
   settings.socket = folder.path + "/s.sock";
   settings.state_dir = folder.path;
@@ -30,7 +30,7 @@ Host::Host(const Settings& changes, const System& its) : system(its) {
 
 Host::~Host() {
   unsetenv("SLURMD_NODENAME");
-  if (arbiter) run();  // closed connections release each other
+  if (arbiter) run();  // closed connections are released by handlers that are still queued
   arbiter.reset();
   static_cast<void>(log::open("off", {}));
 }

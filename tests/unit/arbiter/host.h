@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter in the test's own process, on a loop that the test runs, and its peers, which may belong to any
-// user. Tests read the arbiter's log.
+// An arbiter in the test's own process, on a loop that the test runs, and peers of the arbiter, which may
+// belong to any user. Tests can read the arbiter's log.
 #pragma once
 
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ class Host {
 
   void start();
   void start_keeping_log();
-  // The arbiter dies with all connections, and another one starts.
+  // The arbiter dies with all connections, and a new arbiter starts.
   void restart();
   void restart_keeping_log();
   // Runs all handlers that are ready.
@@ -56,7 +56,7 @@ class Host {
   Settings settings;
   std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
   std::function<std::unique_ptr<Mail>()>
-      make_mail;  // makes the mail at each start of an arbiter from now on; empty: there is no mail
+      make_mail;  // creates the mail at each later start of an arbiter; empty: there is no mail
   std::optional<asio::io_context> loop;
   std::optional<Schedule> schedule;
   std::optional<Closer> closer;
@@ -68,7 +68,7 @@ class Host {
   std::streamoff log_read_ = 0;
 };
 
-// A process that sleeps, until it or the scope ends.
+// A process that sleeps until it is killed or the scope ends.
 class Process {
  public:
   Process() : pid_(fork()) {

@@ -15,7 +15,7 @@ GpuUuid made_up(unsigned number) {
   return gpu;
 }
 
-// Sessions that attach to a GPU each, none of which the host has.
+// Sessions, each of which attaches to a different GPU that the host does not have.
 struct Tellers {
   Host host;
   std::list<Guest> guests;
@@ -54,7 +54,7 @@ TEST_CASE("GPUs that a user makes up are few, and leave room for jobs and for ro
   CHECK(tellers.attach(2, kUser + 2) == 0);
   CHECK(tellers.attach(20, kUser + 3, tellers.job_of(kUser + 3)) == 16);
   CHECK(tellers.attach(20, kUser + 4, tellers.job_of(kUser + 4)) == 8);
-  CHECK(tellers.attach(40, 0) == 15);  // beside the GPU that the host has
+  CHECK(tellers.attach(40, 0) == 15);  // one entry is taken by the host's own GPU
   // Known GPUs count as accepted.
   Guest& known = tellers.guests.emplace_back(tellers.host, kUser + 5);
   REQUIRE(known.say(Hello{}).find<Welcome>());

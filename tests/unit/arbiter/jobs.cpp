@@ -336,7 +336,7 @@ TEST_CASE("Who a job is is written again when it comes again, and not while a pr
   come(0);
   REQUIRE(written() == 1);
   come(1);
-  CHECK(written() == 2);  // a checkpoint may have left it out meanwhile
+  CHECK(written() == 2);  // written again, since a checkpoint may have left it out
   Guest session(host, kUser, StepName{.job = 12, .step = 1});
   REQUIRE(session.say(Hello{}).find<Welcome>());
   REQUIRE(written() == 3);
@@ -523,7 +523,7 @@ TEST_CASE("GPUs that are held whole come in the host's order, each once, and lea
   CHECK(none.count == 0);
   gpus = list({14});
   CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // one of the GPUs has no number
-  CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // as many GPUs as the list has room for
+  CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // the list has no room for more GPUs
   CHECK(ids(gpus) == std::vector<unsigned>{14});
   CHECK(put_before(state, {.bits = 0b111111011111}, gpus) == 11);
   CHECK(gpus.count == 12);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a tenant out of the running set: draining, single submissions of drained sessions, requests for
-// memory meanwhile, stopped processes. Time passes by the core's own timers.
+// How a tenant leaves the running set: draining, single submissions of drained sessions, requests for memory
+// while it leaves, stopped processes. Time passes by the core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -24,7 +24,7 @@ Bench two_leave() {
   return b;
 }
 
-// The same tenant has its next turn, which is over as well.
+// Tenant 2 has its next turn, and this turn is over, too.
 void leave_again(Bench& b) {
   b.release(2, 30, true);
   if (b.holds(2)) b.release(3, 30, true);
@@ -122,7 +122,7 @@ TEST_CASE("What counts of a step is the time since the last one that drained") {
   b.release(2, 20, true);
   b.pass_by_timers(10ms);
   b.release(3, 20, true);
-  // Session 3 drained 10 ms after session 2, so the time of session 2 counts.
+  // Session 3 drained 10 ms after session 2; the pause is counted from the drain of session 2.
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 

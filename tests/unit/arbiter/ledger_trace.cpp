@@ -70,7 +70,7 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   CHECK(first.claims.timed);
   REQUIRE(first.pieces.size() == 3);
   CHECK(first.pieces[0].burst == 2s);
-  CHECK(first.pieces[0].pause == 2s);  // of four gaps; half of their total time was waiting
+  CHECK(first.pieces[0].pause == 2s);  // there are four gaps, and half of their total time was waiting
   CHECK(first.pieces[1].burst == 1s);
   CHECK(first.pieces[1].pause == 1s);
   CHECK(first.pieces[2].burst == 3s);
@@ -170,7 +170,7 @@ TEST_CASE("A lease that the host's end cut short is no part of the turns after i
   ledger.job(1, 9);
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
   ledger.trace.add({.at = 5s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
-  ledger.used(1, gibibytes(20), 4s);  // at 100 s: waited for its first lease
+  ledger.used(1, gibibytes(20), 4s);  // at 100 s, it had waited for its first lease
   ledger.trace.add({.at = 0s, .what = BootRecord{.boot_id = "two", .booted = 1700001000s}});
   ledger.held(1, 50s, 60s);
   ledger.used(1, gibibytes(20), 46s);
@@ -180,7 +180,7 @@ TEST_CASE("A lease that the host's end cut short is no part of the turns after i
   const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
   REQUIRE(pieces.size() == 2);
   CHECK(pieces[0].burst == 95s);
-  CHECK(pieces[0].pause == 908s);  // of 950 s, 42 were waited for
+  CHECK(pieces[0].pause == 908s);  // 950 s, less 42 s of waiting
 }
 
 TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {

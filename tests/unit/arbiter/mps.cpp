@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control daemon of MPS is started, watched and found again. A script stands in for the control daemon.
+// The control daemon of MPS is started, watched and found again. A script takes the place of the control
+// daemon.
 #include "arbiter/daemon/mps.h"
 
 #include <signal.h>
@@ -20,7 +21,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// Puts the stand-in, or nothing of its name, into the path. The script writes down how it was started.
+// Puts the script into the path, or makes sure that no program of its name is there. The script records how
+// it was started.
 class StandIn {
  public:
   explicit StandIn(const std::string& script = kServes) {

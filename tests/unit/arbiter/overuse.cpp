@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that do not leave the GPU after their lease was revoked: how long others wait for them, and how the
-// arbiter responds. Time passes by the core's own timers.
+// Tenants that do not leave the GPU after their lease was revoked: how long other tenants wait for them, and
+// how the arbiter responds. Time passes by the core's own timers.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -40,7 +40,7 @@ const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
 
-// As revoked(), on a GPU of 100 GiB, of which each tenant has and needs 60 GiB.
+// Like revoked(), but on a GPU of 100 GiB, of which each tenant has 60 GiB and needs all of it.
 Bench revoked_with_much() {
   Bench b = bench({.cancel = true});
   b.handle(GpuFound{
@@ -59,12 +59,12 @@ Bench revoked_with_much() {
   return b;
 }
 
-// Tenant 2 had to leave for lack of memory, and still waits.
+// Tenant 2 has to leave because memory is short, and still waits for the GPU.
 void let_go_first(Bench& b) {
   if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(kMuch, 0));
 }
 
-// Tenant 1 has 60 MiB and its turn, which is over when this returns; tenant 2 needs 60 MiB.
+// Tenant 1 has 60 MiB and has had its turn, which is over when this function returns; tenant 2 needs 60 MiB.
 Bench revoked(const OveruseRules& rules = {}) {
   Bench b = bench(rules);
   b.settle_in(1, 1, 60);
@@ -100,7 +100,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its le
   CHECK_FALSE(b.holds(1));
   CHECK(b.notes ==
         std::vector<std::string>{"does not answer, and has nothing on the GPU; its lease goes to others"});
-  // The granted memory no longer counts, and others get it.
+  // The granted memory no longer counts, and is granted to others.
   CHECK(b.gpu().promised == mebibytes(60));
   REQUIRE(b.session(2).resident_limit == mebibytes(60));
   b.ready(2, 60);
@@ -773,8 +773,8 @@ TEST_CASE("A tenant that asks for memory waits for one that does not leave, and 
 
 TEST_CASE("Two tenants that lack memory for each other's sake are ended in the end") {
   Bench b = bench({.cancel = true});
-  // The first process of each tenant hangs. The second process drains, and evicts for the first process of
-  // the other tenant.
+  // The first process of each tenant hangs. The second process of each tenant drains, and evicts memory for
+  // the first process of the other tenant.
   b.settle_in(1, 1, 20);
   b.settle_in(3, 1, 20);
   b.settle_in(5, 5, 20);
@@ -821,7 +821,8 @@ TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
 
 // ---- new processes of a tenant that does not leave ----
 
-// Session 1 has not left for a minute; session 3 of its tenant has come since, and waits at its gate.
+// Session 1 has not left for a minute. Meanwhile session 3 of the same tenant has come, and waits at its
+// gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);

@@ -11,7 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // Tenants 1 and 2 need 60 MiB each. The turn of tenant 1 is over, and it has drained and evicted; tenant 2
-// may restore all of its memory. Each wait begins at an odd time, so that no other timer fires at its end.
+// may restore all of its memory. Each wait begins at an uneven time, so that no other timer fires when the
+// wait ends.
 Bench two_restores(unsigned size = 60) {
   Bench b;
   b.settle_in(1, 1, size);

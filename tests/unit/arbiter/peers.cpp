@@ -100,7 +100,7 @@ TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
   without([](const std::string& path) { return path.ends_with("/status"); });
   without([](const std::string& path) { return !path.ends_with("/stat"); });
 
-  // A process that cannot be read for another reason is in no job, but its user is known.
+  // If a process cannot be read for another reason, it counts as being in no job, but its user is known.
   FaultySystem system;
   system.reading = [](const std::string& path) { return path.ends_with("/cgroup") ? EACCES : 0; };
   Peer peer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPU a tenant gets, one reason at a time.
+// Which GPU a tenant gets; each test varies one criterion.
 #include "arbiter/core/placement.h"
 
 #include <catch2/catch.hpp>
@@ -133,7 +133,7 @@ TEST_CASE("A placement stays as it is until it is given up") {
   CHECK(b.core->snapshot().placements.size() == 3);
 }
 
-// Three GPUs whose files are numbered otherwise than they are.
+// Three GPUs whose device files have other numbers than the GPUs.
 struct Numbered {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core;
@@ -142,7 +142,7 @@ struct Numbered {
     find(core, kOther, 0);
     find(core, kThird, 1);
   }
-  // The GPUs that processes of the tenant get to know if they can open these.
+  // Returns the GPUs that the tenant's processes are told if they can open the device files in `devices`.
   Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
     const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
     core.handle(Place{.tenant = TenantId{tenant}, .demand = demand}, {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the next tenant and the end of its turn, one rule at a time.
+// The choice of the next tenant and the end of its turn; each test covers one rule.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 
 const TurnRules kAuto{};
 
-// Tenants 1 and 2 of 75 MiB each, with sessions 1 and 2. Tenant 1 runs; tenant 2 is out, and does not want to
-// run.
+// Tenants 1 and 2 have 75 MiB each, and sessions 1 and 2. Tenant 1 runs; tenant 2 is out, and does not want
+// to run.
 Bench hog_and_other(const TurnRules& turns = kAuto) {
   Bench b({}, turns);
   b.settle_in(1, 1, 75);
@@ -24,7 +24,8 @@ Bench hog_and_other(const TurnRules& turns = kAuto) {
   return b;
 }
 
-// The turn of `from`, which wants to go on, is over: `to` enters, `took` after the last work of `from`.
+// Ends the turn of `from`, which still wants to run. `to` enters at the time `took` after the last work of
+// `from`.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
   b.release(from, 75, true);
   b.tell(from, 75, 25);
@@ -43,7 +44,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   hand_over(b, 1, 2, 1s);
   REQUIRE(b.open(2));
   CHECK(gpu(b).handoff == 1s);
-  // The handoff of the other tenant is still a guess from its 75 MiB: next to nothing.
+  // The handoff of the other tenant is still guessed from its 75 MiB, as almost zero.
   b.pass(9s);
   REQUIRE(b.open(2));
   b.pass(1s);
@@ -53,7 +54,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   REQUIRE(b.open(1));
   CHECK(gpu(b).handoff == 2s);  // the mean of both
   CHECK(gpu(b).turn.rule == TurnRule::max_wait);
-  CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs are the 30 s that each may wait
+  CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs take 30 s, for which each tenant may wait
   b.pass(25s);
   CHECK(b.open(1));
   b.pass(1s);
@@ -138,7 +139,7 @@ TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
     CHECK(b.tenant(2).lag == before - 200ms);
     hand_over(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
-    // After a quarter of a second of work the tenant yields, and the other tenant goes on with the rest of
+    // After a quarter of a second of work the tenant yields, and the other tenant continues with the rest of
     // its turn.
     b.pass(250ms);
     b.say(2, Idle{.epoch = b.epoch(2), .idle = 120ms});
@@ -498,7 +499,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   CHECK(b.tenant(2).due == Approx(0.25));
   CHECK(b.tenant(3).due == Approx(1));
   CHECK(b.tenant(1).share + b.tenant(2).share + b.tenant(3).share == Approx(1));
-  // On both of its GPUs, the tenant has the share of the GPU where this share is smallest.
+  // On both of its GPUs the tenant has the same share: the smaller of its shares there.
   b.want(4);
   CHECK(b.tenant(1).due == Approx(0.6 + 0.2 / 3));
   CHECK(b.tenant(3).due == Approx(0.2 + 0.7 / 2));

@@ -38,7 +38,7 @@ TEST_CASE("Steps are those of folders that root owns, down to the job's") {
   root.write(v1, "");
   CHECK(step_of_process(root, text_v2) == Step(StepName{7, 3}));
   CHECK(step_of_process(root, text_v1) == Step(StepName{8, 4}));
-  // Slurm makes the step's folder the user's own under v1.
+  // Under v1, Slurm gives the step's folder to the user.
   root.owners = {{"/sys/fs/cgroup/memory/slurm/uid_1000/job_8/step_4", 1000},
                  {"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_3/user", 1000}};
   CHECK(step_of_process(root, text_v1) == Step(StepName{8, 4}));
@@ -138,7 +138,8 @@ pid_t seen_by(pid_t viewer, pid_t pid) {
 TEST_CASE("Pids are those of the viewer's own namespace") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
-  // Three processes, each the first in a PID namespace of its own within that of the one before.
+  // Three processes. Each is the first process of its own PID namespace, which is inside the PID namespace of
+  // the previous process.
   const pid_t outer = fork();
   if (outer == 0) {
     for (int level = 0; level < 2; ++level) {
@@ -273,7 +274,7 @@ TEST_CASE("A look at a frozen process costs the same however deep its user nests
 TEST_CASE("What cannot be read of a process is not so") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
-  CHECK_FALSE(is_stopped(root, 7));  // its threads have vanished
+  CHECK_FALSE(is_stopped(root, 7));  // all of its threads have ended
   root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
   root.write("/proc/7/task/8/other", "");  // and one process in between
   CHECK_FALSE(is_stopped(root, 7));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promises of a GPU's memory, and the moments when one is lowered: the tests see them in the grants,
-// Restores and Evicts of other sessions.
+// The memory that the core promises to sessions, and when it lowers a promise. The tests see this in the
+// grants, Restores and Evicts of other sessions.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -281,7 +281,7 @@ TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
   REQUIRE_FALSE(b.sent<Verdict>(2));
   b.tell(2, 40, 40);
   CHECK(b.granted(2));
-  b.grow(1, 100, 0);  // no memory of the other tenants is pinned
+  b.grow(1, 100, 0);  // the other tenants have no pinned memory
   CHECK(b.granted(1));
 }
 

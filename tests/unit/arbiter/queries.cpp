@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers about jobs and steps: each total in its own field, for this job only, and only to its owner.
+// Answers about jobs and steps: each total is in its own field, covers only this job, and is told only to the
+// job's owner.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
@@ -20,8 +21,8 @@ MemoryUse use(Bytes swappable, Bytes resident) {
   return use;
 }
 
-// Two jobs that do not fit together. The first had the GPU from 1000 s to 1027 s, in the last 2 s of which it
-// was revoked; the second waited for it from 1005 s to 1031 s, and has the GPU since then.
+// Two jobs that do not fit together. The first job had the GPU from 1000 s to 1027 s; its lease was revoked 2
+// s before the end. The second job waited for the GPU from 1005 s to 1031 s, and has had it since then.
 struct TwoJobs {
   static constexpr StepName kFirst{.job = 12, .step = 3}, kSecond{.job = 13, .step = 4};
   FaultySystem system;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter that follows one that has died: its treatment of the leases in the ledger and of the sessions
-// that reconnect, during its recovery and afterwards.
+// An arbiter that starts after another arbiter has died: how it treats the leases in the ledger and the
+// sessions that reconnect, during its recovery and afterwards.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -105,8 +105,8 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
   b.grow(1, 60, 20);
   come_back(b, 2, 2, true);
   b.grow(2, 60, 20);
-  // They fit no longer together. A tenant that keeps its turn gets its memory at once: the other tenant has
-  // 20 MiB, not 60.
+  // The tenants no longer fit together. The tenant that keeps its turn gets its memory at once, since the
+  // other tenant has only 20 MiB on the GPU instead of 60.
   CHECK_FALSE((b.open(1) && b.open(2)));
   REQUIRE((b.open(1) || b.open(2)));
   CHECK(b.granted(b.open(1) ? 1 : 2));
@@ -357,8 +357,8 @@ TEST_CASE("A process whose memory no arbiter has heard of yet is waited for when
   CHECK_FALSE(b.core->in_grace());
 }
 
-// Session 1 fills the GPU. The tenant of session 2 waits; session 3 of this tenant has come since, and was
-// granted memory for its first turn. Then that begins.
+// Session 1 fills the GPU, and the tenant of session 2 waits. Meanwhile session 3 of the waiting tenant has
+// come, and was granted memory for its first turn. Then this turn begins.
 Bench with_newcomer_on_its_way_in() {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 100);

@@ -215,7 +215,7 @@ TEST_CASE("What goes on failing is given up, and what was started for it ends") 
   site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
   Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});
   scontrol.requeue(12);
-  scontrol.requeue(12);  // the first one runs already and this one waits, so the third one is dropped
+  scontrol.requeue(12);  // the first command runs and the second one waits, so the third one is dropped
   scontrol.requeue(12);
   site.loop.run();
   CHECK(site.text_of("calls").empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are accepted, that are refused, and that may try again.
+// Peers that are accepted, peers that are refused, and peers that may try again.
 #include "arbiter/daemon/server.h"
 
 #include <sys/resource.h>
@@ -137,7 +137,7 @@ TEST_CASE("A user has 1024 connections at most, root as many as it wants, and cl
   setrlimit(RLIMIT_NOFILE, &before);
 }
 
-// Files of /proc that were read are counted.
+// A listening arbiter that counts the files of /proc that it reads.
 struct Counting {
   Listening arbiter;
   int read = 0;
@@ -174,7 +174,7 @@ TEST_CASE("A connection that its peer has closed and left empty is closed, and n
   CHECK(its.read == 0);
   CHECK(its.arbiter.host.new_log_lines().empty());
   its.arbiter.system.peers = 0;
-  Channel next = its.arbiter.connect();  // such connections do not count as connections of their user
+  Channel next = its.arbiter.connect();  // the closed connections did not count for their user
   CHECK(its.arbiter.is_served(next));
 }
 

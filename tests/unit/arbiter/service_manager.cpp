@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of sd_notify(3), as a service manager hears them.
+// The messages of sd_notify(3), as a service manager receives them.
 #include "arbiter/daemon/service_manager.h"
 
 #include <sys/socket.h>

@@ -88,7 +88,7 @@ TEST_CASE("Sessions that end at once take turns with other users") {
   std::size_t left = 0;
   std::function<bool()> other = [&] {
     if (sessions_in(host) == 20)
-      return true;  // the other user has turns until it sees that a session is gone
+      return true;  // the other user has turns until this work finds that a session is gone
     left = sessions_in(host);
     return false;
   };
@@ -222,7 +222,7 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   CHECK(sessions_in(host) == 2);
 }
 
-// An arbiter that has a ledger, and a process that is not in the ledger.
+// An arbiter with a ledger, and a process that the ledger does not know.
 struct Forgetful {
   Host host;
   Process process;
@@ -373,7 +373,8 @@ TEST_CASE("A session that borrows is connected with the lender, and the arbiter 
   CHECK(wanted->name == loan.borrow.name);
   CHECK(wanted->piece == 3);
   Channel to_borrower(std::move(loan.lender.last_descriptor));
-  // A peer cannot send to the exporter through its descriptor, so that any peer may hold and close it.
+  // A peer cannot send to the exporter through the descriptor, so it does no harm if any peer holds or closes
+  // it.
   CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
 
   const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};

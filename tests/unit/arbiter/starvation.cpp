@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that try to keep an honest one from its turn.
+// Tenants that try to keep an honest tenant from its turn.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Some sessions of a bench carry out at once what the core orders; tenant 1 is the honest one, with session
-// 1.
+// Some sessions of a bench carry out the core's orders at once. Tenant 1, with session 1, is the honest
+// tenant.
 class Watched {
  public:
   Bench b;
@@ -37,7 +37,7 @@ class Watched {
     b.handle(SessionGone{.session = SessionId{id}});
     obey();
   }
-  // From now on its work on the GPU continues for this time after the end of its turn.
+  // From now on the session's work on the GPU continues for this time after the end of each turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
   // The tenant does not answer until it resumes.
   void hang(std::uint64_t id, bool hangs) {
@@ -57,7 +57,7 @@ class Watched {
       }
     }
   }
-  // Until then; the core's timers fire meanwhile.
+  // Lets this time pass; the core's timers fire meanwhile.
   void pass(Nanoseconds time) {
     const Nanoseconds end = b.now + time;
     while (b.timer && *b.timer < end) {
@@ -70,7 +70,7 @@ class Watched {
     longest_ = std::max(longest_, closed_);
     if (b.open(1)) ran_ += time;
   }
-  // A second goes by, at the end of which a survey shows what tenant 1 has and `there` of each other session.
+  // Lets a second pass. Then a survey shows the memory of tenant 1, and `there` MiB of each other session.
   void pass_second(const std::vector<std::uint64_t>& others, unsigned there) {
     pass(500ms);
     pass(500ms);
@@ -122,8 +122,9 @@ class Watched {
 
 TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
   const unsigned jobs = GENERATE(3u, 4u);
-  const int life = GENERATE(1, 2, 4, 8);         // s, between two of them: each lives until others have come
-  const unsigned there = GENERATE(0u, 2u, 80u);  // of the 80 MiB that each claims to have
+  const int life = GENERATE(1, 2, 4, 8);         // s between two sessions; each lives until others have come
+  const unsigned there = GENERATE(0u, 2u, 80u);  // MiB on the GPU, of the 80 MiB that each session claims to
+                                                 // have
   const bool begins_small = GENERATE(false, true);  // or comes in with nothing
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
@@ -156,7 +157,8 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);      // s; each lives until another one of its job has come
+  const int life = GENERATE(10, 12, 20, 40);      // s; each session lives until another session of its job
+                                                  // has come
   const unsigned size = GENERATE(20u, 30u, 45u);  // that each says it needs
   const unsigned there = GENERATE(0u, 1u);        // 0: it has it
   CAPTURE(jobs, life, size, there);

@@ -46,7 +46,8 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1500ms);
-  // The memory of tenant 1 stays: tenant 3 fits beside it; tenant 2 does not fit, and waits.
+  // The memory of tenant 1 stays on the GPU. Tenant 3 fits beside this memory; tenant 2 does not fit, and
+  // waits.
   b.settle_in(3, 3, 30);
   CHECK(b.open(3));
   CHECK(b.tenant(2).phase == Phase::out);
@@ -222,7 +223,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   stop(b, 2);
   CHECK(b.tenant(2).phase == Phase::leaving);
   CHECK(b.sent<Revoke>(2));
-  // The session may still obey its last Restore, so others wait for that memory.
+  // The session may still obey its last Restore, so others cannot have that memory yet.
   CHECK_FALSE(b.tenant(1).in_set());
   go_on(b, 2);
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // it never had one
@@ -241,7 +242,7 @@ TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on")
   CHECK(b.session(1).resident_limit == mebibytes(60));
   CHECK_FALSE(b.tenant(2).in_set());
   go_on(b, 1);
-  CHECK(b.tenant(1).in_set());  // of the tenants that can run, it asked first
+  CHECK(b.tenant(1).in_set());  // it has asked before the other tenants that can run
 }
 
 TEST_CASE("A tenant some of whose processes are stopped waits for the others to drain") {
@@ -322,7 +323,8 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
   CHECK(b.tenant(1).in_set());
 }
 
-// The core does not know the state of the reconnected session: the lease of its stopped tenant was revoked.
+// The lease of the stopped tenant was revoked, so the core does not know whether the reconnected session has
+// drained.
 TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
   Recovered recovered;
   recovered.expected_sessions = 2;
@@ -335,7 +337,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
     REQUIRE(b.sent<Revoke>(id));
     b.tell(id, 30, 30);
   }
-  b.release(4, 30, true);  // session 1 waits on the GPU for a later submission of session 4
+  b.release(4, 30, true);  // session 1 waits on the GPU for the next submission of session 4
   SECTION("it went on meanwhile") { b.pass(2s); }
   SECTION("it is still stopped") {
     stop(b, 1);

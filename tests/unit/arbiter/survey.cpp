@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The survey's child and the use of its answers if NVML is missing, silent, crashes or lies.
+// The survey's child, and how its answers are used if NVML is missing, is silent, crashes or lies.
 #include "arbiter/daemon/survey.h"
 
 #include <sys/wait.h>
@@ -21,8 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Behaviour of NVML's functions. These run in a child of this process, and see its memory as it is at the
-// fork.
+// The behaviour of NVML's functions. The functions run in a child of this process, and see the memory as it
+// was at the fork.
 struct Behaviour {
   int init = 0, memory = 0, compute = 0, graphics = 0;  // statuses
   unsigned processes = 2;
@@ -31,7 +31,7 @@ struct Behaviour {
   int failing_device = -1;
   int failure = 15;  // of that device
   unsigned devices = 2;
-  int lost_handle = -1;  // a device of which there is not even a handle
+  int lost_handle = -1;  // a device for which NVML does not return a handle
   unsigned long long ecc_errors = 3;
   unsigned events = 0;  // Xids 13, 14, ... of the first device, and then a double bit error
   bool has_events = true;
@@ -144,7 +144,7 @@ class Nvml : public System {
   }
 };
 
-// A survey with short times, which is needed until the test says otherwise.
+// A survey with short times. It is needed until the test says otherwise.
 struct Looking {
   asio::io_context loop{1};
   bool needed = true;

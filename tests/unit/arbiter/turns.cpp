@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 const GpuUuid kThird{{3}};
 
-// The turn of `from`, which wants to go on, is over: it drains and evicts, and `to` has its memory back.
+// Ends the turn of `from`, which still wants to run: `from` drains and evicts, and `to` restores its memory.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, bool wants = true) {
   REQUIRE_FALSE(b.open(from));
   b.release(from, 60, wants);
@@ -466,7 +466,7 @@ TEST_CASE("A GPU of which only sessions told is forgotten with the last of them,
   CHECK_THROWS(b.gpu(kThird));
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_NOTHROW(b.gpu(kGpu));
-  // A GPU that comes later takes over nothing of it.
+  // A GPU that comes later takes over nothing from the unknown GPU.
   b.handle(GpuFound{.gpu = {{4}}, .total = mebibytes(60), .capacity = mebibytes(50), .learned = true});
   b.come(4, 4);
   b.attach(4, {{4}});
@@ -502,7 +502,7 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// Sessions 1 and 4 belong to one tenant, each on a GPU of its own; session 2 waits for the first of these
+// Sessions 1 and 4 belong to one tenant; each is on a GPU of its own. Session 2 waits for the first of these
 // GPUs.
 Bench one_on_two() {
   Bench b;

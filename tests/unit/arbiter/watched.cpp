@@ -21,8 +21,8 @@ using Descriptor = asio::posix::stream_descriptor;
 
 UniqueFd pidfd_of(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
-// Two pipes become readable in one round; the handler of the one that comes first closes the other, and
-// `then` runs.
+// Two pipes become readable in one round of the loop. The handler that is called first closes the other pipe,
+// and calls `then`.
 struct Round {
   asio::io_context loop{1};
   std::unique_ptr<Descriptor> watched[2];
