@@ -36,7 +36,7 @@ std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const D
 // Returns the tenant's GPUs that processes with this demand can open.
 std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
-// The units that a tenant counts with on each of its GPUs, rounded up.
+// Returns the number of units with which a tenant counts on each of its GPUs, rounded up.
 constexpr unsigned units_on_each(unsigned units, std::size_t gpus) {
   const auto over = static_cast<unsigned>(gpus);
   return over == 0 ? units : units / over + (units % over != 0 ? 1 : 0);

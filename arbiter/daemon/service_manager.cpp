@@ -20,7 +20,7 @@ std::string take_out(const char* name) {
   return text;
 }
 
-// The number in `text`; 0 if it is not a number.
+// Returns the number in `text`; 0 if the text is not a number.
 long number_of(std::string_view text) {
   long number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a tenant's account. The account counts the tenant's lag: the GPU time that it was entitled to
-// and has not had. A policy chooses how a tenant earns and pays, and the bounds; scheduler/lag_account.h
-// computes the account. Pure.
+// and has not had. A policy chooses how a tenant earns and pays, and the bounds on its lag;
+// scheduler/lag_account.h computes the account. Pure.
 #pragma once
 
 #include <algorithm>

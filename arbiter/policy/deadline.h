@@ -17,9 +17,9 @@
 // has to drain. These tenants also have a smaller backlog limit (backlog_limit_beside()).
 //
 // Handoffs take time, too. So tenants with deadlines may never receive their full share, and then would
-// always go first. A tenant starves if its account is full and it has waited for longer than two turns of
-// each running set take. A starving tenant is the first of the waiting tenants, and nobody preempts it while
-// it runs. A starving tenant preempts nobody. A tenant with deadlines that ranks behind it may still preempt
+// always go first. A tenant starves if its account is full and it has waited for longer than each running set
+// needs for two turns. A starving tenant is the first of the waiting tenants, and nobody preempts it while it
+// runs. A starving tenant preempts nobody. A tenant with deadlines that ranks behind it may still preempt
 // others.
 //
 // Nobody starves for good: each tenant keeps at least its own request, or a twentieth of the time if that is

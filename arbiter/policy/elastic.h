@@ -23,9 +23,9 @@
 // divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most for the time that it takes to earn back the largest debt (the window
-// divided by its share), plus a turn of each other tenant. However small its request, a tenant's share is at
-// least its part, in proportion to units, of the time that all requests leave. A share is at most the
-// tenant's limit.
+// divided by its share), plus a turn of each other tenant. Even with the smallest request, a tenant's share
+// is at least its part of the time that the requests of all tenants leave, divided in proportion to units. A
+// share is at most the tenant's limit.
 #pragma once
 
 #include <algorithm>

@@ -70,7 +70,7 @@ class Stage : private simulation::Process {
   Nanoseconds measured() const { return now() - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // time in which a program wanted to work and none did
   Seen seen(std::size_t program) const;
-  // The current limit of the program's part of the GPU time.
+  // Returns the largest part of the GPU's time that the program may have now.
   double part(std::size_t program) const;
   Snapshot::Gpu gpu() const { return core_->snapshot().gpus.front(); }
 

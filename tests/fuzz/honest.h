@@ -37,7 +37,7 @@ class Honest : private simulation::Process {
   // Call when a restart has lost records, so that the tenant may be served as a new tenant, or be refused.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
-  // Allocates so much memory that it has to take turns with others.
+  // Allocates so much memory that the tenant has to take turns with others.
   void settle() { grow(mebibytes(400)); }
   // Reads the messages of the arbiter, and obeys.
   void listen() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits that deadlines set for other tenants. Under policies whose EntitlementRules say so, reports of
 // met and missed deadlines change the fraction of the time that lower-priority tenants of the domain may
-// have. A miss halves it, met deadlines raise it by a hundredth, like the congestion window of TCP (CudaMon,
-// section 3.4). So the fraction oscillates around the largest value with which deadlines are met.
+// have. A missed deadline halves the fraction, and a met deadline raises it by a hundredth, like the
+// congestion window of TCP (CudaMon, section 3.4). So the fraction oscillates around the largest value with
+// which deadlines are met.
 //
 // The claims that a job states are kept apart from the claims that deadlines of others leave it (claims()). A
 // tenant that reports nothing for a while has ended or waits for work, and limits nobody until it reports

@@ -104,8 +104,8 @@ class TurnMachine {
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // Begins another turn of the same running set.
   void begin_anew(const Domain& domain);
-  // `awaited`: a session of the entering tenant has room for all of its memory and is not ready. Returns the
-  // total time for which this was the case, including sessions that are gone.
+  // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
+  // Returns the total time for which this was the case, including sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
   // count.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenant of a job that spans nodes, on one of them: its turns begin and end by order.
+// A tenant whose job spans nodes: its turns on this node begin and end by the coordinator's orders.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -223,7 +223,7 @@ TEST_CASE("Of two that wait for memory to leave the one that left first gets it"
 }
 
 // Tenants 1 and 2, of 45 MiB each, are leaving, and tenant 3 has given up its place. Tenant 1 needs more
-// memory than there is.
+// memory than is free.
 Bench both_leave() {
   Bench b;
   b.settle_in(1, 1, 45);
