@@ -63,6 +63,7 @@ class Cluster {
     std::uint64_t alarms = 0;
     LeaseBook written;  // the leases that its ledger would have
     Nanoseconds last_written{};
+    std::optional<HeardNodes> heard;
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
@@ -262,8 +263,9 @@ ClusterResult Cluster::run() {
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
   const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // unique among all arbiters
-  its.members.emplace(std::to_string(node), life, GangTimes{});
-  its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off);
+  its.heard.emplace(GangTimes{}.recent);
+  its.members.emplace(std::to_string(node), life, GangTimes{}, *its.heard);
+  its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off, *its.heard);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   if (scenario_.policy != "fcfs") tuning.turns.fixed = scenario_.turn;

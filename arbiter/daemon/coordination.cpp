@@ -38,9 +38,9 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
       mail_(std::move(mail)),
       scontrol_(parts.loop, parts.system, kPatience),
       node_(Scontrol::node_name()),
-      members_(node_, random_life(parts.system), times_of(mail_ != nullptr)),
+      members_(node_, random_life(parts.system), times_of(mail_ != nullptr), heard_),
       desk_(node_, random_life(parts.system), GangTimes{}, GangPace{},
-            parts.system.wall_time() - parts.system.now()),
+            parts.system.wall_time() - parts.system.now(), heard_),
       timer_(parts.loop),
       timer_of_name_(parts.loop) {}
 

@@ -67,6 +67,7 @@ class Coordination {
   const std::unique_ptr<Mail> mail_;
   Scontrol scontrol_;  // not shared with drains and requeues, which may be tried for minutes
   std::string node_;   // Slurm's name of this node
+  HeardNodes heard_{GangTimes{}.recent};
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;

@@ -32,6 +32,7 @@ bool GangDesk::Gang::any_present() const {
 void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanoseconds now) {
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
+  heard_.hear(letter.node, now);
   const Run run{letter.job, letter.run};
   if (!report->present && gangs_.count(run) == 0) return;  // the gang has ended already
   Gang& gang = gangs_
@@ -132,7 +133,7 @@ void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
     any_lost = any_lost || !member.in_contact;
   }
   gang.apart = !apart.silent.empty() || (was_apart && any_lost) ||
-               (gang.lacks_members() && now - gang.since >= patience_with_unheard(gang));
+               (gang.lacks_members() && now - gang.since >= patience_with_unlisted(gang));
   gang.coordinator.set_apart(gang.apart, now);
   if (gang.apart && !was_apart) apart_.push_back(std::move(apart));
 }
@@ -161,15 +162,15 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
 }
 
 // Returns how long the member may be silent until it loses contact, or is given up.
-Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
-  if (!member.heard) return patience_with_unheard(gang);
-  return member.in_contact ? times_.silence : times_.gone;
+Nanoseconds GangDesk::patience(const Gang& gang, const std::string& node, const Member& member) const {
+  if (member.heard) return member.in_contact ? times_.silence : times_.gone;
+  return gang.is_new && !heard_.has(node, member.heard_at) ? times_.never : times_.gone;
 }
 
 bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   bool any = false;
   for (auto& [node, member] : gang.members) {
-    if (member.given_up || now - member.heard_at < patience(gang, member)) continue;
+    if (member.given_up || now - member.heard_at < patience(gang, node, member)) continue;
     member.given_up = !member.heard || !member.in_contact;
     if (!member.given_up) gang.coordinator.lose(member.number);
     member.in_contact = false;
@@ -182,7 +183,7 @@ bool GangDesk::note_time(Gang& gang, Nanoseconds now) const {
   const bool has_gathered = !gang.gathered && now - gang.since >= times_.gathering;
   gang.gathered = gang.gathered || has_gathered;
   const bool lacks_them =
-      gang.lacks_members() && !gang.apart && now - gang.since >= patience_with_unheard(gang);
+      gang.lacks_members() && !gang.apart && now - gang.since >= patience_with_unlisted(gang);
   return has_gathered || lacks_them;
 }
 
@@ -217,12 +218,12 @@ std::optional<Nanoseconds> GangDesk::wake() const {
     if (const auto at = gang.coordinator.wake()) consider(*at);
     if (!gang.gathered) consider(gang.since + times_.gathering);
     if (!gang.all_heard() || gang.any_silent()) consider(gang.list_at);
-    if (gang.lacks_members() && !gang.apart) consider(gang.since + patience_with_unheard(gang));
+    if (gang.lacks_members() && !gang.apart) consider(gang.since + patience_with_unlisted(gang));
     if (!gang.any_present()) consider(gang.present_at + times_.silence);
     for (const auto& [node, member] : gang.members) {
       consider(member.ask_at);
       if (member.delayed) consider(member.sent_at + times_.pause);
-      if (!member.given_up) consider(member.heard_at + patience(gang, member));
+      if (!member.given_up) consider(member.heard_at + patience(gang, node, member));
     }
   }
   return first;

@@ -45,11 +45,11 @@ class GangDesk {
     std::uint32_t nodes = 0;          // of the job
   };
 
-  // `node` and `life`: as for GangMembers. `wall`: wall time minus the clock of this node's times. It is
-  // added to times that other nodes compare.
+  // `node`, `life` and `heard`: as for GangMembers. `wall`: wall time minus the clock of this node's times.
+  // It is added to times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
-           Nanoseconds wall)
-      : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall) {}
+           Nanoseconds wall, HeardNodes& heard)
+      : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall), heard_(heard) {}
 
   void set_node(std::string node) { node_ = std::move(node); }
   // Call when a letter has come from `address`. Letters that are not reports are ignored.
@@ -110,16 +110,18 @@ class GangDesk {
   void decide(const Run& run, Gang& gang, Nanoseconds now);
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
   GangLetter write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what);
-  Nanoseconds patience_with_unheard(const Gang& gang) const {
+  Nanoseconds patience(const Gang& gang, const std::string& node, const Member& member) const;
+  // The same for nodes whose names are unknown: Slurm does not answer.
+  Nanoseconds patience_with_unlisted(const Gang& gang) const {
     return gang.is_new ? times_.never : times_.gone;
   }
-  Nanoseconds patience(const Gang& gang, const Member& member) const;
 
   std::string node_;
   const std::uint64_t life_;
   const GangTimes times_;
   const GangPace pace_;
   const Nanoseconds wall_;
+  HeardNodes& heard_;
   std::uint64_t written_ = 0;
   std::map<Run, Gang> gangs_;
   std::vector<Sent> letters_;

@@ -99,6 +99,7 @@ void GangMembers::answer(const GangLetter& question, bool all_known) {
 }
 
 void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now) {
+  heard_.hear(letter.node, now);
   const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
     return row.second.job.number == letter.job && row.second.job.run == letter.run;
   });
@@ -190,7 +191,8 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
-      return row.job.is_new ? times_.never : times_.gone;
+      return row.job.is_new && !heard_.has(row.job.coordinator, row.sought_since) ? times_.never
+                                                                                  : times_.gone;
     case Contact::held:
       return times_.silence;
     case Contact::lost:

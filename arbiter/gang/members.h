@@ -20,6 +20,7 @@
 
 #include "arbiter/core/model/gang.h"
 #include "arbiter/gang/apart_line.h"
+#include "arbiter/gang/heard_nodes.h"
 #include "arbiter/gang/letter.h"
 
 namespace sharedgpu {
@@ -31,11 +32,12 @@ struct GangTimes {
   // their state as often as they like.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // after which a node is out of contact
-  // The time after which a node of a new gang is given up if it was never heard.
+  // The time after which a node of a new gang is given up if it was not heard lately, about any job.
   Nanoseconds never = std::chrono::seconds(10);
-  // The silence after which a node is given up that was heard before, by this arbiter or an earlier one.
-  // Slurm's default wait for a node is equally long.
+  // The silence after which any other node is given up: a node that was heard lately, or by an earlier
+  // arbiter. Slurm's default wait for a node is equally long.
   Nanoseconds gone = std::chrono::minutes(5);
+  Nanoseconds recent = std::chrono::hours(1);  // how long a node counts as heard lately
   // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
   // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
@@ -78,8 +80,9 @@ class GangMembers {
   };
 
   // `node`: Slurm's name of this node. `life`: not zero, and a different number at each start of the arbiter.
-  GangMembers(std::string node, std::uint64_t life, const GangTimes& times)
-      : node_(std::move(node)), life_(life), times_(times), line_(times.line) {}
+  // `heard` must outlive this object.
+  GangMembers(std::string node, std::uint64_t life, const GangTimes& times, HeardNodes& heard)
+      : node_(std::move(node)), life_(life), times_(times), heard_(heard), line_(times.line) {}
 
   // Sets Slurm's name of this node.
   void set_node(std::string node) { node_ = std::move(node); }
@@ -149,6 +152,7 @@ class GangMembers {
   std::string node_;
   const std::uint64_t life_;
   const GangTimes times_;
+  HeardNodes& heard_;
   ApartLine line_;
   std::uint64_t written_ = 0;
   std::map<TenantId, Row> rows_;

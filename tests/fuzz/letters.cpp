@@ -15,8 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(parse_letter(text) == letter, "a letter reads otherwise");
 
   const GangTimes times;
-  GangMembers members("n2", letter->reader, times);
-  GangDesk desk("n1", 1, times, GangPace{}, {});
+  HeardNodes heard(times.recent);
+  GangMembers members("n2", letter->reader, times, heard);
+  GangDesk desk("n1", 1, times, GangPace{}, {}, heard);
   members.report(
       TenantId{1},
       {.number = letter->job, .nodes = letter->nodes, .coordinator = "n1", .is_new = letter->is_new},

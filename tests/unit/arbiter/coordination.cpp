@@ -110,7 +110,8 @@ TEST_CASE(
   CHECK(node.gang() ==
         Json{{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}});
 
-  GangDesk desk("n1", 9, GangTimes{}, GangPace{}, {});
+  HeardNodes heard(GangTimes{}.recent);
+  GangDesk desk("n1", 9, GangTimes{}, GangPace{}, {}, heard);
   node.host.run_until([&] {
     const Nanoseconds now = node.host.system.now();
     for (const auto& [address, letter] : std::exchange(node.post.sent, {})) desk.hear("b", letter, now);
@@ -133,7 +134,8 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   for (const char* text :
        {"", "sharedgpu-order-3", "x", "sharedgpu-order-3 n1 12 0 1 1 1 0 0 1 1 1 0 0 0 0 0 0 0 0 0"})
     node.post.heard("10.0.0.7", text);
-  GangMembers other("n2", 7, GangTimes{});
+  HeardNodes heard(GangTimes{}.recent);
+  GangMembers other("n2", 7, GangTimes{}, heard);
   other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.number = 1, .present = true},
                {});
   for (const GangMembers::Sent& sent : other.take_letters())
@@ -168,7 +170,8 @@ esac)sh";
 
 // n2 reports that the job has a process there.
 void report_elsewhere(Node& node) {
-  GangMembers other("n2", 7, GangTimes{});
+  HeardNodes heard(GangTimes{}.recent);
+  GangMembers other("n2", 7, GangTimes{}, heard);
   other.report(TenantId{1}, {.number = kStep.job, .nodes = 2, .coordinator = "this", .is_new = true},
                {.number = 1, .present = true}, {});
   for (const GangMembers::Sent& sent : other.take_letters())

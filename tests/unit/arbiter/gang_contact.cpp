@@ -25,6 +25,7 @@ class Network {
     boot("b");
   }
   struct Node {
+    std::optional<HeardNodes> heard;
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     GangReport report{.offers = false, .ready = false, .present = true, .wants = true};
@@ -33,8 +34,10 @@ class Network {
   };
   void boot(const std::string& name) {
     ++life_;
-    nodes[name].members.emplace(name, life_, kTimes);
-    nodes[name].desk.emplace(name, life_, kTimes, GangPace{}, 0ns);
+    Node& node = nodes[name];
+    node.heard.emplace(kTimes.recent);
+    node.members.emplace(name, life_, kTimes, *node.heard);
+    node.desk.emplace(name, life_, kTimes, GangPace{}, 0ns, *node.heard);
   }
   void say(const std::string& name) {
     Node& node = nodes[name];
@@ -318,10 +321,46 @@ TEST_CASE("A gang that is new is apart on all nodes alike where one of them does
   CHECK(net.order("a").possible);
 }
 
+TEST_CASE(
+    "A node that was heard about another job is waited for as long as one that was heard about this job") {
+  Network net;
+  net.say_all();
+  net.pass(kTimes.gathering);
+  CHECK(net.contact("b") == Contact::held);
+  net.cut = {"b"};
+  for (const char* name : {"a", "b"}) net.nodes[name].report.present = false;
+  net.say_all();
+  net.pass(2 * kTimes.silence);  // the job is forgotten on both nodes
+  net.run = 1;
+  for (const char* name : {"a", "b"}) net.nodes[name].report.present = true;
+  net.say_all();
+  net.pass(kTimes.gone - 1s);
+  CHECK(net.contact("b") == Contact::sought);
+  CHECK(net.aparts.empty());
+  net.pass(2s);
+  CHECK(net.contact("b") == Contact::given_up);
+  CHECK(net.aparts.size() == 1);
+}
+
+TEST_CASE("Nodes count as heard for a while after their last letter") {
+  HeardNodes heard(10s);
+  heard.hear("a", 5s);
+  CHECK(heard.has("a", 4s));
+  CHECK(heard.has("a", 14s));
+  CHECK(!heard.has("a", 15s));
+  CHECK(!heard.has("b", 5s));
+  for (std::size_t i = 1; i < HeardNodes::kMost; ++i) heard.hear(std::to_string(i), 7s);
+  heard.hear("b", 8s);
+  CHECK(!heard.has("b", 8s));  // there are too many
+  heard.hear("b", 15s);        // "a" is forgotten
+  CHECK(heard.has("b", 15s));
+}
+
 TEST_CASE("A gang that is apart stays so until all of its nodes are in contact") {
-  GangDesk desk("a", 7, kTimes, GangPace{}, 0s);
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
   std::map<std::string, GangMembers> members;
-  for (const char* name : {"a", "b", "c"}) members.emplace(name, GangMembers(name, 7, kTimes));
+  for (const char* name : {"a", "b", "c"}) members.emplace(name, GangMembers(name, 7, kTimes, heard));
   std::uint64_t number = 0;
   const auto pass = [&](Nanoseconds& now, Nanoseconds time, const std::set<std::string>& reach) {
     std::optional<GangOrder> order;
@@ -369,7 +408,8 @@ TEST_CASE("A node without processes that falls silent may have some by now, and 
 }
 
 TEST_CASE("Where the first node that a user names does not answer, the one that Slurm names coordinates") {
-  GangMembers members("b", 7, kTimes);
+  HeardNodes heard(kTimes.recent);
+  GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
   const auto say = [&](const char* coordinator) {
     members.report(kTenant, {.number = 5, .run = 2, .nodes = 9, .coordinator = coordinator, .is_new = true},
@@ -420,7 +460,8 @@ TEST_CASE("A job that is requeued waits for no node of its run before") {
 }
 
 TEST_CASE("A member whose letters cannot go out yet is not given up for that") {
-  GangMembers members("b", 7, kTimes);
+  HeardNodes heard(kTimes.recent);
+  GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
   members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a", .is_new = true}, {.present = true},
                  now);
@@ -453,7 +494,7 @@ TEST_CASE("A job that has ended on a node keeps nobody waiting, and is forgotten
 // Jobs on node "b" whose coordinators are silent.
 class Line {
  public:
-  Line() : members_("b", 7, kTimes) {}
+  Line() : members_("b", 7, kTimes, heard_) {}
   void say(std::uint32_t job, Phase phase = Phase::out, bool present = true) {
     members_.report(tenant(job), {.number = job, .nodes = 2, .coordinator = "a", .is_new = true},
                     {.number = ++reports_, .phase = phase, .present = present}, now_);
@@ -491,6 +532,7 @@ class Line {
 
  private:
   static TenantId tenant(std::uint32_t job) { return TenantId{job}; }
+  HeardNodes heard_{kTimes.recent};
   GangMembers members_;
   Nanoseconds now_ = 1000s;
   std::uint64_t reports_ = 0, letters_ = 0;
@@ -603,11 +645,12 @@ TEST_CASE("A turn of which nothing has begun on a node does not begin there out 
 }
 
 TEST_CASE("A node that a job no longer has is forgotten when Slurm names the others") {
-  GangDesk desk("a", 7, kTimes, GangPace{}, 0s);
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
   Nanoseconds now = 10s;
   std::uint64_t number = 0;
   std::map<std::string, GangMembers> members;
-  for (const char* name : {"a", "b"}) members.emplace(name, GangMembers(name, 7, kTimes));
+  for (const char* name : {"a", "b"}) members.emplace(name, GangMembers(name, 7, kTimes, heard));
   const auto pass = [&](Nanoseconds time, const std::set<std::string>& reach) {
     std::optional<GangOrder> order;
     for (const Nanoseconds end = now + time; now < end; now += 500ms) {
@@ -641,7 +684,8 @@ TEST_CASE("A list that Slurm made before a job had surely started counts nothing
 }
 
 TEST_CASE("The core is told that a gang which is apart can begin no turn, until its place has come") {
-  GangMembers members("b", 7, kTimes);
+  HeardNodes heard(kTimes.recent);
+  GangMembers members("b", 7, kTimes, heard);
   members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"}, {.number = 1, .present = true}, 9s);
   const auto order = [&](std::uint64_t number, bool apart) {
     members.hear({.node = "a",
@@ -678,8 +722,9 @@ TEST_CASE("A process that changes its mind all the time costs a node no more let
 }
 
 TEST_CASE("Many silent nodes are not asked all at once") {
-  GangDesk desk("n0", 7, kTimes, GangPace{}, 0s);
-  GangMembers first("n0", 7, kTimes);
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("n0", 7, kTimes, GangPace{}, 0s, heard);
+  GangMembers first("n0", 7, kTimes, heard);
   first.report(kTenant, {.number = 5, .nodes = 1000, .coordinator = "n0", .is_new = true},
                {.number = 1, .present = true}, 10s);
   for (const GangMembers::Sent& sent : first.take_letters()) desk.hear("n0", sent.letter, 10s);
@@ -724,7 +769,8 @@ TEST_CASE("Orders for an earlier life of the arbiter, and of jobs that are not h
 }
 
 TEST_CASE("An arbiter that writes from another address than before is the same member") {
-  GangDesk desk("a", 9, kTimes, GangPace{}, 0ns);
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("a", 9, kTimes, GangPace{}, 0ns, heard);
   const auto write = [&desk](const char* node, const char* address, std::uint64_t second) {
     desk.hear(address,
               {.node = node,

@@ -100,7 +100,8 @@ struct Scene {
     figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {
-    const GangMembers gangs("n1", 1, GangTimes{});
+    HeardNodes heard(GangTimes{}.recent);
+    const GangMembers gangs("n1", 1, GangTimes{}, heard);
     const Snapshot state = bench.core->snapshot();
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,

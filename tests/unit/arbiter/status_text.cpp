@@ -71,7 +71,8 @@ struct View {
     state.tenants[0].sessions = {{1}, {2}};
     state.tenants[1].sessions = {{3}};
   }
-  GangMembers gangs{"n1", 1, GangTimes{}};
+  HeardNodes heard{GangTimes{}.recent};
+  GangMembers gangs{"n1", 1, GangTimes{}, heard};
   Json read() const {
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,
