@@ -26,6 +26,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// The time for which a refused allocation waits for the arbiter's reason: only a line on stderr depends on
+// it.
+constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kPatience = 100ms;        // between checks whether the arbiter is gone
 constexpr Nanoseconds kExporterPatience = 10s;  // a stopped process does not answer
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
@@ -209,7 +212,7 @@ void DeviceSession::refused(const Refusal& refusal) {
   RefusalReply why;
   Request request(MessageType::refusal_query);
   request.refusal = {.request = 0, .size = refusal.size};
-  if (ask(request, Nanoseconds(0))) why = request.answer.as<RefusalReply>();
+  if (ask(request, Nanoseconds(0), now() + kExplanationPatience)) why = request.answer.as<RefusalReply>();
   // Without an answer, the limit is known, but not how much would suffice. More than the whole GPU would be
   // refused by unmanaged CUDA as well.
   const bool fits = memory()->use().footprint() + refusal.size <= capacity_;
