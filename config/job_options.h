@@ -33,7 +33,7 @@ enum class JobOption : std::uint8_t { memory, share, priority, deadline, backend
 inline constexpr std::size_t kOptionCount = 6;
 
 struct OptionInfo {
-  const char* name;  // without what stands before it
+  const char* name;  // without its prefix
   const char* value;
   const char* help;      // of srun, sbatch and salloc
   const char* run_help;  // of `sharedgpu run`
@@ -43,7 +43,7 @@ struct OptionInfo {
 
 extern const std::array<OptionInfo, kOptionCount> kOptions;
 
-// What stands before the names of options in the commands of Slurm, and in `sharedgpu run`.
+// The prefixes of option names in the commands of Slurm, and in `sharedgpu run`.
 inline constexpr char kSlurmPrefix[] = "--sharedgpu-";
 inline constexpr char kRunPrefix[] = "--";
 

@@ -26,7 +26,7 @@ constexpr char kMemory[] = "memory";
 // libcgroup builds paths in buffers of FILENAME_MAX bytes and cuts off what does not fit.
 constexpr std::size_t kLongestGroup = 3000;
 
-// What libcgroup reports reaches the log as a Status.
+// Errors of libcgroup reach the log as a Status instead.
 void say_nothing(void*, int, const char*, va_list) {}
 
 int errno_of(int code) {

@@ -34,8 +34,8 @@ struct TenantInfo {
       coordinator;  // if the job has several nodes: the node whose arbiter coordinates the job's turns
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes
   std::vector<GpuLoss> losses;  // GPUs that were lost in this run, each once
-  // What its processes have said on standard error in this run: that an allocation was refused, and the
-  // option that helps, or that none helps.
+  // A process of this run has said on standard error that an allocation was refused, and which option helps
+  // (told_option) or that none helps (told_gpu).
   bool told_option = false;
   bool told_gpu = false;
   bool over = false;  // the job's run is over, and no step has come since

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a tenant may leave the GPU idle while others wait, before its turn is over.
+// The time for which a tenant may leave the GPU idle while others wait, before its turn is over.
 //
 // The length of a pause is not known in advance. If the arbiter waits for the duration of a handoff, it loses
 // at most twice the time that it would lose if it knew the length of the pause. A pause is long if it is

@@ -16,7 +16,7 @@ void Presence::expect_end_of_suspension(const Tenant& tenant) const {
   effects_.wake_at(tenants_[tenant].suspended_until);
 }
 
-// What has stopped one process of a tenant has usually stopped its others, so all are polled at once.
+// If one process of a tenant is stopped, its others usually are, too, so all are polled at once.
 void Presence::freeze(const Session& session, bool suspended) {
   sessions_[session].suspended = suspended;
   if (!frozen(*session.tenant))
