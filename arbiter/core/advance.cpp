@@ -86,7 +86,7 @@ void Core::advance(const Domain& domain) {
     scheduler_.update_accounts(domain, contended, oversubscribed);
     turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, seen_over, after));
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
-    for (const Gpu* gpu : domain.gpus) memory_.note_allowed(*gpu);
+    for (const Gpu* gpu : domain.gpus) memory_.note_between_surveys(*gpu);
     overuse_.watch(domain, after);
     for (const Tenant* tenant : domain.tenants)
       if (tenant->job != 0) report_gang(*tenant, after);

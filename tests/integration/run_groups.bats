@@ -85,7 +85,7 @@ teardown() {
 
 @test "a run within its limit moves its memory and ends right; the status names limit and use" {
   groups_setup SwapPerUnit=448MiB Quantum=300ms
-  given inside 160MiB 1 hold --bytes 75% --of 512MiB --seconds 3 --verify
+  given inside 160MiB 1 hold --bytes 75% --of 512MiB --seconds 3 --verify --progress
   tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
   progresses inside
   "$SHAREDGPU" status | grep -E 'host memory up to .*, at most 608 MiB'

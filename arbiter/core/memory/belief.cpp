@@ -43,10 +43,11 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
     if (of(*session).deferred.empty() && !of(*session).unjudged) book(*session).crowded_since.reset();
 }
 
-void MemoryBooks::note_allowed(const Gpu& gpu) {
+void MemoryBooks::note_between_surveys(const Gpu& gpu) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     its.allowed.raise(its.allowed_now());
+    its.evidence.between_surveys(its.claimed(session->backend).evictable);
   }
 }
 

@@ -2,8 +2,10 @@
 // The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
 //
 // A survey is slightly older than the claims, and memory may be freed and allocated while it is taken. So a
-// claim is doubted only if it is older than the survey before the last one and neither of the two shows it. A
-// session that surveys cannot see is believed. Pure; sizes in bytes.
+// claim is doubted only if it is older than the survey before the last one and neither of the two shows it.
+// Turns move evictable memory out of the GPU and back between two surveys, so a claim of evictable memory is
+// disproved only if the session has made it without interruption. A session that surveys cannot see is
+// believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +54,8 @@ class Evidence {
     claimed_ = claimed;
     untold_ = false;
   }
+  // Call whenever the claims may have changed. `evictable` is the session's present claim.
+  void between_surveys(Bytes evictable) { claimed_.evictable = std::min(claimed_.evictable, evictable); }
   // Call if a survey was taken that cannot see the session.
   void pass_over() {
     *this = {};
@@ -96,7 +100,7 @@ class Evidence {
 
   std::optional<Bytes> shown_;
   bool untold_ = false;
-  Claimed claimed_;  // when the last survey arrived
+  Claimed claimed_;  // when the last survey arrived; evictable: the least since then
   Doubt unevictable_;
   Doubt present_;
   Doubt evictable_;

@@ -178,8 +178,8 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // Records the memory that sessions may have from now on, which will not count as hidden in the next survey.
-  void note_allowed(const Gpu& gpu);
+  // Records what the next survey neither counts as hidden nor disproves: allowed memory and changed claims.
+  void note_between_surveys(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.
   void end_recovery(const Model& model, const Residencies& at);

@@ -306,6 +306,11 @@ TEST_CASE("Evictable memory is not there for certain only where two surveys in a
   evidence.show(mebibytes(1), claim(60), {});
   CHECK(evidence.disproved() > mebibytes(58));
   SECTION("it leaves") { evidence.show(mebibytes(1), claim(0), {}); }
+  SECTION("it leaves and comes back between two surveys") {
+    evidence.between_surveys(Bytes{});
+    evidence.between_surveys(mebibytes(60));
+    evidence.show(mebibytes(1), claim(60), {});
+  }
   SECTION("it comes") { evidence.show(mebibytes(60), claim(60), {}); }
   SECTION("surveys cannot show the process") { evidence.pass_over(); }
   CHECK(evidence.disproved() == Bytes{});
