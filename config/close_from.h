@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes all descriptors from `first` on. Async-signal-safe, for the child of a process with threads.
+// Closes all descriptors from number `first` on. Async-signal-safe, so the forked child of a process with
+// threads may call it.
 #pragma once
 
 #include <sys/resource.h>

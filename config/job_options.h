@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options by which a user says how a job shares GPUs, as srun, sbatch, salloc and `sharedgpu run` take
-// them: a table with their help texts, and the parsing of their values. Pure; any thread.
+// The options of srun, sbatch, salloc and `sharedgpu run` by which a user states how a job shares GPUs: a
+// table with their help texts, and the parsing of their values. Pure; any thread.
 //
 // To add an option:
 //   1. In job_options.cpp: a function that sets its value, and a row in kOptions. Here: a name of JobOption.
-//      In option_effects.cpp: a row in kEffects, which says where the option has no effect.
+//      In option_effects.cpp: a row in kEffects, which says under which settings the option has no effect.
 //   2. If the arbiter needs it: a field at the end of RegisterJob (protocol/messages.h), filled in by
-//      spank/registration.cpp, with a row in protocol/versions.h. Not a field of JobOptions, which lies in
-//      the middle of messages; so OptionInfo::set then needs a type that has both. The arbiter checks the
-//      value in arbiter/daemon/validity.cpp, merges the values of a job's steps in terms.cpp there, and keeps
-//      the result over restarts in OptionsRecord (arbiter/ledger/records.h has the recipe).
+//      spank/registration.cpp, with a row in protocol/versions.h. Do not add a field to JobOptions, which
+//      lies in the middle of messages. So OptionInfo::set then needs a type that contains both JobOptions and
+//      the new field. The arbiter checks the value in arbiter/daemon/validity.cpp, merges the values of a
+//      job's steps in terms.cpp there, and keeps the result over restarts in OptionsRecord
+//      (arbiter/ledger/records.h has the recipe).
 //   3. Test it in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
-//      tests/cluster/options.bats and tests/unit/command/exit_statuses.sh, a field of RegisterJob in
+//      tests/cluster/options.bats and tests/unit/command/exit_statuses.sh. Test a new field of RegisterJob in
 //      tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/slurm/options.golden,
 //      options_sharedgpu.golden and exit_statuses.golden in tests/unit/command, and wire.golden (see
 //      tests/golden).
@@ -37,7 +38,7 @@ struct OptionInfo {
   const char* value;
   const char* help;      // of srun, sbatch and salloc
   const char* run_help;  // of `sharedgpu run`
-  // Returns an empty string, or what the value should be.
+  // Returns an empty string, or a description of the valid values.
   std::string (*set)(JobOptions&, std::string_view value);
 };
 
@@ -57,8 +58,8 @@ struct GivenOptions {
   std::string name(std::size_t index) const { return std::string(prefix) + kOptions[index].name; }
 };
 
-// Sets option number `index` of kOptions. Returns an empty string, or a message that names option and value;
-// `given` is then unchanged.
+// Sets option number `index` of kOptions. On success, returns an empty string. On failure, returns a message
+// that names option and value, and leaves `given` unchanged.
 std::string set_option(GivenOptions& given, std::size_t index, std::string_view value);
 
 }  // namespace sharedgpu

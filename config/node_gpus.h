@@ -34,12 +34,13 @@ struct NodeGpus {
   bool timed_out = false;
 };
 
-// The GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus, or otherwise the files
-// ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver starts or is in trouble, so a
-// child process reads them, for at most `patience`. Any thread.
+// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If it lists none, returns
+// the files ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver starts or is in
+// trouble, so a child process reads them, for at most `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");
 
-// The two sources. `text` is one GPU's "information" file; returns false if the file names no device file.
+// These functions read the two sources. `text` is the driver's file "information" of one GPU. Returns false
+// if the text names no device file, or if the driver excludes the GPU.
 bool parse_gpu_information(std::string_view text, NodeGpu& gpu);
 std::vector<NodeGpu> list_device_files(const std::string& root);
 

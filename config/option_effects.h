@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of a job that have no effect, or less than stated, where they are given. The user is told so at
-// submission; the job goes on. Only what is certain is reported: a job's partition, QOS and GPU may not be
-// known yet, so an option has an effect if it has one under any settings that may apply to the job.
+// Finds the options of a job that have no effect, or less effect than stated, under the site's settings. The
+// user is told at submission, and the job goes on. A job's partition, QOS and GPU may not be known yet. So an
+// option is reported only if it lacks its effect under all settings that may apply to the job.
 //
 // Pure; any thread.
 #pragma once
@@ -17,15 +17,16 @@ namespace sharedgpu {
 
 // What the command knows about the job that it submits.
 struct Submission {
-  bool is_run = false;                   // by `sharedgpu run`
-  bool is_later_step = false;            // of a batch job with units: its tenant exists
+  bool is_run = false;                   // `sharedgpu run` submits it
+  bool is_later_step = false;            // a step of a batch job with units, whose tenant already exists
   std::optional<bool> has_units;         // nullopt: unknown
   std::optional<std::string> partition;  // nullopt: unknown; empty: none
   std::optional<std::string> qos;        // the same
 };
 
-// Returns a line for each such option, which names the option, its value, the reason, and what would have an
-// effect. `node`: the settings of the nodes; null if the command cannot read them.
+// Returns a line for each option that lacks its effect. The line names the option, its value, the reason, and
+// a setting or request with which it would have an effect. `node`: the settings of the nodes; null if the
+// command cannot read them.
 std::vector<std::string> missing_effects(const GivenOptions& given, const Submission& submission,
                                          const Settings* node);
 

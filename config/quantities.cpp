@@ -23,7 +23,7 @@ constexpr Unit kTimeUnits[] = {
 };
 constexpr Unit kPercentUnits[] = {{"%", 1}};
 
-// Far beyond any device or budget, and small enough that sums do not overflow.
+// This limit is far beyond any memory or time in use, and small enough that sums do not overflow.
 constexpr double kLargest = 0x1p50;
 
 bool same_letters(std::string_view a, std::string_view b) {

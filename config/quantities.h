@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, times and percentages as people write them, in sharedgpu.conf and on command lines.
 //
-// Each parser expects the whole text, without surrounding blanks, and returns nullopt for anything it does
-// not fully understand. Pure functions; any thread.
+// Each parser expects a text without surrounding blanks, and returns nullopt unless the whole text is valid.
+// Pure functions; any thread.
 #pragma once
 
 #include <optional>

@@ -70,7 +70,8 @@ std::string set_quantum(Settings& settings, std::string_view value) {
   return what == kTimeHint ? what + " or auto" : what;
 }
 
-// Swapping never costs more than half of the time, so higher values are refused.
+// No turn is shorter than a handoff, so swapping never costs more than half of the time, and higher values
+// are refused.
 std::string set_max_swap_overhead(Settings& settings, std::string_view value) {
   auto percent = parse_percent(value);
   if (!percent || *percent < 0.1 || *percent > 50) return "a percentage from 0.1% to 50%";
@@ -513,7 +514,7 @@ Settings with_section(const Settings& settings, const Section& section) {
 namespace {
 
 // Applies the node's matching sections of one kind. A [partition] section may have keys for jobs and keys for
-// turns; the caller uses only one of the two.
+// turns; the caller uses only the keys for jobs, or only the keys for turns.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
@@ -545,8 +546,8 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// Drops values of earlier sections that sections from `first` on set again for the same subject; otherwise
-// the list would grow with each change.
+// Drops values of earlier sections if a section from number `first` on sets the same key for the same GPUs,
+// partitions or QOS. Otherwise the list would grow with each change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {

@@ -9,15 +9,16 @@
 //   1. Here: a field of Settings with a usable default. In settings.cpp: a setter, and a row in the table of
 //      keys. The row says in which sections the key may stand; only such keys can be changed while the
 //      arbiter runs.
-//   2. Its user. Keys about jobs and turns: terms.cpp in arbiter/daemon; if the value may differ between
-//      GPUs, it is a field of Rules (arbiter/core/model/model.h), which a domain takes from its first GPU.
-//      Keys fixed for the life of the arbiter: Tuning, filled in arbiter.cpp. If `sharedgpu status --json`
-//      shows it: the recipe in arbiter/daemon/status_text.h.
+//   2. The code that uses the key. A key about jobs or turns is used by terms.cpp in arbiter/daemon. If its
+//      value may differ between GPUs, add a field to Rules (arbiter/core/model/model.h), which a domain takes
+//      from its first GPU. A key that is fixed for the life of the arbiter is a field of Tuning, set in
+//      arbiter.cpp. If `sharedgpu status --json` shows the key, follow the recipe in
+//      arbiter/daemon/status_text.h.
 //   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
 //      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
 //      in docs/man/sharedgpu.1.
-//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp, its default in
-//      tests/unit/slurm/example_config_test.cpp, and in tests/fuzz/set_lines.cpp whether `set` may change it.
+//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
+//      tests/unit/slurm/example_config_test.cpp. If `set` may change it, add it to tests/fuzz/set_lines.cpp.
 //      Regenerate keys.golden beside the first two and, if `set` may change it,
 //      tests/unit/command/options_sharedgpu.golden (see tests/golden).
 #pragma once
@@ -49,11 +50,13 @@ struct GpuLossMeasures {
   bool requeue = false;
   bool operator==(const GpuLossMeasures&) const = default;
 };
-// The processes that may be tenants: only those of jobs and of runs vouched for by an administrator, or any.
+// The processes that may be tenants: only processes of jobs and of runs for which an administrator vouches,
+// or any.
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
-// The jobs that the policy elastic schedules even while memory suffices: those that state a share, or all.
+// The jobs that the policy elastic schedules even while memory suffices: jobs that state a share, or all
+// jobs.
 enum class Shares : std::uint8_t { stated, units };
 
 // GPUs, by their numbers on this host or by UUID.
@@ -86,7 +89,7 @@ struct Settings {
   Amount device_memory_limit{.bytes = {}, .percent = 100};
   Amount memory_reserve{.bytes = {}, .percent = 5};
   std::string policy = "round-robin";
-  // Zero: computed from the next two and the measured handoffs.
+  // Zero: the length is computed from max_swap_overhead, max_wait and the measured time of handoffs.
   Nanoseconds quantum{};
   double max_swap_overhead = 5;  // percent
   Nanoseconds max_wait = std::chrono::seconds(30);
@@ -100,7 +103,7 @@ struct Settings {
   TypedSizes swap_per_unit;    // nullopt: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // for entries of swap_per_unit that are auto, on a host without the GPUs
   Bytes host_memory_per_unit;  // of a run's program, if the run states none; zero: such a run gets no group
-  std::string cgroup_parent = "/sharedgpu";  // the control group above those of runs
+  std::string cgroup_parent = "/sharedgpu";  // the control group above the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);
@@ -125,11 +128,11 @@ struct Settings {
 // Reads `path`. Returns an empty string, or an error message: "FILE:LINE: unknown key 'X'".
 std::string read_settings(const std::string& path, Settings& settings);
 
-// The same for text in memory; `name` replaces the file name in errors.
+// Does the same for text in memory; `name` replaces the file name in errors.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
-// The settings of one GPU. `partition`: the one partition of all its tenants; empty if there is none. If
-// sections contradict each other, [gpu] overrides [partition], and among equals the later one wins.
+// The settings of one GPU. `partition`: the partition that all of its tenants belong to; empty if there is
+// none. If sections contradict each other, [gpu] overrides [partition], and among equals the later one wins.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
@@ -140,8 +143,8 @@ Settings settings_of(const Settings& node, const JobClass& job);
 // The settings with the values of one of their sections.
 Settings with_section(const Settings& settings, const Section& section);
 
-// Changes `settings` by a text of the same form that has only keys that sections may have. Returns an empty
-// string, or an error message and changes nothing.
+// Changes `settings` by a text in the form of sharedgpu.conf that has only keys which sections may have. On
+// success, returns an empty string. On failure, returns an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
 // Parses "0", "1,4-7" or UUIDs, separated by commas. Returns an empty string, or an error message.
@@ -156,11 +159,12 @@ std::vector<std::string_view> settings_keys();
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();
 
-// The settings without --config: those of the default file if it exists, otherwise the defaults.
+// Reads the settings of a program without --config: the default file if it exists, otherwise the default of
+// each key. Returns an empty string, or an error message.
 std::string read_default_settings(Settings& settings);
 
-// The settings of `path`, or of the default file if it is empty; nullopt if there is no such file, or if it
-// cannot be read or has an error.
+// Returns the settings in the file `path`, or in the default file if `path` is empty. Returns nullopt if
+// there is no such file, or if the file cannot be read or has an error.
 std::optional<Settings> settings_in_file(const std::string& path);
 
 }  // namespace sharedgpu

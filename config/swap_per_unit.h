@@ -21,7 +21,7 @@ struct TypedSizes {
     std::string type;           // empty: all types that no other entry names
     std::optional<Bytes> size;  // none: auto
   };
-  std::vector<Entry> entries;  // empty: nothing is stated
+  std::vector<Entry> entries;  // empty: no size is stated
 
   // Returns the entry of `type`, or else the entry of all other types, or else null.
   const Entry* find(std::string_view type) const;
@@ -32,8 +32,8 @@ struct TypedSizes {
 // Returns nullopt if `text` is not a list of sizes, each with an optional type, or if it names a type twice.
 // `with_auto`: the word auto may stand for a size.
 std::optional<TypedSizes> parse_typed_sizes(std::string_view text, bool with_auto);
-// Writes text that parse_typed_sizes() reads, with sizes in bytes. Returns an empty text if nothing is
-// stated.
+// Writes text that parse_typed_sizes() reads, with sizes in bytes. Returns an empty text if there are no
+// entries.
 std::string format_typed_sizes(const TypedSizes& sizes);
 
 // The host memory of one unit.
@@ -43,7 +43,7 @@ class UnitMemory {
   // stands for the memory of its GPU divided by `units_per_gpu`, rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
-  // The host memory of a unit of `type`; nullopt if nothing is stated for it. A request without a type
+  // The host memory of a unit of `type`; nullopt if no size is stated for the type. A request without a type
   // (empty) may get a unit of any type, so it stands for the largest size.
   std::optional<Bytes> of(std::string_view type) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Reads slurmctld's tables and messages into the types of memory.h. The results refer to Slurm's strings, and
-// are valid while the caller holds the locks that a job_submit plugin is called with.
+// Converts slurmctld's tables and messages to the types of memory.h. The results refer to Slurm's strings.
+// They are valid while the plugin's function runs, because slurmctld calls it with locks on its tables.
 #pragma once
 
 #include <vector>
@@ -18,8 +18,8 @@ Job changed(Job job, const job_desc_msg_t& change);
 // The memory that `message` states; nullopt if it states none.
 std::optional<Request> memory_in(const job_desc_msg_t& message);
 
-// Returns the partitions of a list of names, or the default partition if `names` is null. Leaves out names of
-// no partition, and partitions where memory is not a consumable resource.
+// Returns the partitions that `names` lists, or the default partition if `names` is null. Leaves out unknown
+// names, and partitions where memory is not a consumable resource.
 std::vector<Partition> partitions_of(const char* names);
 
 }  // namespace sharedgpu::job_submit

@@ -33,7 +33,7 @@ std::optional<TypedCount> parse_entry(std::string_view entry, std::string_view n
   entry.remove_prefix(name.size());
   if (entry.empty()) return TypedCount{{}, 1};
   if (entry.front() != ':' && entry.front() != '=')
-    return std::nullopt;  // the name of another GRES, which begins with `name`
+    return std::nullopt;  // another GRES, whose name begins with `name`
   entry.remove_prefix(1);
   if (entry.starts_with("no_consume:")) entry = entry.substr(entry.find(':') + 1);
   const std::size_t end = entry.find_last_of(":=");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Counts of one GRES in the texts of Slurm: the requests of jobs ("gres:gpu:1,gres/sharedgpu:a100:2") and
-// Gres= of nodes ("gpu:4(S:0-1),sharedgpu:8").
+// Reads the counts of one GRES from texts of Slurm: the requests of jobs ("gres:gpu:1,gres/sharedgpu:a100:2")
+// and Gres= of nodes ("gpu:4(S:0-1),sharedgpu:8").
 //
 // Pure; any thread.
 #pragma once
@@ -25,8 +25,8 @@ struct TypedCount {
 bool same_type(std::string_view a, std::string_view b);
 
 // The counts of GRES `name` in `text`. A count that is left out is 1, and K, M, G, T, P are powers of 1024.
-// Other GRES, other TRES and entries that Slurm would not understand are passed over.
-// "sharedgpu:3,sharedgpu:a100:2" are three units, two of them of type a100: the first count is reduced to 1.
+// Other GRES, other TRES and entries that are invalid in Slurm are ignored. "sharedgpu:3,sharedgpu:a100:2"
+// are three units, two of them of type a100: the first count is reduced to 1.
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units get the host memory that their
-// units stand for, in addition to the memory that they request themselves. memory.h says how much.
+// units stand for, in addition to the memory that they request themselves. memory.h computes this memory.
 //
-// slurmctld calls it for each job that is submitted or changed, with read locks on all its tables. So it
-// never waits, no exception leaves it, and whatever fails, the job goes on as if the plugin were not there.
-// Jobs without units, and clusters where memory is not a consumable resource, are left alone. Each component
-// of a heterogeneous job is a job of its own; the elements of an array are one job.
+// slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
+// the plugin never waits, and throws no exceptions. Whatever fails, the job goes on as if the plugin were not
+// there. The plugin does not change jobs without units, nor any job if memory is not a consumable resource.
+// Each component of a heterogeneous job counts as a separate job; the elements of an array count as one job.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -79,7 +79,7 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message, and removes from a batch job's environment what would contradict it:
+// Writes the request into the message, and removes contradicting variables from a batch job's environment:
 // srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
 // SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
@@ -137,8 +137,9 @@ int submit(job_desc_msg_t& message, char** user_message) {
 }
 
 // Slurm changes the elements of an array, or the components of a heterogeneous job, one after the other with
-// the same message. Each of these calls has to find the user's request in the message. A message that this
-// plugin has changed has the flag JOB_MEM_SET, which Slurm ignores in changes.
+// the same message. So the plugin remembers its last change, and undoes it at the next call with the same
+// message: each call has to find the user's request there. A message that this plugin has changed has the
+// flag JOB_MEM_SET, which Slurm ignores in changes.
 struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;

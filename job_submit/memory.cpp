@@ -27,7 +27,8 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 std::uint64_t least_nodes(const Job& job) { return std::max<std::uint64_t>(job.least_nodes.value_or(1), 1); }
 bool is_on_one_node(const Job& job) { return job.most_nodes == 1u; }
 
-// Slurm must place at least one of them on each node, and may place all others on the same node.
+// Returns the most of `total` tasks or other items that one node may get: Slurm must place at least one item
+// on each node, and may place all others on the same node.
 std::uint64_t most_of(std::uint64_t total, const Job& job) {
   return std::max<std::uint64_t>(minus(total, least_nodes(job) - 1), 1);
 }
@@ -129,7 +130,7 @@ std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_
   return largest;
 }
 
-// The host memory that `units` bring; zero if nothing is stated for them.
+// The host memory that `units` bring; units of a type without a stated size bring none.
 Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory, const Nodes& nodes) {
   Bytes total;
   for (const TypedCount& count : units)

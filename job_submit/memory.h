@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The host memory that a job's units bring: how much it is, and how it is added to the job's own request.
-// The logic of the job_submit plugin, without Slurm and without I/O.
+// Computes the host memory that a job's units bring, and adds it to the job's own request. This is the logic
+// of the job_submit plugin, without Slurm and without I/O.
 //
-// Slurm has one field for the memory of a job, which is either per node or per CPU, and another one per GPU.
-// Units bring memory per node, so the sum is a request per node wherever one can be computed:
+// Slurm has one field for the memory of a job, which is either per node or per CPU, and another field for
+// memory per GPU. Units bring memory per node, so the sum is a request per node if such a request can be
+// computed:
 //
 //   the job's own request                        the request with E, the memory of its units on a node
 //   M per node (--mem, DefMemPerNode)            M + E per node
@@ -35,7 +36,7 @@ using Mebibytes = std::uint64_t;
 
 enum class Per : std::uint8_t { node, cpu, gpu };
 
-// A request for memory, of the job itself or by default.
+// A request for memory, stated by the job itself or taken from the defaults.
 struct Request {
   Per per = Per::node;
   Mebibytes size = 0;
@@ -43,7 +44,7 @@ struct Request {
   bool operator==(const Request& other) const { return per == other.per && size == other.size; }
 };
 
-// A job as it is submitted. Texts and absent counts are Slurm's own.
+// A job as it is submitted. The texts are Slurm's; a count is nullopt if the job does not state it.
 struct Job {
   std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
   std::string_view cpus_per_tres;
@@ -93,11 +94,11 @@ struct Decision {
   std::optional<Sum> sum;  // nullopt: the job's memory stays as requested
   std::string refusal;     // if not empty, no node has as much memory as `sum`
 };
-// A job that names several partitions gets the largest sum of all of them. It is refused if this sum fits in
-// no partition.
+// A job that names several partitions gets the largest of the sums for these partitions. The job is refused
+// if this sum fits in no partition.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
-// The reverse of decide(): returns a job's own request if `job` has the memory that decide() computed, or
+// The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request, or
 // nullopt if its own request is the default. A memory that is too small to include units is returned
 // unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,

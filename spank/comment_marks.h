@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spool of pending AdminComments: a file for each job that has held units here, named by its job
-// number. comment/spool.h describes the rest.
+// Creates files in the spool of pending AdminComments: a file (mark) for each job that has held units on this
+// node, named by the job's number. comment/spool.h describes the other files of the spool.
 #pragma once
 
 #include "spank/plugin.h"
@@ -8,8 +8,8 @@
 namespace sharedgpu {
 
 // Call this as root, in slurmstepd. In the first step of a run it creates the file, whose timestamp is the
-// start of the run. A batch step is always the first of its run, even if the file of the previous run still
-// exists.
+// start of the run. `begins`: the step is a batch step, which is always the first step of its run, even if
+// the file of the previous run still exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);

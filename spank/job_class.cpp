@@ -28,7 +28,8 @@ std::string file_of(const Settings& settings, std::uint32_t job) {
   return folder_of(settings) + "/" + std::to_string(job);
 }
 
-// Drops names that no section can have: longer than a section's name, or with a blank.
+// Replaces a name that no section of sharedgpu.conf can have, because it is too long or has a blank, by a
+// dash.
 std::string name_or_none(const char* name) {
   if (name == nullptr || *name == '\0' || std::strlen(name) > JobClass::kLongest) return "-";
   const bool whole = std::all_of(name, name + std::strlen(name), [](char c) { return c > ' ' && c <= '~'; });
@@ -81,7 +82,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
                            name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
-  std::error_code error;  // the arbiter, which creates the parent folder, may still be starting
+  std::error_code error;  // the arbiter also creates the parent folder, but may still be starting
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return log_error(folder + ": " + std::strerror(errno));

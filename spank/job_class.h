@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partition and QOS of a job, and how often it was requeued. slurmd passes them to the prolog, whose
-// environment no user can forge. The prolog stores them in a file beside the arbiter's socket, from which
-// the job's steps read them, since users control the environments of steps.
+// environment no user can forge. Users control the environments of steps. So the prolog stores the three
+// values in a file beside the arbiter's socket, and the job's steps read them from there.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
   return number;
 }
 
-// A range of numbers as it is written: leading zeros are part of a node's name.
+// A range of numbers. `first` is a text, because leading zeros are part of a node's name.
 struct Numbers {
   std::string_view first;
   std::uint64_t count = 1;
@@ -74,8 +74,8 @@ std::optional<JobNodes> take_names(std::string_view& list) {
   return names;
 }
 
-// Infixes of the variables of a heterogeneous job's components, set by sbatch, salloc, and by srun if it
-// creates the job itself.
+// Infixes in the names of the variables for a heterogeneous job's components. sbatch and salloc set these
+// variables, and srun does if it creates the job itself.
 constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
 
 // For Slurm the components are jobs, each with its own number and nodes. If a step spans some components, its
@@ -105,7 +105,7 @@ std::optional<JobNodes> parse_nodes(std::string_view list) {
 }
 
 // For a step started from outside (srun --jobid), SLURM_JOB_NODELIST has only the nodes of the step, or the
-// list of another job. So it is tried last.
+// list of another job. So this variable is tried last.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
   std::string list = list_of_component(job, variables);
   if (list.empty()) list = variables("SLURM_NODELIST");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of a job, as its steps' environment lists them. Pure; any thread.
+// Reads the nodes of a job from the environment of its steps. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct JobNodes {
   bool operator==(const JobNodes&) const = default;
 };
 
-// The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns nullopt if
-// `list` is not in this form, has more nodes than a cluster can have, or has a name that is too long for
+// Returns the nodes of a list in Slurm's form: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns nullopt
+// if `list` is not in this form, has more nodes than a cluster can have, or has a name that is too long for
 // RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declarations shared by SPANK's contexts. Each context has a file of its own, so that a reader always
-// knows the process and the user that a line runs in:
+// Declarations shared by SPANK's contexts. Each context has its own file, so that a reader always knows in
+// which process and as which user a line runs:
 //
 //   submission.cpp   srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
 //   step_memory.cpp  srun in an allocation of salloc, as the user
@@ -26,7 +26,8 @@ GivenOptions& given_options();
 
 void register_options(spank_t spank);
 
-// Reads the plugin's arguments and its configuration. Logs errors in them and then uses the defaults.
+// Reads the plugin's arguments and its configuration. If they have errors, logs the errors and uses the
+// defaults.
 struct Configuration {
   Arguments arguments;
   Settings settings;
@@ -34,7 +35,7 @@ struct Configuration {
 };
 Configuration configure(int count, char** arguments);
 
-// Starts the arbiter unless one listens already. Logs a failure.
+// Starts the arbiter unless an arbiter already listens on the socket. Logs a failure.
 void ensure_arbiter(const Configuration& configuration, const std::vector<std::string>& environment);
 
 void log_error(const std::string& message);

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Slurm treats a node as failed if a step does not start in time.
+// The wait is short, because Slurm treats a node as failed if a step does not start in time.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
 // Every step of a job on several nodes registers the gang, even a step on a subset of them. Returns true on

@@ -12,8 +12,8 @@
 namespace sharedgpu {
 namespace {
 
-// Slurm hands out as many units as its configuration says; only sharedgpu knows the number that fits the
-// GPUs.
+// Warns if the units in slurm.conf do not match the node's GPUs, because Slurm itself cannot know how many
+// units a GPU has.
 void compare_units(const SharedGpuOffer& offer, const Configuration& configuration) {
   const std::uint32_t each = configuration.settings.units_per_gpu;
   if (offer.gpus == 0 || offer.units == offer.gpus * each) return;
@@ -38,7 +38,8 @@ void compare_all_units(const Configuration& configuration) {
 
 void slurmd_init(int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
-  // The arbiter is not started: it would refuse this configuration, too, and its socket is unknown.
+  // The arbiter is not started, because it would refuse this configuration too, and because its socket is
+  // unknown.
   if (!configuration.good) {
     log_error("configuration error: not starting the arbiter; jobs use the GPU without sharing");
     return;

@@ -85,7 +85,7 @@ void remove_ours(spank_t spank) {
     spank_unsetenv(spank, name);
 }
 
-// Removes the GPUs of the step that this one was started from, perhaps on another node.
+// Removes the GPUs of the step that started this step, perhaps on another node.
 void remove_leaked_gpus(spank_t spank) {
   const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
@@ -122,7 +122,7 @@ void set_threads(spank_t spank, const Settings& settings, std::uint32_t percent)
   set_variable(spank, kMpsThreads, std::to_string(percent));
 }
 
-// Each task has a pipe of its own, which its children inherit.
+// Each task has its own pipe, which the task's children inherit.
 void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
   const auto set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); };
   if (int error = sharedgpu::make_deadline_pipe(deadline, set))

@@ -18,7 +18,7 @@ struct SlurmStep {
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
   std::string types;  // of the units, as SHAREDGPU_UNIT_TYPES; empty: untyped, or unknown
-  DeviceSet devices;  // that correspond to the units
+  DeviceSet devices;  // the GPUs that correspond to the units
   std::optional<DeviceSet>
       whole;  // the GPUs of gres/gpu that the step holds too; nullopt if their numbers are unknown
 };
@@ -37,11 +37,12 @@ void set_environment(spank_t spank, const Settings& settings);
 
 // Sets the GPUs that the arbiter has chosen, and the part of their threads that the step may use.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply);
-// For a step that could not be registered: it gets no shared GPU with OnNoArbiter=fail, otherwise GPUs
+// Sets the GPUs of a step that could not be registered: no shared GPU with OnNoArbiter=fail, otherwise GPUs
 // without sharing.
 void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings);
 
-// As the user, in the task's own process, with its stderr. `deadline` is zero if none.
+// Call this as the user, in the task's own process, with the task's stderr. `deadline` is zero if the job
+// states none.
 void set_task_environment(spank_t spank, Nanoseconds deadline);
 
 }  // namespace sharedgpu

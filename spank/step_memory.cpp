@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// srun in an allocation of salloc, as the user, before it reads its options. salloc passes its own
-// --mem-per-gpu on to steps, in which the memory that the job's units bring is missing. A step then requests
-// less memory than its job has. So this puts the job's value in the place of salloc's. sbatch passes the
-// right value on, and a step that states --mem-per-gpu itself gets what it states.
+// This code runs in srun in an allocation of salloc, as the user, before srun reads its options. salloc
+// passes its own value of --mem-per-gpu to steps. This value lacks the memory that the job's units bring, so
+// a step would request less memory than its job has. This code replaces it by the job's value. sbatch passes
+// the job's value itself, and a step that states --mem-per-gpu gets the value that it states.
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 

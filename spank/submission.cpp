@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// srun, sbatch and salloc, as the user, once their options are known: tells the user which options have no
-// effect. In a heterogeneous job Slurm calls this for each component.
+// This code runs in srun, sbatch and salloc, as the user, once their options are known. It tells the user
+// which options have no effect. In a heterogeneous job Slurm calls it for each component.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -16,9 +16,9 @@
 namespace sharedgpu {
 namespace {
 
-// Slurm's own options of this command. Each of the commands has a variable `opt`, and Slurm's library
-// functions that read it for the plugins of cli_filter. None of them is part of SPANK, so a Slurm without
-// them is served, too: its options are not known.
+// Slurm's own options of this command. Each of the commands has a variable `opt`, and Slurm's library has
+// functions that read `opt` for the plugins of cli_filter. The variable and the functions are not part of
+// SPANK. With a Slurm that lacks them, the options are unknown.
 class SlurmOptions {
  public:
   bool are_known() const {
@@ -57,7 +57,7 @@ std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   return is_step && gres.empty() ? std::nullopt : std::optional(false);
 }
 
-// The options of a component remain those of the next ones in a heterogeneous job, where they do no harm.
+// In a heterogeneous job the options of a component stay set for the next components, where they do no harm.
 std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   static bool earlier = false;
   if (earlier && has_units == false) return std::nullopt;
@@ -65,8 +65,8 @@ std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   return has_units;
 }
 
-// A step gets the options of its job by the environment. The user was told of these when the job was
-// submitted.
+// Removes the options that a step has inherited from its job through the environment. The user was told about
+// these options when the job was submitted.
 GivenOptions without_inherited(GivenOptions given) {
   for (std::size_t i = 0; i < kOptionCount; ++i) {
     const char* inherited =

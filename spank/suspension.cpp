@@ -31,7 +31,7 @@ constexpr auto kRepeat = 5s;
 // Time after which SIGTSTP has taken effect while the processes are not yet frozen.
 constexpr auto kSignals = 1s;
 
-// The numbers of one line of /proc/PID/status, e.g. "PPid:\t12"; 0 if there is none.
+// The number in one line of /proc/PID/status, such as "PPid:\t12"; 0 if there is no such line.
 std::uint64_t status_line(const std::string& status, const char* name, int base) {
   const std::size_t at = status.find(std::string("\n") + name + ":");
   return at == std::string::npos ? 0
@@ -62,8 +62,8 @@ bool is_loaded(const char* tail) {
              const_cast<char*>(tail)) != 0;
 }
 
-// Slurm's function that tells its pollers of a suspension: exported by libslurmfull in 22.05 to 26.05, but
-// in no public header.
+// Slurm's function that tells its pollers whether the step is suspended. It is exported by libslurmfull in
+// 22.05 to 26.05, but in no public header.
 using SuspendTest = bool();
 
 class Watch {

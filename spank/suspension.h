@@ -4,8 +4,8 @@
 // In a suspension (22.05 to 26.05) Slurm first pauses its own accounting, then sends the tasks SIGTSTP, and
 // two seconds later freezes all processes. In these two seconds the step can evict its memory if it is
 // notified. But SIGTSTP stops most programs that srun has started, and so prevents the eviction. So if Slurm
-// will freeze the processes, this thread resumes them until then. Programs that handle SIGTSTP or SIGCONT are
-// left alone.
+// is about to freeze the processes, this thread sends them SIGCONT, and they run until Slurm freezes them.
+// Programs that handle SIGTSTP or SIGCONT are left alone.
 #pragma once
 
 #include <sys/types.h>

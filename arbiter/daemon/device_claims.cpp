@@ -11,7 +11,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kContradictions = 10;
-// Up to this part of a GPU nobody is named.
+// A tenant is named only for more than an eighth of a GPU.
 constexpr std::uint64_t kNamedPart = 8;
 
 }  // namespace

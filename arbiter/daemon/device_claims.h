@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the device memory that tenants report with the memory that NVML shows of their processes, and
-// names tenants that report more than it shows. The core counts such memory only as far as it is shown
-// (Evidence), from the second survey on.
+// Compares the device memory that tenants report with the memory that NVML shows of their processes. Names,
+// in the log and the status, tenants that report more than NVML shows. From the second survey on, the core
+// counts only as much of such memory as NVML shows (Evidence).
 //
 // A report and a survey are never simultaneous. So a tenant is named only for an amount that ten of the last
 // sixty surveys contradict, each together with the survey before it, and only if this is more than an eighth
-// of the GPU, for all processes of the tenant together. Stopped processes are passed over, because they
-// cannot report. NVML shows no managed memory, and no memory that was imported from another process: only
-// evictable memory is disproved; of pinned memory the log says no more than that NVML does not show it.
-// Sessions with the backend `managed` are passed over.
+// of the GPU, for all processes of the tenant together. Stopped processes are ignored, because they cannot
+// report. Sessions with the backend `managed` are ignored, because NVML shows no managed memory. NVML does
+// not show memory that was imported from another process either, and such memory is pinned. So only evictable
+// memory can be disproved; about pinned memory the log says only that NVML does not show it.
 //
-// Unmanaged names tenants that report less than they hold. Event-loop thread only.
+// The class Unmanaged names tenants that report less memory than they hold. Event-loop thread only.
 #pragma once
 
 #include <array>
@@ -42,13 +42,13 @@ class DeviceClaims {
  public:
   DeviceClaims(const Tenants& tenants, Complaints& complaints) : tenants_(tenants), complaints_(complaints) {}
 
-  // Call it after each survey, when the core has taken it.
+  // Call it after each survey, when the core has handled the survey.
   void look(const Snapshot& state);
 
   // Memory that a tenant reports as being on its GPUs, and that NVML does not show. Zero unless the tenant is
   // named.
   struct Excess {
-    Bytes unseen;     // all of it
+    Bytes unseen;     // all such memory
     Bytes disproved;  // the part that cannot be there
     bool operator==(const Excess&) const = default;
   };

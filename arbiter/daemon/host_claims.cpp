@@ -17,7 +17,7 @@ constexpr Nanoseconds kPause = 500ms;  // between two checks
 // After a shortage the library takes no host memory for a minute (HostPool::bar()); a refutation takes
 // longer.
 constexpr Nanoseconds kLong = 90s;
-// A longer gap between checks counts only this much, because nothing was observed in it.
+// A longer gap between checks counts only this long, because nothing was observed in the gap.
 constexpr Nanoseconds kMostGap = 20s;
 // Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;
@@ -26,10 +26,10 @@ constexpr Nanoseconds kApart = 1h;
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
 constexpr Nanoseconds kCheckPause = 2s;  // between two checks of the host memory that a process holds
-constexpr Nanoseconds kProven = 10s;     // for so long all of them find less than is reported
+constexpr Nanoseconds kProven = 10s;     // a report is refuted if all checks in this time contradict it
 
-// The library reports host memory that it is about to take, and reports memory that it has freed a moment
-// late.
+// Tolerates a difference, because the library reports host memory before it takes the memory, and reports
+// freed memory a moment late.
 bool is_more(Bytes reported, Bytes known) { return reported > known + Bytes{known.count / 8} + kInFlight; }
 
 // The lower of two limits of which zero is none.
@@ -43,7 +43,7 @@ Bytes sum(const std::map<SessionId, Bytes>& reported) {
 
 }  // namespace
 
-// Counts all of the tenant's processes, because they may take from the same room at the same time.
+// Counts all of the tenant's processes, because they may allocate from the same free memory at the same time.
 Bytes HostClaims::needed(const Client& client) const {
   const TenantInfo* tenant = its_.tenants.find(client.tenant());
   const std::uint64_t sessions = tenant == nullptr ? 1 : tenant->sessions;
@@ -130,7 +130,7 @@ void HostClaims::check_held(const Client& client, Held& its) {
                           format_size(its.holds) + " at most; the arbiter counts that");
 }
 
-// Updates what the process holds.
+// Also updates its.holds and its.group.
 bool HostClaims::exceeds(const Client& client, Held& its) const {
   const Bytes reported = sum(its.reported);
   const auto session = its_.core.core().session(client.session());
@@ -153,7 +153,7 @@ Bytes HostClaims::excess(const ProcessName& process) const {
              : minus(sum(found->second.reported), found->second.holds);
 }
 
-// Keeps the checks of a process that closes its connection and reconnects.
+// Keeps the checks of a process that has another session, because it has reconnected.
 void HostClaims::forget_gone(const ProcessName& process) {
   const std::set<SessionId> left = its_.sessions.of(process);
   const auto held = held_.find(process);

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what sessions claim about their host memory.
 //
-// Shortage: the host memory does not suffice to evict (Usage::stuck), or the job needs it back
-// (Want::host_short). A session whose claim is believed keeps its memory on the GPU, or is restored before
-// others. So a claim is believed only if the process may really be short of host memory. A check computes how
-// much host memory the process may still take. The claim is refuted if this amount exceeds the memory that
-// the tenant has to evict, plus an eighth of that, plus the library's reserve for other processes. A job may
-// be short for a moment, and the library then evicts nothing for a minute; so a claim that it cannot evict is
-// refuted only by checks over a longer time. A check runs when a claim arrives and reads some files of /proc
-// and /sys, at most twice a second for each process.
+// Shortage: a session claims that its host memory does not suffice to evict (Usage::stuck), or that its job
+// needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on the GPU,
+// or is restored before others. So a claim is believed only if the process may really be short of host
+// memory. A check computes how much host memory the process may still take. The claim is refuted if this
+// amount exceeds the memory that the tenant has to evict, plus an eighth of that, plus the library's reserve
+// for other processes. A job may be short of host memory for a moment, and the library then evicts nothing
+// for a minute. So the claim that a session cannot evict is refuted only by checks over a longer time. A
+// check runs when a claim arrives and reads some files of /proc and /sys, at most twice a second for each
+// process.
 //
 // Limits: a session that states higher limits than its cgroups have could allocate more than it can ever
 // evict, and keep it on the GPU. So the limits of the cgroups count, if they are lower than those reported.
 //
-// Host memory held for swap (MemoryUse::host): a report is refuted if the kernel knows of less, both for the
-// process itself and in the charge of its memory cgroup, where the reports of all sessions in that group are
-// added up. Either one can be less than an honest session holds: a process that was moved is charged to its
-// former group. All checks in ten seconds must find less. Then only what the process has counts. Managed
-// memory is not checked, because the kernel may not list it for the process. A report of too little cannot be
-// refuted: the charge contains all other memory of the group. The kernel's limit on the group bounds it.
+// Host memory held for swap (MemoryUse::host): a report is refuted if the process has less memory than it
+// reports, and the charge of its memory cgroup is less than the sum of all reports of sessions in that group.
+// One of these two can be true of an honest session: for example, a process that was moved is still charged
+// to its former group. The report is refuted only if all checks in ten seconds find both. Then only the
+// memory that the process has counts. Managed memory is not checked, because the kernel may not list it for
+// the process. A report of too little cannot be refuted: the charge contains all other memory of the group.
+// The kernel's limit on the group bounds it.
 //
-// A failed read refutes nothing. Event-loop thread only.
+// If a file cannot be read, the claim is believed. Event-loop thread only.
 #pragma once
 
 #include <map>
@@ -50,19 +52,20 @@ class HostClaims {
   };
   explicit HostClaims(const Parts& parts) : its_(parts) {}
 
-  // Handles the claim that the session cannot evict. Returns false, and logs it, if refuted.
+  // Handles the claim that the session cannot evict. If the claim is refuted, logs it and returns false.
   bool believes_stuck(const Client& client);
-  // Handles the claim that the session's job needs host memory back. Returns false, and logs it, if refuted.
+  // Handles the claim that the session's job needs host memory back. If the claim is refuted, logs it and
+  // returns false.
   bool believes_short(const Client& client);
-  // Lowers the reported limits and the reported host memory to what the kernel shows, and logs it if host
+  // Lowers the reported limits and the reported host memory to the kernel's values. Logs it if reported host
   // memory is refuted. The second function is for messages that also report the job's limit.
   void bound(const Client& client, MemoryUse& use);
   void bound(const Client& client, Usage& usage);
-  // The host memory that the session's process reported lately beyond what the kernel knows of; zero if that
-  // was not refuted.
+  // The host memory that the process has lately reported beyond the memory that it has; zero if its reports
+  // were not refuted.
   Bytes excess(const ProcessName& process) const;
-  // The host memory still free to a process whose last claim that it cannot evict was refuted moments ago;
-  // none otherwise.
+  // The free host memory of a process whose claim that it cannot evict was refuted at most 20 s ago; nullopt
+  // for other processes.
   std::optional<Bytes> refuted(const ProcessName& process) const;
   // Call it when a session of the process has ended.
   void forget_gone(const ProcessName& process);
@@ -70,7 +73,7 @@ class HostClaims {
  private:
   struct Row {
     std::optional<Nanoseconds> looked;
-    std::optional<Bytes> room;  // free host memory at the last check, if that was more than enough
+    std::optional<Bytes> room;  // free host memory at the last check, if it was more than enough
     Nanoseconds roomy{};        // for how long all checks have found enough
     bool told = false;          // the refutation was logged
   };
@@ -79,11 +82,11 @@ class HostClaims {
     std::optional<Nanoseconds> limits_read;
     std::optional<HostMost> most;  // none: unknown
     std::map<SessionId, Bytes> reported;
-    std::string group;  // where it is charged, as far as known
+    std::string group;  // the memory cgroup that the process is charged to; empty if unknown
     std::optional<Nanoseconds> checked;
-    bool exceeds_now = false;  // the last check has found that the reports exceed what it holds
+    bool exceeds_now = false;  // the last check has found that the reports exceed the memory held
     Nanoseconds exceeds{};     // for how long all checks have found so
-    Bytes holds;               // at the last check
+    Bytes holds;               // the memory that the process held at the last check
     bool told = false;
   };
 
