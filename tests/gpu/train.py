@@ -4,7 +4,7 @@
 
 The weights, gradients and both moments take 4 x LAYERS x WIDTH^2 x 4 bytes: 16 GiB with the defaults, and about
 21 GiB with activations and temporaries. Two runs with the same arguments print the same lines on the same GPU
-model, whatever happened to their memory meanwhile.
+model, even if their memory was moved during the run.
 """
 import argparse
 import os

@@ -1,17 +1,17 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A program that never waits for the GPU. Beside tenants with which it does not fit, its queue is kept short;
-# otherwise it is not limited. A piece of its work takes 2 ms or more.
+# Tests a program that never waits for the GPU. Beside tenants with which it does not fit, its queue is kept short;
+# otherwise its queue is not limited. A piece of its work takes 2 ms or more.
 load helpers
 
-# contend: a tenant holds most of the memory, and wants the GPU once in a while.
+# contend: starts a tenant that holds most of the memory, and wants the GPU once in a while.
 contend() {
   start_arbiter
   tenant rival hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 1500 --progress
   progresses rival
 }
 
-# hog NAME PIECES ARGUMENT...
+# hog NAME PIECES ARGUMENT...: starts a tenant that submits so many pieces of work without waiting.
 hog() {
   local name=$1 pieces=$2
   shift 2
@@ -20,7 +20,7 @@ hog() {
 
 unfinished() { sed -n 's/.*at most \([0-9]*\) unfinished/\1/p' "$DIR/$1.out"; }
 
-# Twice the 20 ms, and not all 400 pieces.
+# kept_short NAME: at most 20 pieces were unfinished. That is twice the permitted queue of 20 ms, and less than all pieces.
 kept_short() {
   succeeds "$1"
   (($(unfinished "$1") <= 20))
@@ -65,7 +65,7 @@ kept_short() {
   (($(unfinished beside) > 100))
 }
 
-# The driver reports each event that it refuses to record; this program records none itself.
+# The driver reports each event that it refuses to record. All of these are the library's: the program records no events.
 @test "events are recorded only if the GPU is oversubscribed, and recording may fail" {
   export SIMGPU_FAIL=cuEventRecord:1+:CUDA_ERROR_UNKNOWN SIMGPU_VERBOSE=1
   start_arbiter

@@ -1,20 +1,19 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that choose another backend than swap.
+# Tests jobs that choose another backend than swap.
 load helpers
 
-# with BACKEND NAME PROGRAM ARGUMENT...: a tenant with that backend.
+# with BACKEND NAME PROGRAM ARGUMENT...: starts a tenant with that backend.
 with() {
   local backend=$1 name=$2 program=$3
   shift 3
   "$SHAREDGPU" run --backend "$backend" -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
-# A tenant with native memory; one with managed memory.
 native() { with native "$@"; }
 managed() { with managed "$@"; }
 
-# nothing_paged: managed memory has moved only by prefetches.
+# nothing_paged: succeeds if managed memory has moved only by prefetches.
 nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "swapped tenants take turns around a native one, which never moves" {
@@ -102,7 +101,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   start_arbiter
   managed alone hold --bytes 90% --of 224MiB --blocks 30 --iterations 5 --verify
   succeeds alone
-  (($(gpu copied_in) < 1 << 20)) # a result only
+  (($(gpu copied_in) < 1 << 20)) # only the result was copied
   nothing_paged
   used_is 0
 }

@@ -1,23 +1,23 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs of batch systems for which there are no plugins: TORQUE's scripts, called as its pbs_mom calls them; the hook of
-# OpenPBS, with a stand-in for the module that OpenPBS gives it; the wrapper of Slurm's qsub, with a stand-in for
-# that.
+# Tests jobs of batch systems for which there are no plugins. TORQUE's scripts are called as pbs_mom calls them. The
+# hook of OpenPBS gets a replacement for the module of OpenPBS. The wrapper of Slurm's qsub calls a replacement for
+# Slurm's qsub.
 load helpers
 
 etc=$BATS_TEST_DIRNAME/../../etc
 user=nobody
 resources="gres=sharedgpu:2+matlab:1,walltime=01:00:00,nodes=1:ppn=2,neednodes=1:ppn=2"
 
-# batch_setup [LINE...]
+# batch_setup [LINE...]: starts an arbiter for jobs, with these lines in its configuration.
 batch_setup() {
   [[ $(id -u) == 0 ]] || skip "needs root to become another user"
   start_arbiter Tenants=jobs "$@"
   chmod 755 "$DIR"
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
 }
-# mom COMMAND...: with pbs_mom's environment, and a pipe that pbs_mom left open, whose other end gets EOF when nobody has
-# it any more.
+# mom COMMAND...: runs the command with pbs_mom's environment and with an open pipe, as pbs_mom leaves one open. The
+# reader of the pipe gets EOF when no process has the pipe any more.
 mom() {
   local gres=${resources#gres=}
   if [[ $gres == "$resources" ]]; then gres=""; fi
@@ -29,7 +29,7 @@ epilogue() {
   mom "$etc/torque/epilogue" "$1" "$user" nogroup STDIN 4711 "$resources" "cput=00:00:04,vmem=335096kb,walltime=00:00:06" \
     batch "" 0 "/mom_priv/jobs/$1.SC"
 }
-# qstat prints this of a job, as TORQUE's does.
+# qstat_prints LINE: makes a qstat that prints this line about a job, in the form of TORQUE's qstat.
 qstat_prints() {
   printf '%s\n' '#!/bin/sh' '[ "$1 $2" = "-f -1" ] && echo "Job Id: $3"' "printf '    %s\\n' 'Job_Name = hold' '$1' 'Resource_List.nodes = 1'" \
     >"$DIR/qstat"
@@ -38,15 +38,15 @@ qstat_prints() {
 }
 as_user() { setpriv --reuid "$user" --regid nogroup --clear-groups "$@"; }
 
-# tenants_are UNITS PROCESSES: one tenant of the user's; without arguments: none.
+# tenants_are UNITS PROCESSES: succeeds if there is one tenant, of the user; without arguments, if there is no tenant.
 tenants_are() {
   json_is "[[t['uid'], t['units'], len(t['pids'])] for t in s['tenants']]" "[${1:+[$(id -u "$user"), $1, $2]}]"
 }
 nothing_left() { tenants_are && [[ -z $(ls -A "$SHAREDGPU_JOBS") ]] && ! pgrep -f "job hold $1 "; }
-# A job's name that no other run of these tests has.
+# name NAME: prints a job's name that no other run of these tests uses.
 name() { echo "$1.${DIR##*.}"; }
 
-# Jobs with a limit of host memory get control groups below PARENT.
+# groups_setup: starts an arbiter that puts jobs with a limit of host memory into control groups below PARENT.
 groups_setup() {
   batch_setup "CgroupParent=/${DIR##*/}" SwapPerUnit=128MiB
   local memory=/sys/fs/cgroup/memory
@@ -60,7 +60,7 @@ is_in_group() { grep -q ":/${DIR##*/}/run_1\$" "/proc/$1/cgroup"; }
 limit() { cat "$PARENT/run_1"/memory.limit_in_bytes 2>/dev/null || cat "$PARENT/run_1/memory.max"; }
 group_is_gone() { [[ ! -e $PARENT/run_1 ]]; }
 
-# hook EVENT: see openpbs/pbs.py.
+# hook EVENT: runs the hook of OpenPBS for the event, see openpbs/pbs.py.
 hook() {
   sed "s|@PREFIX@/share/sharedgpu/etc|$etc|" "$etc/openpbs/sharedgpu.py.in" >"$DIR/hook.py"
   python3 "$BATS_TEST_DIRNAME/openpbs/pbs.py" "$DIR/hook.py" "$1"
@@ -99,7 +99,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   expect 3 'x = NACCESSPOLICY:SHARED;gres:matlab+5%sharedgpu+3'
   epilogue "$job"
   until_true 20 nothing_left "$job"
-  # No such attribute; a server that does not answer; no command.
+  # The job has no attribute x; the server does not answer; there is no qstat.
   qstat_prints 'submit_args = -W y=GRES:sharedgpu:1'
   prologue "$job"
   printf '%s\n' '#!/bin/sh' 'echo "qstat: Unauthorized Request" >&2; exit 1' >"$DIR/qstat"
@@ -137,7 +137,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   tenants_are 3 0
   run setpriv --reuid daemon --regid daemon --clear-groups cat "$SHAREDGPU_JOBS/$job"
   [[ $status != 0 && $output == *"Permission denied"* ]]
-  # Nothing is left of an earlier one of the same name.
+  # Nothing is left of an earlier job with the same name.
   resources=gres=sharedgpu,nodes=1 prologue "$job"
   tenants_are 1 0
   epilogue "$job"
@@ -151,7 +151,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
 
 @test "TORQUE: a job starts even without an arbiter" {
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs SHAREDGPU_ARBITER_TIMEOUT=100
-  # One that cannot start, since its folder is a file.
+  # The arbiter cannot start either, since its folder is a file.
   printf '%s\n' '#!/bin/sh' 'case $1 in supervise) exit 1 ;; esac' "exec $SHAREDGPU \"\$@\"" >"$DIR/command"
   chmod 755 "$DIR/command"
   SHAREDGPU=$DIR/command run -0 prologue 15.server
@@ -181,7 +181,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   resources=$resources,mem=64mb run prologue "$job"
   groups_or_skip
   [ -z "$output" ]
-  [[ $(limit) == $((320 << 20)) ]]  # with the memory of two units
+  [[ $(limit) == $((320 << 20)) ]]  # 64 MiB, and the memory of two units
   run -0 as_user env PBS_JOBID="$job" "$etc/torque/job_starter" cat /proc/self/cgroup
   [[ $output == *":/${DIR##*/}/run_1"* ]]
   run as_user env PBS_JOBID="$job" "$etc/torque/job_starter" python3 -c 'x = bytearray(1 << 30)'
@@ -223,7 +223,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   hook "{\"type\": \"exechost_periodic\", \"job_list\": {\"$job\": {}}}"
   tenants_are 3 0
   hook '{"type": "exechost_periodic", "job_list": {}}'
-  tenants_are 3 0  # the list may be older than the job
+  tenants_are 3 0  # the job is young, so the list may be older than the job
   SHAREDGPU_YOUNG=0 hook '{"type": "exechost_periodic", "job_list": {}}'
   until_true 20 nothing_left "$job"
   run -0 hook '{"type": "execjob_begin", "job": {"id": "../9", "euser": "nobody", "exec_vnode": "(node1:sharedgpu=1)"}}'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The campaigns of tests/campaign, for a few seconds each: they run, and find no fault. Times are not checked.
+# Runs each campaign of tests/campaign for a few seconds: the campaigns must run and find no fault. Times are not
+# checked.
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -8,7 +9,7 @@ setup() {
   CAMPAIGN=$BATS_TEST_DIRNAME/../campaign
 }
 
-# rows: each has three fields, and the last one says that nothing was found.
+# rows: each row has three fields, and the last field says that nothing was found.
 rows_are_clean() {
   ((${#lines[@]} >= $1))
   local row

@@ -1,14 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# bench/compare, with modelled times on the simulated GPU. Times are not checked, since the host is shared.
+# Tests bench/compare with modelled times on the simulated GPU. Times are not checked, since the host is shared.
 load helpers
 
-compare() { # in the background it is this process that becomes it
+compare() { # in the background, this process becomes bench/compare
   set -- "$BATS_TEST_DIRNAME/../../bench/compare" --simulated --build "$BUILD" --out "$DIR/out" "$@"
   if [[ ${background-} ]]; then exec "$@"; else timeout 150 "$@"; fi
 }
 
-# results EXPRESSION: a Python expression over `cases`, the measurements in results.json.
+# results EXPRESSION: prints the value of a Python expression over `cases`, the measurements in results.json.
 results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.json'))['cases']; print($1)"; }
 
 @test "the comparison has all its rows, right results and pictures" {
@@ -21,7 +21,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
   [[ $(results '[len(run["programs"]) for run in cases["interactive"].values()]') == '[1, 1, 2, 2]' ]]
   [[ $(results 'len({p["result"] for run in cases["big_50"].values() for p in run["programs"]})') == 1 ]]
   [[ $(results 'len({p["result"] for run in cases["interactive"].values() for p in run["programs"]})') == 2 ]]
-  [[ $(results 'len(cases["big_50"]["sharedgpu"]["entries"]) > 0') == True ]] # they did take turns
+  [[ $(results 'len(cases["big_50"]["sharedgpu"]["entries"]) > 0') == True ]] # the programs took turns
   [[ $(results 'len(cases["interactive"]["sharedgpu"]["programs"][1]["cells"]) > 0') == True ]]
   python3 -c 'import sys, xml.etree.ElementTree as xml; [xml.parse(name) for name in sys.argv[1:]]' \
     "$DIR/out/mixes.svg" "$DIR/out/unlike-tenants.svg"

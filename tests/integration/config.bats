@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Bad input gives a message that names the place.
+# Bad input gives a message that names the file, line, option or value.
 load helpers
 
-# refused LINE EXPECTED: the arbiter does not start with this line 3, and prints EXPECTED.
+# refused LINE EXPECTED: the arbiter does not start if LINE is line 3 of its configuration, and prints EXPECTED.
 refused() {
   printf '%s\n' "# a comment" "Socket=$SHAREDGPU_SOCKET" "$1" >"$DIR/bad.conf"
   run timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad.conf"

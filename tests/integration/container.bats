@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Programs in a container root with an older Debian than the library was built on: bullseye, glibc 2.31. The arbiter
-# runs outside.
+# Tests programs in a container root with an older Debian than the library was built on: bullseye, glibc 2.31. The
+# arbiter runs outside of the container.
 load helpers
 
 ROOTS=${SHAREDGPU_ROOTS:-${XDG_CACHE_HOME:-$HOME/.cache}/sharedgpu/roots}
@@ -19,7 +19,7 @@ setup_file() {
   touch "$ROOTS/bullseye/made"
 }
 
-# Only this test's folder, as /mnt, and /proc are mounted there.
+# prepare: starts the arbiter. The container sees only the test's folder, at /mnt, and /proc.
 prepare() {
   [[ $(id -u) == 0 ]] || skip "only root may change its root folder"
   cp "$BUILD"/tests/container/{libcuda.so.1,fork,getproc,hold} "$PRELOAD" "$DIR"
@@ -28,13 +28,13 @@ prepare() {
   start_arbiter
 }
 
-# in_root COMMAND...: as a shell of the container would run it.
+# in_root COMMAND...: runs the command as a shell of the container would run it.
 in_root() {
   unshare --mount --propagation private sh -c 'mount --bind "$1" "$2/mnt" && mount -t proc proc "$2/proc" &&
     root=$2 && shift 2 && exec chroot "$root" "$@"' sh "$DIR" "$ROOTS/bullseye" "$@"
 }
 
-# inside NAME PROGRAM ARGUMENT...: a tenant in the container.
+# inside NAME PROGRAM ARGUMENT...: starts a tenant in the container.
 inside() {
   local name=$1 program=$2
   shift 2

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Policy=deadline: a program reports its deadlines, and tenants of a lower priority get less time.
+# Tests Policy=deadline: a program reports its deadlines, and tenants of a lower priority get less time.
 load helpers
 
-# paced NAME REPORT OPTIONS... -- ARGUMENT...: a program with deadlines.
+# paced NAME OPTION... -- ARGUMENT...: starts a program with deadlines, with these options of `sharedgpu run`.
 paced() {
   local name=$1 options=()
   shift
@@ -13,10 +13,10 @@ paced() {
   PIDS[$name]=$!
 }
 
-# Of the tenant with a deadline.
+# of_paced FIELD: prints a field of the tenant with a deadline.
 of_paced() { json "[t[\"$1\"] for t in s[\"tenants\"] if t[\"deadline_seconds\"] > 0][0]"; }
 told() { (($(of_paced deadlines_met) + $(of_paced deadlines_missed) >= $1)); }
-# The limit of the tenant without a deadline.
+# allowed_is CONDITION: succeeds if the limit of the tenant without a deadline meets the condition, such as '== 1'.
 allowed_is() { json_is "[t['share_allowed'] $1 for t in s['tenants'] if t['deadline_seconds'] == 0][0]" True; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 
@@ -33,7 +33,7 @@ background() {
   allowed_is '== 1'
   paced never --deadline 1ms -- --pieces 100000 --deadline-ms 0
   until_true 60 told 4
-  until_true 20 allowed_is '== 0.125' # its request: a unit of eight
+  until_true 20 allowed_is '== 0.125' # the tenant's request: one unit of eight
   json_is '[t["deadlines_met"] for t in s["tenants"]]' '[0, 0]'
   json_is '[t["share_limit"] for t in s["tenants"]]' '[1.0, 1.0]'
   timeout 10 "$SHAREDGPU" status | grep -q 'deadlines 0 met, [0-9]* missed'
@@ -47,7 +47,7 @@ background() {
 }
 
 
-# The counts of the arbiter equal those of the program.
+# counted_right NAME: succeeds if the arbiter's counts equal the program's own counts.
 counted_right() {
   [[ "$(of_paced deadlines_met) met, $(of_paced deadlines_missed) missed" == \
     $(sed -n 's/.*: \([0-9]* met, [0-9]* missed\) in all/\1/p' "$DIR/$1.out") ]]
@@ -61,14 +61,14 @@ counted_right() {
   kill "${PIDS[pipe]}"
   until_true 20 tenants_are 0
 
-  # The first of all kernels, and now and then another, may be late on a busy host.
+  # On a busy host the first kernel may be late, and sometimes another kernel.
   paced stderr --deadline 20ms --deadline-from-stderr -- --pieces 30 --period-ms 5 --kernel-ms 1 --report stderr --stay 600
   until_true 60 told 30
   until_true 20 counted_right stderr
   [[ $(grep -cE '^(pass|missed)$' "$DIR/stderr.err") == 30 ]]
   kill "${PIDS[stderr]}"
   finish stderr
-  ((status == 143)) # it forwards the signal, and dies of it like the program
+  ((status == 143)) # `sharedgpu run` forwards the signal, and dies of it like the program
 }
 
 @test "a run ends as its command does, even if its stderr is read, and no other run inherits its deadlines" {
@@ -79,15 +79,15 @@ counted_right() {
   [[ $output == out && $stderr == $'missed\nno newline' ]]
   run "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'kill -9 $$'
   ((status == 137))
-  # The same holds if the parent ignores its children, or has closed stderr.
+  # The exit status is the same if the parent ignores SIGCHLD, or has closed stderr.
   local careless=(python3 -c 'import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])')
   run "${careless[@]}" "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'exit 7'
   ((status == 7))
   run "${careless[@]}" "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- grep SigIgn /proc/self/status
-  (((0x${output##*[[:space:]]} >> 16 & 1) == 1)) # the command ignores SIGCHLD as it would without us
+  (((0x${output##*[[:space:]]} >> 16 & 1) == 1)) # the command ignores SIGCHLD, as without `sharedgpu run`
   run bash -c '"$@" 2>&-' bash "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'echo missed >&2 || exit 6; exit 7'
   ((status == 7))
-  # Background processes that it leaves do not block it.
+  # Background processes that the command leaves do not block `sharedgpu run`.
   run timeout 20 "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'sleep 30 >/dev/null & exit 0'
   ((status == 0))
   # A slow reader loses no output, even with a non-blocking pipe.
@@ -142,7 +142,7 @@ def start(program, **more):
     return subprocess.Popen([*wrapped, "python3", "-uc", "import os, signal, sys, time\n" + program],
                             stdout=subprocess.PIPE, text=True, **more)
 
-# Each signal that is sent to the wrapper alone reaches the command, and no other ends the wrapper.
+# Each signal that is sent to the wrapper (`sharedgpu run`) alone reaches the command, and the wrapper goes on.
 numbers = [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU,
            signal.SIGWINCH, signal.SIGCONT, signal.SIGPIPE, signal.SIGABRT, signal.SIGSEGV, signal.SIGTSTP,
            signal.SIGRTMIN + 2]
@@ -159,7 +159,7 @@ process.kill()
 while os.path.exists(f"/proc/{command}"):  # killing the wrapper kills the command
     time.sleep(0.01)
 
-# This includes signals that its parent had blocked.
+# Signals that the wrapper's parent had blocked reach the command too.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 process = start("signal.pthread_sigmask(signal.SIG_SETMASK, []); print('ready', flush=True); time.sleep(60)")
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -177,7 +177,7 @@ for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
             time.sleep(0.01)
 process.kill()
 
-# A process that stops the command alone also continues or kills it alone.
+# If a process stops the command alone, it can also continue or kill the command alone.
 process = start("print(os.getpid(), flush=True); time.sleep(1)")
 command = int(process.stdout.readline())
 os.kill(command, signal.SIGSTOP)
@@ -191,7 +191,7 @@ os.kill(command, signal.SIGSTOP)
 os.kill(command, signal.SIGKILL)
 assert process.wait() == -signal.SIGKILL
 
-# It ends with its terminal.
+# The wrapper ends with its terminal.
 child, terminal = pty.fork()
 if child == 0:
     os.execv(wrapped[0], [*wrapped, "sh", "-c", "echo ready; sleep 60"])
@@ -200,7 +200,7 @@ while b"ready" not in os.read(terminal, 100):
 os.close(terminal)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGHUP
 
-# It ends at once, even if its output is not read, and at any time after its start.
+# The wrapper ends at once, even if its output is not read, and at any time after its start.
 reading, writing = os.pipe()
 process = start("print('ready', flush=True); os.write(2, b'x' * 1000000)", stderr=writing)
 process.stdout.readline()
@@ -217,7 +217,7 @@ for i in range(40):
 while subprocess.run(["pgrep", "-fx", "sleep 61.5"], stdout=subprocess.DEVNULL).returncode == 0:
     time.sleep(0.01)
 
-# A closed stderr of the command is closed for the reader.
+# If the command closes its stdout, the reader gets the end of the stream.
 process = start("os.close(1); sys.stdin.readline()", stdin=subprocess.PIPE)
 assert process.stdout.read() == ""
 assert process.poll() is None
@@ -225,7 +225,7 @@ process.stdin.write("\n")
 process.stdin.flush()
 assert process.wait() == 0
 
-# It ends if its stderr has no reader.
+# The wrapper and the command end if their stderr has no reader.
 reading, writing = os.pipe()
 process = start("while True: print('text', file=sys.stderr); time.sleep(0.01)", stderr=writing)
 os.close(writing)

@@ -1,21 +1,21 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Processes that use several GPUs, and others that share some of them.
+# Tests processes that use several GPUs, and other processes that share some of these GPUs.
 load helpers
 
 setup_file() { export SIMGPU_DEVICES=2; }
 
-# one NAME GPU PROGRAM ARGUMENT...: a tenant that sees this GPU alone.
+# one NAME GPU PROGRAM ARGUMENT...: starts a tenant that sees this GPU alone.
 one() {
   local name=$1 visible=$2
   shift 2
   CUDA_VISIBLE_DEVICES=$visible tenant "$name" "$@"
 }
 
-# both NAME PROGRAM ARGUMENT...: a tenant on both GPUs.
+# both NAME PROGRAM ARGUMENT...: starts a tenant on both GPUs.
 both() { GPUS=2 tenant "$@"; }
 
-# rivals_on_both SETTING...: an arbiter with these, and on each GPU a tenant that fills most of it, for ever.
+# rivals_on_both SETTING...: starts an arbiter with these settings, and on each GPU a tenant that fills most of its memory.
 rivals_on_both() {
   start_arbiter "$@"
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
@@ -58,9 +58,9 @@ teardown() {
   start_arbiter Quantum=300ms
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
-  both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # its memory is away when it launches
+  both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # its memory is evicted when it launches
   succeeds two
-  (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # only one of them was short of memory
+  (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # only one of the GPUs was short of memory
 }
 
 @test "peers write into each other's memory, even after it was evicted" {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Outputs that the documentation shows are those of the programs. tests/cluster/options.bats has that of srun.
+# The documentation shows the real outputs of the programs. tests/cluster/options.bats checks the output of srun.
 load helpers
 
 @test "README shows what sharedgpu --help prints" {

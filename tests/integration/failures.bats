@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Deaths and driver failures: the others end right, and nobody computes with wrong data.
+# Tests deaths of processes and failures of the driver: other tenants end right, and no program computes with wrong data.
 load helpers
 
 # The two ways in which a tenant with a failing driver may end: right, or with an error. Never with wrong data.
@@ -40,7 +40,7 @@ right_or_error() {
   tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
   for _ in 1 2 3; do
-    # A handoff is in progress if one of the two is neither out nor running.
+    # A handoff is in progress if one of the two tenants is neither out nor running.
     until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
     kill -9 "$ARBITER"
     wait "$ARBITER" || true
@@ -180,7 +180,7 @@ right_or_error() {
   succeeds other
 }
 
-# pair_with FAULT: a pair, one of them with a driver call that fails. Both work long enough to lose their turn.
+# pair_with FAULT: runs two tenants, one of them with a driver call that fails. Both work long enough to lose their turn.
 pair_with() {
   start_arbiter Quantum=300ms
   SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A user that floods the arbiter from hundreds of connections: the memory of the arbiter stays bounded, and the jobs
-# of others go on.
+# A user floods the arbiter from hundreds of connections: the memory of the arbiter stays bounded, and the jobs of other
+# users go on.
 load helpers
 
 CONNECTIONS=1000
@@ -19,19 +19,19 @@ flood() {
 }
 honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --iterations 30 --verify --progress; }
 
-# watch_memory: puts the arbiter into a memory cgroup, which tells of the files that it makes in memory.
+# watch_memory: puts the arbiter into a memory cgroup, so that memory() can count the files that it makes in memory.
 watch_memory() {
   own_group 8192
   echo "$ARBITER" >"$GROUP/cgroup.procs"
 }
-# The bytes that the arbiter has, and those of the files that it has made in memory, whoever holds them.
+# memory: prints the memory of the arbiter in bytes, including files that it has made in memory, even if others hold them.
 memory() {
   awk '/^VmRSS:/ { sum += $2 * 1024 } /^shmem / { sum += $2 } END { print sum }' "/proc/$ARBITER/status" "$GROUP/memory.stat"
 }
 log_bytes() { stat -c %s "$DIR/arbiter.log"; }
 
 # beside KIND: two tenants that do not fit together end right beside the flood. MEMORY is the maximum of the arbiter's
-# memory meanwhile, LOGGED the growth of its log.
+# memory during the flood, LOGGED the growth of its log.
 beside() {
   local now
   watch_memory
@@ -54,7 +54,7 @@ beside() {
   tail -n 1 "$DIR/flood.out"
 }
 
-# stays_small KIND: beside that flood.
+# stays_small KIND: the arbiter's memory and log stay small beside that flood.
 stays_small() {
   start_arbiter LogLevel=info
   beside "$1"
@@ -79,7 +79,7 @@ stays_small() {
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }
 
-# Otherwise each doubling of the table stops the arbiter until all processors have noticed.
+# The table is large from the start, because each doubling would stop the arbiter until all processors have noticed.
 @test "the arbiter's table of descriptors need not grow while connections come" {
   start_arbiter
   local size

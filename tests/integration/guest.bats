@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The library is a guest in the program: its visible traces, and its behaviour beside other preloaded libraries.
+# Tests the traces that the library leaves in a program, and its behaviour beside other preloaded libraries.
 load helpers
 
-# traces FILE SECTION...: sections of the output of print_traces(), with parts that differ between runs normalized.
+# traces FILE SECTION...: prints sections of the output of print_traces(), with parts that differ between runs normalized.
 traces() {
   local file=$1 section
   shift
@@ -19,12 +19,12 @@ traces() {
   done
 }
 
-# difference SECTION PROGRAM: lines that are there only with (>) or only without (<) the library.
+# difference SECTION: prints lines that appear only with (>) or only without (<) the library.
 difference() {
   diff <(traces "$DIR/without" "$1") <(traces "$DIR/with" "$1") | grep '^[<>]' || true
 }
 
-# watch COMMAND...: runs the program without the library, and with it by this command.
+# watch PROGRAM COMMAND...: runs the program without the library, and then with the library by this command.
 watch() {
   local program=$1
   shift
@@ -81,7 +81,7 @@ watch() {
   done
 }
 
-# beside LIBRARY...: in LD_PRELOAD in this order, programs of every kind, while a rival wants the GPU.
+# beside LIBRARY...: runs programs of every kind with these libraries in LD_PRELOAD, while another tenant wants the GPU.
 beside() {
   local IFS=: program
   local order="$*"

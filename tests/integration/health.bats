@@ -1,16 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# GPUs that are lost, fail, return, are drained and added: which tenants get the driver's error, and which notice
-# nothing.
+# Tests GPUs that are lost, fail, return, are drained or are added: some tenants get the driver's error, the other
+# tenants notice nothing.
 load helpers
 
-# with_gpus COUNT: for the tenants and the arbiter, which asks NVML.
+# with_gpus COUNT: gives the tenants and the arbiter so many simulated GPUs. The arbiter queries NVML.
 with_gpus() {
   export SIMGPU_DEVICES=$1
   export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
 }
 
-# fault NUMBER WHAT...
+# fault NUMBER WHAT...: makes this GPU fail, see simgpu-fault.
 fault() {
   local state=$SIMGPU_STATE
   (($1 == 0)) || state+=.$1
@@ -19,13 +19,13 @@ fault() {
 
 condition_is() { json_is "[g['condition'] for g in s['gpus'] if g['number'] == $1]" "['$2']"; }
 reason_is() { json_is "[g['fault'] for g in s['gpus'] if g['number'] == $1]" "['$2']"; }
-# The number of the GPU that the tenant is placed on, by its first line of output.
+# gpu_of NAME: prints the numbers of the GPUs that the tenant is placed on.
 gpu_of() {
   json "[g['number'] for g in s['gpus'] for t in s['tenants'] if ${PIDS[$1]} in t['pids'] and g['uuid'] in t['placed']]"
 }
 is_on() { [[ $(gpu_of "$1") == "[$2]" ]]; }
 
-# settle NAME NUMBER WORD...: a tenant that is placed on that GPU of two.
+# settle NAME NUMBER WORD...: starts a tenant that is placed on that one of two GPUs.
 settle() {
   local other=$((1 - $2))
   "$SHAREDGPU" drain gpu $other
@@ -40,7 +40,7 @@ all_end() {
   for name in "$@"; do ! kill -0 "${PIDS[$name]}" 2>/dev/null || return 1; done
 }
 
-# have_lost NAME...: each has ended with the driver's error, and not with wrong data.
+# have_lost NAME...: succeeds if each tenant has ended with the driver's error, and not with wrong data.
 have_lost() {
   local name
   for name in "$@"; do
@@ -50,9 +50,9 @@ have_lost() {
   done
 }
 
-# four_lose HOW...: GPU 0 is lost under four tenants, which take turns; two run on GPU 1. Within a second the arbiter
-# notices, and drops the waiting tenants, which then get the driver's error; running ones get it at once. On a busy
-# host the end of the last process may take longer.
+# four_lose HOW...: GPU 0 is lost under four tenants that take turns; two other tenants run on GPU 1. A running tenant
+# gets the driver's error at once. Within a second the arbiter notices the loss and drops the waiting tenants, which
+# then get the driver's error too. On a busy host the end of the last process may take longer.
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done
@@ -139,7 +139,7 @@ PY
   with_gpus 2
   start_arbiter
   settle there 0 --bytes 50% --of 256MiB --seconds 6 --verify
-  fault 0 xid 13  # of one program
+  fault 0 xid 13  # an error of one program, not of the GPU
   fault 0 xid 48
   until_true 10 condition_is 0 failing
   reason_is 0 'Xid 48'
@@ -157,7 +157,7 @@ PY
   start_arbiter
   settle there 0 --bytes 50% --of 256MiB --seconds 600 --progress
   progresses there
-  sleep 1.5  # the count has been seen
+  sleep 1.5  # the arbiter has read the first count
   fault 0 ecc
   until_true 10 condition_is 0 failing
   reason_is 0 'ECC error'

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A private arbiter, a private simulated GPU and tenants in the background, for each test.
-#
-# BUILD_DIR names another build folder than build/.
+# Gives each test its own arbiter and its own simulated GPU, and runs tenants in the background. The variable BUILD_DIR
+# names the build folder, if it is not build/.
 
 bats_require_minimum_version 1.5.0
 
@@ -29,7 +28,7 @@ teardown() {
   [[ -z ${GROUP-} ]] || rmdir "$GROUP" 2>/dev/null || true  # a memory cgroup of this test
 }
 
-# start_arbiter [LINE...]: with these lines in its configuration.
+# start_arbiter [LINE...]: starts the arbiter with these lines in its configuration.
 start_arbiter() {
   local line lines=("Socket=$SHAREDGPU_SOCKET" "StateDir=$DIR/state" "$@")
   for line in Quantum=500ms LogLevel=debug; do
@@ -40,19 +39,19 @@ start_arbiter() {
   run_arbiter
 }
 
-# run_arbiter [DAEMON]: starts the arbiter, or the given one of another build, with the last configuration.
+# run_arbiter [DAEMON]: starts the arbiter, or the program DAEMON of another build, with the last configuration.
 run_arbiter() {
   "${1:-$BUILD/arbiter/sharedgpud}" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
   ARBITER=$!
   until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
 }
 
-# own_group MIB: makes GROUP, a memory cgroup below this test's own with that limit.
+# own_group MIB: makes a memory cgroup with that limit below this test's own cgroup. GROUP is its folder.
 own_group() {
   local above limit
   above=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p' /proc/self/cgroup) limit=memory.limit_in_bytes
   if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
-    above=/sys/fs/cgroup limit=memory.max  # processes may be in leaves only
+    above=/sys/fs/cgroup limit=memory.max  # version 2 allows processes only in groups without children
     echo +memory 2>/dev/null >$above/cgroup.subtree_control || true
   fi
   GROUP=$above/${DIR##*/}
@@ -84,8 +83,8 @@ tell() {
   info || true
 }
 
-# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own. If $GPUS is set, the tenant
-# has that many GPUs; if $SHARE is set, it has that share.
+# tenant NAME PROGRAM ARGUMENT...: starts a test program as a separate tenant. If $GPUS is set, the tenant has that many
+# GPUs; if $SHARE is set, the tenant has that share.
 tenant() {
   local name=$1 program=$2
   shift 2
@@ -93,7 +92,7 @@ tenant() {
   PIDS[$name]=$!
 }
 
-# plain NAME PROGRAM ARGUMENT...: the same without sharedgpu.
+# plain NAME PROGRAM ARGUMENT...: starts a test program without sharedgpu.
 plain() {
   local name=$1 program=$2
   shift 2
@@ -128,7 +127,7 @@ succeeds() {
   fi
 }
 
-# all_succeed NAME...
+# all_succeed NAME...: waits for the programs' ends, and fails unless all exit statuses are 0.
 all_succeed() {
   local name
   for name in "$@"; do succeeds "$name"; done
@@ -138,10 +137,10 @@ all_succeed() {
 progresses() { until_true 60 test -s "$DIR/$1.out"; }
 
 info() { "$BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE"; }
-# gpu FIELD: one number of the simulated GPU, such as peak or used.
+# gpu FIELD: prints one number of the simulated GPU, such as peak or used.
 gpu() { info | awk -v field="$1" '$1 == field { print $2 }'; }
 used_is() { [[ $(gpu used) == "$1" ]]; }
 
-# json EXPRESSION: of `sharedgpu status --json`, in Python, where `s` is the document.
+# json EXPRESSION: prints the value of a Python expression over `s`, the output of `sharedgpu status --json`.
 json() { timeout 20 "$SHAREDGPU" status --json | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
 json_is() { [[ $(json "$1") == "$2" ]]; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What a job may swap is bounded by its own memory cgroup and by the site; and swapping ends no job.
+# A job's memory cgroup and the site limit the memory that the job may swap, and no job is ended because of swapping.
 load helpers
 
-# Large beside what a process itself takes of host memory.
+# The memory of this GPU is large in comparison with a process's own host memory.
 large_gpu() { export SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB; }
 
-# The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
+# The simulated GPU's memory is charged to a separate process, not to the jobs, as if it were on a board.
 start_board() {
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
   PIDS[board]=$!
@@ -14,7 +14,7 @@ start_board() {
   export SIMGPU_BOARD=$DIR/board
 }
 
-# confined NAME PROGRAM ARGUMENT...: a tenant in GROUP.
+# confined NAME PROGRAM ARGUMENT...: starts a tenant in the cgroup GROUP.
 confined() {
   local name=$1 program=$2
   shift 2
@@ -23,7 +23,7 @@ confined() {
   PIDS[$name]=$!
 }
 
-# How often the kernel ended a process of GROUP for its memory.
+# oom_kills: prints how often the kernel has ended a process of GROUP for lack of memory.
 oom_kills() { sed -n 's/^oom_kill //p' "$GROUP"/memory.{oom_control,events} 2>/dev/null; }
 
 end_group() {
@@ -50,7 +50,7 @@ end_group() {
   [[ $(grep -c 'device memory refused' "$DIR/huge.err") == 1 ]]
   grep -F 'no option helps, since the program needs 2048 MiB on a GPU of' "$DIR/huge.err"
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
-  # What the message names suffices: 240 MiB, the margin, and what the program uses itself.
+  # The limit that the message names suffices: 240 MiB, the margin, and the program's own memory.
   local named
   named=$(sed -n 's/.*request a limit of \([0-9]*\)M for .*/\1/p' "$DIR/small.err")
   ((named >= 272 && named < 512))
@@ -86,7 +86,7 @@ limit_of_group() { ls "$GROUP"/memory.limit_in_bytes "$GROUP"/memory.max 2>/dev/
   own_group 896
   start_board
   start_arbiter Quantum=10m
-  # Without coming home the job would need 448 + 460 MiB and more.
+  # If the device memory did not return to the GPU, the job would need 448 + 460 MiB and more.
   confined filler ram --bytes 448MiB --after "$DIR/go" --at-once 390MiB --slowly 70MiB
   progresses filler
   tenant other hold --bytes 448MiB --seconds 8 --verify

@@ -1,19 +1,19 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Host memory for evictions: allocated before it is needed, freed afterwards.
+# Host memory for evictions is allocated before it is needed, and freed afterwards.
 load helpers
 
-# host_is NAME MIB: the interposer of a tenant has logged that it holds this much now.
+# host_is NAME MIB: succeeds if the interposer of a tenant has logged that it holds this much host memory now.
 host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 MiB of host memory held" ]]; }
 
 @test "host memory is allocated before the first eviction, and freed when memory suffices again" {
-  start_arbiter Quantum=10m IdleRelease=10s  # a busy machine makes pauses
+  start_arbiter Quantum=10m IdleRelease=10s  # the program may pause for long on a busy machine
   export SHAREDGPU_DEBUG=1
   tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses one
   ! grep -q 'host memory held' "$DIR/one.err"
   tenant two hold --bytes 75% --of 256MiB --seconds 600
-  # The memory that the GPU lacks for both, and 64 MiB for one that grows, in slabs: all evictable memory.
+  # The memory that the GPU lacks for both tenants, and 64 MiB for growth, in whole slabs: here all evictable memory.
   until_true 60 host_is one 192
   until_true 60 json_is '[t["host_bytes"] >> 20 for t in s["tenants"]]' '[192, 192]'
   (($(gpu copied_out) == 0))

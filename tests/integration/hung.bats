@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A hung arbiter: programs treat it like a dead one, until it answers again.
+# Tests a hung arbiter: programs treat it like a dead arbiter, until it answers again.
 load helpers
 
 stop_arbiter() { kill -STOP "$ARBITER"; }
@@ -11,7 +11,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses one
   stop_arbiter
-  # Allocates, queries memory figures and frees without an answer.
+  # The program allocates, queries memory figures and frees memory without an answer from the arbiter.
   tenant two memgetinfo
   finish two
   continue_arbiter
@@ -26,7 +26,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   tenant busy workers --processes 2 --bytes 8MiB --steps 200
   until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
   stop_arbiter
-  # The first process starts later and finds no arbiter, and the others free and end.
+  # The first process starts later and gets no answer; the other processes free their memory and end.
   succeeds busy
   continue_arbiter
   until_true 60 json_is 'len(s["tenants"])' 0
@@ -64,7 +64,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   (($(gpu peak) <= 256 << 20))
 }
 
-# The supervisor's child.
+# supervised: prints the pid of the supervisor's child, which is the arbiter.
 supervised() { cat "/proc/$ARBITER/task/$ARBITER/children"; }
 another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] && timeout 10 "$SHAREDGPU" status; }
 
@@ -76,7 +76,7 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
   ARBITER=$!
   until_true 30 another_answers none
   old=$(supervised)
-  # On an end by SIGKILL of the supervisor the arbiter would stay.
+  # If the supervisor is ended by SIGKILL, the arbiter stays, so the teardown must end it.
   PIDS[arbiter]=${old% }
   tenant one hold --bytes 75% --of 256MiB --seconds 20 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 20 --seed 2 --verify
@@ -98,7 +98,7 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
   progresses one
   kill -STOP "${PIDS[one]}"
   LD_PRELOAD=$PRELOAD SHAREDGPU_ARBITER_TIMEOUT=1000 plain two hold --bytes 75% --of 256MiB --verify
-  sleep 6 # longer than the arbiter may be silent, and than the driver is asked for memory
+  sleep 6 # longer than the arbiter may be silent, and longer than a program retries a refused allocation
   kill -0 "${PIDS[two]}"
   kill -CONT "${PIDS[one]}"
   all_succeed one two

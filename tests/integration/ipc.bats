@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Processes of one tenant that share device memory, beside a tenant that takes turns with them.
+# Tests processes of one tenant that share device memory, beside a tenant that takes turns with them.
 load helpers
 
 contend() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A program allocates while its turn ends, and the turn cannot end without what it does next.
+# A program allocates memory while its turn ends, and the turn cannot end before the program's next submissions.
 load helpers
 
 contend() {

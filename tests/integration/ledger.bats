@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# `sharedgpu ledger` shows the real leases.
+# Tests that `sharedgpu ledger` shows the real leases.
 load helpers
 
 ledger() { "$SHAREDGPU" ledger --config "$DIR/conf" "$@"; }
@@ -23,7 +23,7 @@ assert len(tenants) == 2 and len(turns) > 2, (tenants, turns)
 assert sum(row["turns"] for row in tenants) == len(turns)
 for rows in steps, tenants:
     assert abs(sum(r["lease_seconds"] for r in rows) - sum(t["lease_seconds"] for t in turns)) < 1e-3, rows
-# In the first turn of each they have no memory yet, and fit.
+# In its first turn each tenant has no memory yet, so the first turns may overlap.
 first = {turn["tenant"]: turn for turn in reversed(turns)}.values()
 both = [turn for turn in turns if turn not in first]
 for earlier, later in zip(both, both[1:]):
@@ -79,14 +79,14 @@ over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
 @test "a tenant that dies without an arbiter, or with the host, gets lease time to about a second of the last shown" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
-  # Nothing happens meanwhile that needs a record.
+  # In this time nothing happens that needs a record.
   until_true 60 json_is 's["tenants"][0]["lease_seconds"] > 4' True
   local shown
   shown=$(json 's["tenants"][0]["lease_seconds"]')
   kill -9 "$ARBITER" "${PIDS[one]}"
   wait "$ARBITER" || true
   finish one || true
-  # An unused copy: the host does not restart.
+  # The copy keeps the ledger as it was before the arbiter starts again on the same boot of the host.
   cp "$DIR/state/ledger" "$DIR/copy"
   run_arbiter
   until_true 20 over
@@ -110,7 +110,8 @@ PYTHON
   finish one || true
   mkdir "$DIR/files"
   # The lease ends after 10 s, in an unreadable record; it is granted again after 30 s, for 10 s; then the file
-  # continues. All that within the first 40 s since boot, for the machine may have been up for a few minutes only.
+  # continues. All times are within the first 40 s since boot, because the machine may have been up for only a few
+  # minutes.
   python3 - "$DIR" <<'PYTHON'
 import sys
 folder = sys.argv[1]
@@ -137,7 +138,7 @@ open(f"{folder}/files/ledger.1", "w").writelines(old)
 open(f"{folder}/files/ledger", "w").writelines(new)
 PYTHON
   run_arbiter
-  json_is '[round(t["lease_seconds"]) for t in s["tenants"]]' '[]' # over, and nobody asks
+  json_is '[round(t["lease_seconds"]) for t in s["tenants"]]' '[]' # the lease is over, and no tenant waits
   run -0 --separate-stderr ledger --by step --format csv
   [[ $(tail -n 1 <<<"$output" | cut -d, -f6) == 19.0 ]]
   local files

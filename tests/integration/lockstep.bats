@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A tenant of two processes whose streams wait for each other in every round, beside a tenant that takes turns
-# with them. At the end of a turn one of the two has mostly submitted work that waits for the other's next round.
+# Tests a tenant of two processes whose streams wait for each other in every round, beside a tenant that takes turns
+# with it. At the end of a turn one process has usually submitted work that waits for the next round of the other
+# process.
 load helpers
 
 contend() {
@@ -10,7 +11,7 @@ contend() {
   progresses rival
 }
 
-# Both had turns, and the memory moved in between.
+# Both tenants had turns, and memory moved between the turns.
 took_turns() {
   (($(gpu copied_out) > 0 && $(gpu copied_in) > 0))
   json_is 'all(t["lease_seconds"] > 0 for t in s["tenants"])' True

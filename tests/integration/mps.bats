@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Mps=yes: the arbiter runs the MPS control daemon, and deadlines limit the threads of programs that start. A script
-# replaces the daemon, and the tests check its start and the variables of programs.
+# Tests Mps=yes: the arbiter runs the MPS control daemon, and deadlines limit the threads of programs that start. A
+# script replaces the daemon. The tests check the start of the script and the environment variables of programs.
 load helpers
 
 stand_in() {
@@ -13,7 +13,7 @@ stand_in() {
 
 starts() { wc -l <"$MPS_STARTS"; }
 daemon() { cat "$DIR/mps/nvidia-cuda-mps-control.pid"; }
-# The variables of a program that starts now.
+# told [OPTION...]: prints the variables for MPS in the environment of a program that starts now.
 told() { "$SHAREDGPU" run "$@" -- env | grep ^CUDA_MPS_ | sort | tr '\n' ' '; }
 told_is() { [[ $(told "${@:2}") == "${1:+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$1 CUDA_MPS_PIPE_DIRECTORY=$DIR/mps }" ]]; }
 serves() { PIDS[mps]=$(daemon) && told_is 100; }
@@ -66,9 +66,9 @@ serves() { PIDS[mps]=$(daemon) && told_is 100; }
   "$SHAREDGPU" run --deadline 1ms -- "$PROGRAMS/paced" --pieces 100000 --deadline-ms 0 >"$DIR/paced.out" 2>&1 3>&- &
   PIDS[paced]=$!
   until_true 60 json_is 's["gpus"][0]["threads_left"] == 0.05' True
-  told_is 13 --priority -1 # its request: a unit of eight
-  told_is 100              # of the same priority
-  json_is 'sum(t["lease"] for t in s["tenants"])' 2 # side by side
+  told_is 13 --priority -1 # its request: one unit of eight
+  told_is 100              # a program of the same priority
+  json_is 'sum(t["lease"] for t in s["tenants"])' 2 # both hold leases at once
   json_is '[t["share_allowed"] for t in s["tenants"]]' '[1.0, 1.0]'
   kill "${PIDS[paced]}"
   until_true 30 told_is 100 --priority -1

@@ -6,7 +6,7 @@ load helpers
 
 MIB=$((1 << 20))
 
-# Only for the tenants; the arbiter queries the driver, which works with and without NVML.
+# Only the tenants use NVML here; the arbiter queries the driver, which works with and without NVML.
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
 rival() {
@@ -14,7 +14,7 @@ rival() {
   progresses rival
 }
 
-# says FIELD: of the program's output.
+# says FIELD: prints a field of the program's output.
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
 @test "a tenant with a session sees cuMemGetInfo's numbers and itself, linked or through dlsym" {
@@ -52,7 +52,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
     (($(says "look$door" total) == 128 * MIB && $(says "look$door" used) == 0))
     run ! grep -q ^pid "$DIR/look$door.out"
   done
-  # Queries create no tenant.
+  # Queries by NVML create no tenant.
   json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 1
   json_is 'sum(len(t["pids"]) for t in s["tenants"])' 1
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tenants that together need more memory than the GPU has, and tenants that do not.
+# Tests tenants that together need more memory than the GPU has, and tenants that fit together.
 load helpers
 
 @test "two tenants of 75% each run at once and verify every byte" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tenants in PID namespaces of their own, as containers have. The arbiter runs outside. (A bug of a similar system:
-# process ids of other namespaces, HAMi-core 112.)
+# Tests tenants in separate PID namespaces, as containers have. The arbiter runs outside of them. (A similar system had
+# a bug with process ids of other namespaces: HAMi-core 112.)
 load helpers
 
 MIB=$((1 << 20))
@@ -11,8 +11,8 @@ prepare() {
   start_arbiter
 }
 
-# inside NAME HOW PROGRAM ARGUMENT...: a tenant of its own in a PID namespace. HOW: --mount-proc, or nothing, for the
-# outer /proc. The started process waits outside for its only child, which is in the namespace.
+# inside NAME HOW PROGRAM ARGUMENT...: starts a separate tenant in a PID namespace. HOW is --mount-proc, or empty for
+# the outer /proc. The started process waits outside for its only child, which is in the namespace.
 inside() {
   local name=$1 how=$2 program=$3
   shift 3
@@ -22,7 +22,7 @@ inside() {
   PIDS[$name]=$!
 }
 
-# says NAME FIELD: of the program's output.
+# says NAME FIELD: prints a field of the program's output.
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
 @test "tenants in their own namespaces and one outside swap and verify every byte" {
@@ -31,7 +31,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   inside half "" hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
   tenant outside hold --bytes 75% --of 256MiB --seconds 4 --seed 3 --verify
   until_true 60 json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 3
-  # Three processes, by the names that the arbiter has for them.
+  # The arbiter has three processes, known by their pids in its own namespace.
   json_is 'len({p for t in s["tenants"] for p in t["pids"] if p > 2})' 3
   all_succeed own half outside
   (($(gpu copied_in) > 0 && $(gpu peak) <= 256 * MIB))
@@ -62,7 +62,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
     until [[ -s $1/inner.out ]]; do sleep 0.05; done
     unshare --pid --fork --mount-proc "$0/nvml" >"$1/look.out"; status=$?
     kill $holder; exit $status' "$PROGRAMS" "$DIR" 2>"$DIR/run.err"
-  (($(says look used) == 32 * MIB)) # of the same tenant
+  (($(says look used) == 32 * MIB)) # used by another process of the same tenant
   run ! grep -q ^pid "$DIR/look.out"
 }
 
@@ -72,7 +72,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   progresses own
   tenant outside hold --bytes 75% --of 256MiB --seconds 3 --verify
   until_true 60 json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 2
-  kill -9 "$(pgrep -P "${PIDS[own]}")" # as it is known out here
+  kill -9 "$(pgrep -P "${PIDS[own]}")" # its pid outside of the namespace
   succeeds outside
   finish own
   ((status != 0))

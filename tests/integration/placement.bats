@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The placement of tenants on GPUs; their processes see no other GPU.
+# Tests the placement of tenants on GPUs. Their processes see no other GPU.
 load helpers
 
 setup_file() { export SIMGPU_DEVICES=2; }
 
-# The tenants placed on each GPU, in the host's order.
+# An expression for json: the number of tenants placed on each GPU, in the host's order.
 placed='[sum(g["uuid"] in t["placed"] for t in s["tenants"]) for g in sorted(s["gpus"], key=lambda g: g["number"])]'
 placed_are() { json_is "$placed" "$1"; }
 uuid() { json "[g['uuid'] for g in s['gpus'] if g['number'] == $1][0]"; }
@@ -74,7 +74,7 @@ command_of() {
   wait "$ARBITER" 2>/dev/null || true
   run_arbiter
   placed_are '[0, 1]'
-  # A tenant that ends while there is no arbiter has no placement afterwards.
+  # If a tenant ends while there is no arbiter, the next arbiter has no placement for it.
   kill -9 "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true
   kill "${PIDS[second]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Unusual behaviour of processes: each ends with the right result or with the error of plain CUDA, and leaves nothing
-# in the arbiter.
+# Tests unusual behaviour of processes: each process ends with the right result or with the error of plain CUDA, and the
+# arbiter keeps nothing of it.
 load helpers
 
 contend() {
@@ -10,7 +10,7 @@ contend() {
   progresses rival
 }
 
-# Only the rival is left in the status, and on the GPU.
+# only_rival_left: succeeds when only the rival is left in the status and on the GPU.
 only_rival_left() {
   until_true 60 json_is 'len(s["tenants"])' 1
   until_true 60 used_is $(((192 + ${SIMGPU_CONTEXT%MiB}) << 20))
@@ -23,7 +23,7 @@ nothing_left() {
 
 root_only() { [[ $(id -u) == 0 ]] || skip "only root may become another user"; }
 
-# The arbiter and the GPU of the tests serve every user.
+# open_to_all: lets every user reach the arbiter and the GPU of the test.
 open_to_all() { chmod 0755 "$DIR"; }
 
 state_of() { json "[t['state'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
@@ -58,7 +58,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 }
 
 @test "a program that is itself multi-process is one tenant" {
-  export SIMGPU_CONTEXT=1MiB # ten of them beside what is handed out
+  export SIMGPU_CONTEXT=1MiB # ten contexts must fit beside the capacity
   contend
   tenant workers workers --processes 8 --bytes 12MiB
   until_true 60 json_is 'max(len(t["pids"]) for t in s["tenants"])' 8
@@ -109,7 +109,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   for how in exit _exit quick_exit abort kill; do
     tenant "$how" exit_midturn --bytes 128MiB --how "$how" --on-signal --threads 2 --kernel-ms 1
     progresses "$how"
-    # Out, while its memory is being evicted.
+    # The tenant has left the running set, and its memory is being evicted.
     until_true 60 json_is "[0 < t['resident_bytes'] and t['state'] == 'out'
       for t in s['tenants'] if ${PIDS[$how]} in t['pids']]" '[True]'
     kill -USR1 "${PIDS[$how]}"
@@ -153,7 +153,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   sleep 1
   json_is '[g["resident_bytes"] >= 150 << 20 for g in s["gpus"]]' '[True]'
   tenant other hold --bytes 75% --of 256MiB --verify
-  sleep 5 # longer than the driver is asked for memory that others are to give up
+  sleep 5 # longer than a session retries the driver for memory that others must give up
   kill -0 "${PIDS[other]}"
   kill -CONT "${PIDS[stopped]}"
   all_succeed stopped other
@@ -215,9 +215,9 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   tenant after become chroot
   succeeds after
   only_rival_left
-  # There is no arbiter and no state of the GPU there: plain CUDA on a separate GPU.
+  # The new root has no arbiter and no state of the simulated GPU, so the program runs on plain CUDA on a separate GPU.
   mkdir -p "$DIR/shm"
-  # Another state is another GPU: the one that `sharedgpu run` would show is not there.
+  # Another state file means another GPU, so the GPU that `sharedgpu run` would show does not exist there.
   SIMGPU_STATE=/state CUDA_VISIBLE_DEVICES=0 SHAREDGPU_ARBITER_TIMEOUT=100 tenant before become chroot --before
   finish before
   ((status == 0))
@@ -233,7 +233,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
     --seconds 600 --progress" >"$DIR/su.out" 2>"$DIR/su.err" 3>&- &
   PIDS[su]=$!
   progresses su
-  # The run itself, which is placed, is there as well.
+  # The status also has the run itself, which is placed but has no process with a session.
   json_is '[t["footprint_bytes"] for t in s["tenants"] if t["pids"]]' "[$((32 << 20))]"
   kill -KILL "$(json '[t["pids"][0] for t in s["tenants"] if t["pids"]][0]')"
   finish su
@@ -263,14 +263,15 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
-# named NAME EXPRESSION: a Python expression over `t`, the tenant that runs it.
+# named NAME EXPRESSION: prints the value of a Python expression over `t`, the tenant of that program.
 named() { json "[$2 for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
 named_is() { [[ $(named "$1" "$2") == "$3" ]]; }
 
-# Stops it, if it has the lease then and all of its memory.
+# has_its_turn NAME: succeeds if the tenant holds the lease and all of its memory is resident.
 has_its_turn() { named_is "$1" 't["lease"] and t["resident_bytes"] == t["footprint_bytes"]' True; }
 
-# The state is checked before too, since a tenant that is stopped while it enters gives up its place.
+# stops_in_its_turn NAME: stops the tenant if it has its turn. The turn is checked before the stop too, since a tenant that
+# is stopped while it enters leaves the running set.
 stops_in_its_turn() {
   has_its_turn "$1" || return
   kill -STOP "${PIDS[$1]}"
@@ -287,7 +288,7 @@ stops_in_its_turn() {
   until_true 60 named_is one '(t["stopped"], t["lease"])' '(True, False)'
   local lease
   lease=$(named one 't["lease_seconds"]')
-  # A tenant that fits beside it has its turn, another one waits.
+  # A tenant that fits beside the stopped tenant has its turn; the other tenant waits.
   tenant three hold --bytes 15% --of 256MiB --iterations 3 --seed 3 --verify
   succeeds three
   kill -0 "${PIDS[two]}"

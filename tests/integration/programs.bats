@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Every kind of program, beside a tenant that wants most of the GPU all the time.
+# Tests every kind of program beside a tenant that wants most of the GPU all the time.
 load helpers
 
 contend() {
@@ -103,7 +103,7 @@ contend() {
   SHAREDGPU_DEBUG=1 tenant own own_memory --bytes 256MiB --host --seconds 5
   until_true 30 json_is 'min(t["footprint_bytes"] for t in s["tenants"])' $((128 << 20))
   succeeds own
-  grep -q " drained, " "$DIR/own.err" # the half on the device has been evicted in between
+  grep -q " drained, " "$DIR/own.err" # the half that is device memory was evicted during the run
 }
 
 @test "the program's own memory is pinned in place once it is registered with a network card" {
@@ -262,7 +262,7 @@ contend() {
   export SHAREDGPU_DEBUG=1
   tenant own own_memory --seconds 5
   succeeds own
-  grep -q " drained, " "$DIR/own.err" # it has been evicted in between
+  grep -q " drained, " "$DIR/own.err" # its memory was evicted during the run
 
   tenant exportable own_memory --seconds 5 --exportable
   succeeds exportable

@@ -1,19 +1,19 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Control groups of runs, under version 1 and version 2: an administrator starts runs for another user, and their host
-# memory is limited.
+# Tests control groups of runs, under version 1 and version 2 of cgroups: an administrator starts runs for another user,
+# and the host memory of these runs is limited.
 load helpers
 
 user=nobody
 
-# groups_setup [LINE...]: an arbiter with these lines, whose groups are below PARENT.
+# groups_setup [LINE...]: starts an arbiter with these lines in its configuration, whose groups are below PARENT.
 groups_setup() {
   local memory=/sys/fs/cgroup/memory
   [[ $(id -u) == 0 ]] || skip "needs root to become another user and to make control groups"
   [[ -d $memory ]] || memory=/sys/fs/cgroup
   PARENT=$memory/${DIR##*/}
   export SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB
-  # The simulated GPU's memory is charged to a process beside the runs, as if it had a board of its own.
+  # The simulated GPU's memory is charged to a separate process, not to the runs, as if it were on a board.
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
   PIDS[board]=$!
   until_true 20 test -S "$DIR/board"
@@ -24,7 +24,7 @@ groups_setup() {
   [[ ! -s $DIR/probe ]] || skip "no control groups can be made here: $(grep -h 'not limited\|not enter' "$DIR/arbiter.log")"
 }
 
-# given NAME HOST_MEMORY UNITS PROGRAM ARGUMENT...: a run of the other user.
+# given NAME HOST_MEMORY UNITS PROGRAM ARGUMENT...: starts a run of the other user.
 given() {
   local name=$1 memory=$2 units=$3 program=$4
   shift 4
@@ -35,10 +35,10 @@ given() {
 run_groups() { find "$PARENT" -mindepth 1 -maxdepth 1 -type d -name 'run_*'; }
 group_of() { echo "$PARENT"$(sed -n "s|^[0-9]*:\(memory\)\?:/[^/]*\(/run_[0-9]*\)$|\2|p" "/proc/$1/cgroup"); }
 no_groups() { [[ -z $(run_groups) ]]; }
-# The number in a file that version 1 or version 2 has.
+# limit GROUP: prints the limit of a group, from the file of version 1 or of version 2.
 limit() { cat "$1"/memory.limit_in_bytes 2>/dev/null || cat "$1"/memory.max; }
 oom_kills() { sed -n 's/^oom_kill //p' "$1"/memory.{oom_control,events} 2>/dev/null; }
-# The highest use of run N in the ledger.
+# recorded N: prints the highest use of run N in the ledger.
 recorded() { sed -n "s/^[^ ]* [0-9]* used $1 0 0 .* //p" "$DIR/state/ledger" | tail -n 1; }
 evicted() { json_is "[t['resident_bytes'] for t in s['tenants'] if t['name'] == '$1']" '[0]'; }
 named() { json "[t['name'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
@@ -141,7 +141,7 @@ teardown() {
   progresses second
   local one two
   one=$(group_of "${PIDS[first]}") two=$(group_of "${PIDS[second]}")
-  # joins PID USER COMMAND...: with the token of the run of that process.
+  # joins PID USER COMMAND...: runs the command as USER with the token of that process's run.
   joins() {
     SHAREDGPU_TOKEN=$(tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^SHAREDGPU_TOKEN=//p')
     setpriv --reuid "$2" --regid nogroup --clear-groups "$SHAREDGPU" run --join -- "${@:3}"
@@ -150,7 +150,7 @@ teardown() {
   [[ $output == *"${one#"${PARENT%/*}"}"* ]]
   run -0 joins "${PIDS[first]}" daemon cat /proc/self/cgroup
   [[ $output != *"${DIR##*/}"* ]]
-  # From the group of the first run to that of the second, which has a higher limit.
+  # A process in the group of the first run cannot move to the group of the second run, which has a higher limit.
   local token
   token=$(tr '\0' '\n' <"/proc/${PIDS[second]}/environ" | sed -n 's/^SHAREDGPU_TOKEN=//p')
   run -0 joins "${PIDS[first]}" $user env SHAREDGPU_TOKEN="$token" "$SHAREDGPU" run --join -- cat /proc/self/cgroup

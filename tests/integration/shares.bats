@@ -1,20 +1,21 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Policy=elastic: tenants get their parts of the GPU's time, even while memory suffices for all.
+# Tests Policy=elastic: tenants get their parts of the GPU's time, even while memory suffices for all.
 load helpers
 
 lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["share_request"] - %s) < 1e-9][0]' "$1")"; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
 
-# Measured from the start of the small one, after it has paid back its early GPU time.
+# three_times_as_much BEFORE: compares the lease times since the small tenant started, once this tenant has paid back its
+# early GPU time. BEFORE is the lease time of the large tenant at that start.
 three_times_as_much() {
   python3 -c "large, small = $(lease 0.75) - $1, $(lease 0.25); assert small > 3 and 2.2 < large / small < 4, (large, small)"
 }
 
 @test "a tenant with three fourths of the time has three times as much as one with one fourth" {
   start_arbiter Policy=elastic Quantum=auto
-  # They work on the GPU, since the CPU of a busy host is not shared by sharedgpu.
+  # The tenants work on the GPU, since sharedgpu does not share the processors of a busy host.
   SHARE=75 tenant large hold --bytes 10% --of 256MiB --changes 1 --kernel-ms 20 --seconds 600 --progress
   progresses large
   local before
@@ -59,7 +60,7 @@ gave_back() { (($(grep -c 'turn [0-9]* yielded' "$DIR/$1.err") > $2)); }
   progresses large
   local before
   before=$(lease 0.75)
-  run ! gave_back large 0  # while nobody waits
+  run ! gave_back large 0  # a tenant does not yield its turn while no tenant waits
   SHAREDGPU_DEBUG=1 SHARE=25 tenant small hold --bytes 10% --of 256MiB --kernel-ms 2 --seconds 600 --progress
   progresses small
   until_true 120 three_times_as_much "$before"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# bench/simulate: many nodes, and replays of ledgers.
+# Tests bench/simulate: many nodes, and replays of ledgers.
 load helpers
 
-# simulated ARGUMENT...: all columns but EVENTS/S.
+# simulated ARGUMENT...: runs bench/simulate and prints all columns but EVENTS/S.
 simulated() {
   timeout 100 "$BUILD/bench/simulate" --time 60 --tenants 4 "$@" | awk '{ $NF = ""; print }'
 }
@@ -13,7 +13,7 @@ simulated() {
   one=$(simulated --policy credit --policy elastic --nodes 12 --threads 1)
   two=$(simulated --policy credit --policy elastic --nodes 12 --threads 3)
   [ "$one" = "$two" ]
-  [[ $one == *"/48 "* ]] # programs
+  [[ $one == *"/48 "* ]] # of 48 programs
   [ "$(simulated --policy credit --nodes 1)" != "$(simulated --policy credit --nodes 2)" ]
 }
 
@@ -21,7 +21,7 @@ simulated() {
   printf 'size,burst_s,pause_s,work_s\n60,1,1,5\n60,1,1,5\n' >"$DIR/trace"
   apart=$(simulated --policy fcfs --trace "$DIR/trace" --nodes 5)
   [[ $apart == *" 2/2 "* ]]
-  # Nobody waits for anybody.
+  # No program waits for another program.
   [ "$(awk 'NR == 2 { print ($6 < 0.2) }' <<<"$apart")" = 1 ]
 }
 
@@ -59,7 +59,7 @@ refused() {
   [[ $output == *"--each, --timeline and --plot need a single node; the number of nodes is 2"* ]]
 }
 
-# curves FILE: the number of curves in it.
+# curves FILE: prints the number of curves in the file.
 curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.endswith("polyline") for e in x.parse(sys.argv[1]).iter()))' "$1"; }
 
 @test "--plot draws leases over time, and the time that deadlines leave to others" {

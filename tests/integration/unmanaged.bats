@@ -1,22 +1,23 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The real memory of processes, in place of their reports: processes that are no tenants, tenants that report memory
-# they do not have, tenants with unreported memory, and tenants that falsely report a lack of host memory.
+# The arbiter counts the real memory of processes in place of their reports. The tests have processes that are no
+# tenants, tenants that report memory which they do not have, tenants with unreported memory, and tenants that falsely
+# report a lack of host memory.
 load helpers
 
 MIB=$((1 << 20))
 
-# The arbiter uses NVML; the simulated one reports the pids that processes see themselves.
+# The arbiter uses the simulated NVML, which reports pids as the processes themselves see them.
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
-# hog NAME [SECONDS]: a process without the library takes 60% of the GPU as soon as it can.
+# hog NAME [SECONDS]: starts a process without the library, which takes 60% of the GPU's memory as soon as it is free.
 hog() {
   until "$PROGRAMS/hold" --bytes 60% --of 256MiB --iterations 1 >/dev/null 2>&1; do sleep 0.1; done
   plain "$1" hold --bytes 60% --of 256MiB --gap-ms 50 --seconds "${2:-600}" --progress
   progresses "$1"
 }
 
-# claims NAME OPTION...: a tenant without the library, whose reports differ from its memory.
+# claims NAME OPTION...: starts a tenant without the library, whose reports differ from its memory.
 claims() {
   local name=$1
   shift
@@ -168,7 +169,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   start_arbiter Quantum=100ms Unmanaged=cancel
   local name
   for name in first second third; do honest $name 150; done
-  for name in first second third; do progresses $name; done  # before a process has its session, its context is nobody's
+  for name in first second third; do progresses $name; done  # before a process has a session, its context counts as unmanaged
   for ((i = 0; i < 60; ++i)); do
     json_is 's["gpus"][0]["unmanaged"]' '[]'
     json_is '[t[f + "_bytes"] for t in s["tenants"] for f in ("unreported", "unseen", "overreported", "overreported_host") if t[f + "_bytes"]]' '[]'
@@ -184,7 +185,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   start_arbiter Unmanaged=cancel
   chmod a+rx "$DIR"
   hog roots
-  # The state of the simulated GPU is root's; nobody else can open it.
+  # The state of the simulated GPU belongs to root; other users cannot open it without this.
   chmod a+rw "$SIMGPU_STATE"
   setpriv --reuid 4321 --regid 4321 --clear-groups "$PROGRAMS/hold" --bytes 20% --of 256MiB --gap-ms 50 --seconds 600 --progress >"$DIR/users.out" 2>"$DIR/users.err" 3>&- &
   PIDS[users]=$!

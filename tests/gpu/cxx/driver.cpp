@@ -50,8 +50,8 @@ class Kernels {
     launch(step_, stream, {&data, &count, &iteration});
   }
 
-  // Compares the checksum of the result of fill_and_step(), computed on the GPU and here. The host computes
-  // it once for each size and seed.
+  // Compares the checksum of the result of fill_and_step() on the GPU with the checksum that the host
+  // computes. The host computes it once for each size and seed.
   Word inspect(CUdeviceptr data, Word count, Word seed, CUstream stream) {
     Word found = 0;
     Word first = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What few programs do: a conditional graph node, graph memory, launches from the device, a cooperative launch, a
-// green context, copies of boxes within and between GPUs, copies in batches, and an assertion that fails on the device.
-// Verifies all of it in every round, beside blocks that it holds.
+// Uses functions that few programs use: a conditional graph node, graph memory, launches from the device, a
+// cooperative launch, a green context, copies of boxes within and between GPUs, copies in batches, and an
+// assertion that fails on the device. Verifies all results in every round, and holds other memory meanwhile.
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -51,7 +51,7 @@ std::vector<Word> fetch(const Word* data, Word count) {
   return words;
 }
 
-// The words must be what `steps` made of fill(seed).
+// Verifies that the words are those of fill(seed) after `steps`.
 void verify(const Word* data, Word count, Word seed, Word steps, const char* what, Results& results) {
   const std::vector<Word> words = fetch(data, count);
   Word sum = 0;
@@ -325,7 +325,7 @@ void use_batch(Results& results) {
 
 __global__ void assert_small(const Word* data) { assert(data[threadIdx.x] < 8); }
 
-// What the child says with its exit status: the two errors, which are small numbers.
+// The child's exit status encodes the two errors, which are small numbers.
 int fail_an_assertion() {
   Word* data = nullptr;
   if (cudaMalloc(&data, kThreads * sizeof(Word)) != cudaSuccess) return 1;
@@ -340,7 +340,7 @@ int fail_an_assertion() {
 void use_assertion(const char* self, Results& results) {
   const pid_t child = fork();
   if (child == 0) {
-    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(6);  // the driver tells of each thread
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(6);  // the driver prints a line for each thread
     execl(self, self, "--assertion", "1", static_cast<char*>(nullptr));
     _exit(7);
   }

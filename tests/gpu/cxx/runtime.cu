@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program of the CUDA runtime: blocks on several streams, a graph, stream-ordered and pitched memory,
 // arrays and textures, managed memory, pinned and mapped host memory, device variables, host functions,
-// threads. Verifies all of it in every round. Built with the static and with the shared runtime.
+// threads. Verifies all results in every round. Built with the static and with the shared runtime.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ __global__ void step(Word* data, Word count, Word iteration) {
   for (Word i = first_word(); i < count; i += stride()) data[i] = pattern::step(data[i], iteration);
 }
 
-// Words that are not what `steps` made of them, and the sum of all.
+// Counts the wrong words, and computes the checksum of all words.
 __global__ void inspect(const Word* data, Word count, Word seed, Word factor, Word sum, Word* found) {
   Word wrong = 0;
   Word total = 0;
@@ -92,7 +92,7 @@ class Inspector {
  public:
   Inspector() { CHECK(cudaMalloc(&found_, 2 * sizeof(Word))); }
   ~Inspector() { cudaFree(found_); }
-  // The checksum of a buffer after all steps; fails on a wrong word.
+  // Returns the checksum of a buffer after all steps; fails on a wrong word.
   Word operator()(const Word* data, Word count, Word seed, cudaStream_t stream) {
     static const Expected expected;
     Word found[2] = {};
@@ -116,7 +116,7 @@ void fill_and_step(Word* data, Word count, Word seed, cudaStream_t stream) {
   CHECK(cudaGetLastError());
 }
 
-// ---- what is held all the time ----
+// ---- memory held during all rounds ----
 
 constexpr int kStreams = 4;
 
@@ -164,7 +164,7 @@ struct Held {
 
 void use_blocks(Held& held, Inspector& inspector, Results& results) {
   for (std::size_t i = 0; i < held.blocks.size(); ++i) {
-    // Filled on one stream, changed on the next: an event between.
+    // One stream fills the block, and the next stream changes it after an event.
     cudaStream_t first = held.streams[i % kStreams];
     cudaStream_t second = held.streams[(i + 1) % kStreams];
     const Block& block = held.blocks[i];
@@ -280,7 +280,7 @@ void use_managed(Results& results) {
   CHECK(cudaFree(data));
 }
 
-// Kernels that write host memory: allocated by the driver, and registered with it.
+// Kernels that write host memory, both allocated by the driver and registered with it.
 void use_host(Inspector& inspector, Results& results) {
   constexpr Word kWords = 1 << 20;
   constexpr std::size_t kBytes = kWords * sizeof(Word);
@@ -323,7 +323,7 @@ void use_device_variables(Results& results) {
   results.add("variables", sum);
 }
 
-// Threads with streams of their own, and host functions between their kernels.
+// Threads that each have a stream, with host functions between their kernels.
 void use_threads(Results& results) {
   constexpr Word kWords = 1 << 18;
   std::atomic<Word> sum{0};

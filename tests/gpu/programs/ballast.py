@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared parts of the test programs: the running time, and the lines that must equal those of the plain run."""
+"""Shared parts of the test programs: their options, and the printing of lines that must be the same on plain CUDA."""
 import argparse
 import hashlib
 import os
@@ -14,14 +14,14 @@ def options(cases):
 
 
 def result(name, data):
-    """Prints a line that the plain run must print too; `data` is bytes, or a number."""
+    """Prints a line that the run on plain CUDA must print too; `data` is bytes, or a number."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         data = hashlib.sha256(data).hexdigest()[:32]
     print(f"result {name} {data}", flush=True)
 
 
 def note(text):
-    """A line that may differ from run to run."""
+    """Prints a line that may differ from run to run."""
     print(f"# {text}", flush=True)
 
 

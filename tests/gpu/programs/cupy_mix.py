@@ -33,8 +33,7 @@ for step in range(chosen.steps):
         solution = cupy.linalg.solve(a, product[:, :8])
         singular = cupy.linalg.svd(a[:128, :128], compute_uv=False)
         total = numpy.array([float(spectrum[7]), float(vector[11]), float(solution[3, 3]), float(singular[0])])
-        # cuSPARSE and cuSOLVER may add in a different order each time, so the results are compared to ten
-        # digits.
+        # cuSPARSE and cuSOLVER may add in a different order each time, so only ten digits of the results are compared.
         result(f"step {step}", " ".join(f"{value:.9e}" for value in total))
 stream = cupy.cuda.Stream(non_blocking=True)
 with stream:

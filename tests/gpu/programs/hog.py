@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a number of GiB on each GPU and works on all of it until SIGTERM; then verifies every word."""
+"""Holds a number of GiB on each GPU and works on all of this memory until SIGTERM; then verifies every word."""
 import signal
 import sys
 

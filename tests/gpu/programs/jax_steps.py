@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""JAX, deterministically, with its memory allocated beforehand or on demand."""
+"""Runs JAX deterministically, with its memory allocated beforehand or on demand."""
 import os
 import sys
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""numba-cuda: kernels of its own, device arrays, streams, pinned and mapped memory."""
+"""Uses numba-cuda: kernels compiled by numba, device arrays, streams, pinned and mapped memory."""
 import numpy
 
 if tuple(int(part) for part in numpy.__version__.split(".")[:2]) > (2, 3):
-    # numba refuses newer versions, and looks up names that these versions lack. The functions that this
-    # program uses work.
+    # numba refuses newer versions of numpy, and looks up names that these versions lack. The functions of numba that
+    # this program uses work nevertheless.
     numpy.__version__ = "2.3.0"
     for old, new in {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}.items():
         if not hasattr(numpy, old):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch programs do, deterministically. Each case prints results that equal those of plain CUDA."""
+"""Typical work of PyTorch programs, done deterministically. Each case prints the same results as on plain CUDA."""
 import os
 import sys
 
@@ -18,7 +18,7 @@ WORDS = 1 << 27  # of int32 in a block of ballast: 512 MiB
 
 
 class Ballast:
-    """Memory that exists all the time, and must have its initial contents at the end."""
+    """Memory that exists during the whole case, and must have its initial contents at the end."""
 
     def __init__(self, gib):
         self.blocks = [
@@ -213,7 +213,7 @@ def language(steps):
 
 
 def child(queue, done, steps):
-    """In another process: works on memory of the parent's."""
+    """Runs in a child process, and works on memory of the parent process."""
     block = queue.get()
     for _ in range(steps):
         block.mul_(3).add_(1)
@@ -228,7 +228,7 @@ def spawned(steps):
     process = spawn.Process(target=child, args=(queue, done, steps))
     process.start()
     block = torch.arange(1 << 22, dtype=torch.int32, device="cuda")
-    torch.multiprocessing.reductions.reduce_tensor(block)  # CUDA IPC: an error shows here, not in queue's thread
+    torch.multiprocessing.reductions.reduce_tensor(block)  # CUDA IPC: raises an error here, not in the queue's thread
     queue.put(block)
     while not done.wait(1):
         assert process.is_alive(), "the child has failed"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Multiplies matrices on the GPU until a point in time, and prints as JSON how many rounds it did in the window before, and
-how many deadlines it met and missed there.
+"""Multiplies matrices on the GPU until END. Prints as JSON how many rounds it did between BEGIN and END, and how many
+deadlines it met and missed in that time.
 
 usage: rate.py SIZE PRODUCTS BEGIN END [PERIOD DEADLINE]
 
-A round is so many products of SIZE x SIZE matrices, and a wait for them. BEGIN and END are seconds since 1970. With PERIOD
-a round begins every so many seconds; it has missed its deadline where it has not ended within DEADLINE seconds of that.
+A round computes PRODUCTS products of SIZE x SIZE matrices and waits for them. BEGIN and END are seconds since 1970. With
+PERIOD, a round begins every PERIOD seconds; it misses its deadline if it does not end within DEADLINE seconds after that.
 """
 import json
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Works on so many GiB for so many seconds and prints, as JSON, when its first CUDA call began and its last one ended,
-in seconds since 1970."""
+"""Works on a number of GiB for a number of seconds. Prints, as JSON, when its first CUDA call began and when its last CUDA
+call ended, in seconds since 1970."""
 import json
 import sys
 import time

@@ -3,8 +3,8 @@
 """Two GPUs in one job: NCCL with a process for each, or one process that uses both."""
 import os
 
-# NVLink multicast is switched off: this program does not test it, and not every host has the fabric that it
-# needs.
+# NVLink multicast is switched off: this program does not test it, and not every host has the NVLink fabric that
+# multicast needs.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 import torch
 import torch.distributed as dist
@@ -43,7 +43,7 @@ def rank(number, chosen, port):
 
 
 def graph_rank(number, chosen, port):
-    """The collective operations are captured once and replayed, each of them between kernels of the rank's own."""
+    """Captures collective operations once and replays them; kernels of the rank run before and after each operation."""
     torch.cuda.set_device(number)
     dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=2)
     blocks = ballast_on("cuda", chosen.gib)

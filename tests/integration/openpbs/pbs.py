@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the module that OpenPBS gives its hooks, with the parts that the hook of etc/openpbs uses.
+"""Replaces the module that OpenPBS gives its hooks. It has the parts that the hook of etc/openpbs uses.
 
-`python3 pbs.py HOOK EVENT` runs the hook as pbs_mom would. EVENT is JSON: `type` is the event's name, the rest its
+`python3 pbs.py HOOK EVENT` runs the hook as pbs_mom would. EVENT is JSON: `type` is the event's name, the other fields are its
 attributes. Prints the resulting `env`, one variable per line, as PBS passes it to the job.
 """
 import json
