@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 // A step's usage as shown by Slurm.
 struct StepCounts {
-  std::uint64_t seconds = 0;   // in which the step held a lease
+  std::uint64_t seconds = 0;   // seconds in which the step held a lease
   std::uint64_t waited = 0;    // seconds of waiting for a lease
   std::uint64_t restored = 0;  // MiB copied to GPUs
   std::uint64_t evicted = 0;   // MiB copied from GPUs

@@ -12,7 +12,7 @@
 
 namespace sharedgpu {
 
-// As in slurm.h, which would pull in all of Slurm's API.
+// These numbers equal those in slurm.h, which is not included because it declares all of Slurm's API.
 inline constexpr std::uint32_t kExternStep = 0xfffffffc;       // SLURM_EXTERN_CONT
 inline constexpr std::uint32_t kBatchStep = 0xfffffffb;        // SLURM_BATCH_SCRIPT
 inline constexpr std::uint32_t kInteractiveStep = 0xfffffffa;  // SLURM_INTERACTIVE_STEP

@@ -48,7 +48,7 @@ struct Outage {
   Nanoseconds at{};
   Nanoseconds lasts{};
   unsigned node = 0;
-  std::optional<unsigned> peer;  // the link from `node` to this node is down; none: the arbiter of `node` is
+  std::optional<unsigned> peer;  // the link from `node` to this node is down; nullopt: the arbiter of `node`
 };
 
 // Slurm announces on one node of a job, or on all, that it suspends the job's processes, and resumes them

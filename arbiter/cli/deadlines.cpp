@@ -96,7 +96,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
-  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // an end may be descriptor 2
+  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // an end of the pipe may be fd 2
   StandIn child;
   const int error = child.start([&] {
     dup2(writing.get(), STDERR_FILENO);

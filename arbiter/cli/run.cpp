@@ -66,7 +66,7 @@ std::string read_options(const Arguments& arguments, GivenOptions& given) {
   return {};
 }
 
-// Tells the user which options have no effect under the site's settings, if there is a file of them.
+// Tells the user which options have no effect under the site's settings, if this host has a sharedgpu.conf.
 void tell_missing_effects(const Arguments& arguments, const GivenOptions& given) {
   const std::optional<Settings> settings = settings_in_file(arguments.config);
   const Submission submission = {

@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// A delay below this is usual for a timer.
+// A timer that fires later than this shows that the arbiter itself stood still.
 constexpr std::chrono::milliseconds kStandstill{100};
 
 }  // namespace

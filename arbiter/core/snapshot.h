@@ -58,8 +58,8 @@ struct Snapshot {
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
     Evidence evidence;            // surveys of the memory of its process on the GPU
-    Bytes disproved;              // evictable memory that it reports as being there, and that is not
-    Bytes unreported;             // memory there beyond its reports that counts as its tenant's
+    Bytes disproved;              // evictable memory that it reports on the GPU, and that is not there
+    Bytes unreported;             // memory on the GPU beyond its reports that counts as its tenant's
     Allowed allowed;              // the most memory that it was allowed since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };

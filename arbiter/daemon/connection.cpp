@@ -81,8 +81,8 @@ void Connection::receive_failed(int failure) {
   }
 }
 
-// Refuses the peer instead of only closing its connection: a refused peer continues without the arbiter, and
-// the other would retry forever.
+// Refuses the peer instead of only closing its connection: a refused peer continues without the arbiter,
+// while a peer whose connection is only closed would retry forever.
 void Connection::refuse_version() {
   send(Message::of(
       Refused{.reason = "the arbiter is newer, and no longer supports this version of the protocol"}));

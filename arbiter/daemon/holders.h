@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that hold a tenant's placement. Each of them was told the tenant's GPUs, and starts programs
-// on them. The placement of a tenant without holders and sessions ends.
+// The processes that hold a tenant's placement. The arbiter has told each of these processes the tenant's
+// GPUs, and each starts programs on these GPUs. The placement of a tenant without holders and sessions ends.
 //
 // Event-loop thread only.
 #pragma once

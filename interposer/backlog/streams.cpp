@@ -180,8 +180,8 @@ void finish_streams_of(CUcontext context) {
   const auto is_its = [=](const EventFence* fence) {
     return fence->context() == context && fence->recorded_by(last);
   };
-  // finish() above does not wait for streams that are being captured. They may still have fences from before
-  // the capture.
+  // finish() above does not wait for streams that are being captured. These streams may still have fences
+  // from before the capture.
   while (std::ranges::any_of(all.fences, [&](EventFence* each) { return is_its(each) && each->ahead(); })) {
     lock.unlock();
     gate::nap(std::chrono::microseconds(100));

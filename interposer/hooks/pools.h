@@ -22,7 +22,7 @@
 
 namespace sharedgpu::hooks {
 
-// A block of stream-ordered memory that is ours.
+// A block of stream-ordered memory that the interposer has allocated.
 struct Pooled {
   AddressRange range;
   CUmemoryPool pool = nullptr;

@@ -17,8 +17,8 @@
 namespace sharedgpu {
 
 struct SwapOptions {
-  Bytes large = mebibytes(8);           // an allocation of this size or more has a range of its own
-  Bytes handle = mebibytes(64);         // size of the handles of such a range
+  Bytes large = mebibytes(8);           // an allocation of this size or more has its own range
+  Bytes handle = mebibytes(64);         // size of the handles of a large allocation's range
   Bytes largest_arena = mebibytes(64);  // arenas, for smaller allocations, grow up to this size
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
   // allocate() waits so long for memory that the driver is still taking from another process.
@@ -26,7 +26,7 @@ struct SwapOptions {
 };
 
 struct SwapCommon {
-  // Acquire handles for the caller, and release a handle.
+  // These functions acquire handles for the caller, and release a handle.
   void wait_and_claim(Handle& handle) REQUIRES(mutex) {
     while (handle.busy) changed.wait(mutex);
     residency.claim(handle);

@@ -11,10 +11,10 @@ namespace sharedgpu {
 
 struct GpuSurvey {
   Bytes unmanaged;    // memory of processes without a session there
-  Bytes hidden = {};  // memory of processes with sessions beyond what these may have
+  Bytes hidden = {};  // memory of processes beyond the limits of their sessions there
   // The part of the hidden memory that counts for a session as if it had reported it.
   std::map<SessionId, Bytes> unreported = {};
-  // The site's limits on what the arbiter may hand out, see capacity_of().
+  // The site's limits on the memory that the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
   // The memory of the processes of sessions; none if surveys cannot see it. Sessions that are missing here

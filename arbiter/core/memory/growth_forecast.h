@@ -29,7 +29,8 @@ class GrowthForecast {
   // Call when the session has freed memory. If it waits for its turn, no further growth is expected in that
   // turn.
   void fell() { waits_ = false; }
-  // The session cannot grow until resume() is called. At most `most` of growth is expected after that.
+  // Call when the session cannot grow until resume() is called. At most `most` of growth is expected after
+  // resume().
   void suspend(Nanoseconds now, Bytes most) {
     waits_ = lasts(now);
     deferred_ = std::min(half(), most);

@@ -2,9 +2,9 @@
 // The memory accounting: the memory that each session has on its GPU, may have there, and is asked to evict.
 //
 // The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
-// resident limit and the pin limit of each session, and any memory that it has in addition. Room is promised
-// only when it is there. This class owns all of these entries; it receives the turns of sessions as Residency
-// values. Sizes in bytes. Not thread-safe.
+// resident limit and the pin limit of each session, and any memory that it has in addition. Memory is
+// promised to a session only when it is free. This class owns all of these entries; it receives the turns of
+// sessions as Residency values. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -49,8 +49,8 @@ struct SessionBook {
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
   std::optional<Nanoseconds> crowded_since;  // start of the lack of room beside processes without sessions
-  Bytes reported_swappable;                  // in its last report, including deferred growth
-  Bytes reported_pinned;                     // in its last report, including deferred growth
+  Bytes reported_swappable;                  // as of its last report, including deferred growth
+  Bytes reported_pinned;                     // as of its last report, including deferred growth
   Bytes job_host_limit;  // limit on the evictable memory of the whole job, as reported; zero: none
 
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain

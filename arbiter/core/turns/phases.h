@@ -20,7 +20,7 @@ struct Entering {
   Nanoseconds since{};
   Nanoseconds turn_began{};  // start of the turn that the tenant joins
   Nanoseconds elapsed{};     // the used part of its own turn, if that was preempted; it now gets the rest
-  bool leads = false;        // the turn is begun for it
+  bool leads = false;        // the turn begins for this tenant; other members join it
   bool preempts = false;     // the tenant preempts: the other members continue in the earlier turn
   // Set while a session has room for all of its memory and is not ready: the start of this period. `awaited`
   // is the sum of earlier such periods.

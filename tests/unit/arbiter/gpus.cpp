@@ -21,14 +21,14 @@
 namespace sharedgpu {
 namespace {
 
-// The behaviour of the libraries' functions. The functions run in a child of this process, and see the memory
-// as it was at the fork.
+// The behaviour of the functions of NVML and of the driver. The functions run in a child of this process, and
+// see the memory as it was at the fork.
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
   int failing_device = -1;  // index of the GPU whose uuid and memory queries fail
   bool crashes = false;     // at the second device
-  bool hangs = false;       // the same
+  bool hangs = false;       // at the second device
 };
 Behaviour nvml;
 Behaviour driver;

@@ -95,7 +95,7 @@ TEST_CASE("What is no line of sacct's is said to be none") {
   CHECK_FALSE(report.add("slurm_load_jobs error"));
   CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g|1|"));
   CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1|||1|"));
-  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // of a job without a line of its own
+  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // a step whose job has no line
   CHECK(report.sums().empty());
 }
 
