@@ -10,7 +10,7 @@
 // that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers
 // these units, and gives each job a bitmap. Units have no files of their own, so slurmd marks their records
 // as having files, and passes that on to slurmctld. Each unit is listed with all the GPUs that it may be used
-// on. A job with any unit may open all of them, a job without units none.
+// on. A job with at least one unit may open all these GPUs, a job without units none.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 

@@ -46,7 +46,8 @@ class History final : private LedgerVisitor {
   std::vector<Record> checkpoint(StartTimeOf starts);
 
   // Must be called after the last record. Ends everything that ended while no arbiter ran, given this boot of
-  // the host and the processes that live now. Returns the records to append for this.
+  // the host and the processes that live now. Returns the records about these ends, which the caller appends
+  // to the ledger.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {

@@ -215,8 +215,8 @@ void HostPool::watch() {
   const std::lock_guard lock(mutex_);
   // If the pool changes meanwhile, `left` may be the value before or after this change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
-  // `left` is also zero if the budget could not be read. If really no memory is left, the speed does not
-  // matter.
+  // `left` is zero if the budget could not be read, or if no memory is left; in the second case the speed
+  // does not matter.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
 }
 

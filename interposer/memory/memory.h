@@ -32,9 +32,9 @@ class Books {
                            // ever hold; otherwise zero
   };
   virtual ~Books() = default;
-  // Requests a growth that use() already counts; if it is refused, the memory undoes it. Blocks until the
-  // arbiter answers or is gone (the growth is then granted, and unmanaged CUDA's own limit decides). The
-  // arbiter's resident limit reaches the memory through set_allowed() before this returns.
+  // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
+  // until the arbiter answers or is gone (the growth is then granted, and unmanaged CUDA's own limit
+  // decides). The arbiter's resident limit reaches the memory through set_allowed() before this returns.
   virtual Answer grow() = 0;
   // Reports a growth that cannot be undone: does not wait for the answer.
   virtual void claim() {}

@@ -28,7 +28,7 @@ class Exports {
   // The answer for the arbiter, and the descriptor that goes with it.
   Lend answer(const Wanted& wanted, UniqueFd& descriptor);
 
-  // For the child of a fork.
+  // Call this in the child of a fork.
   void after_fork() { lock_file_.drop(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any texts as the environment of a program: they yield settings within their bounds, and only GPUs that the
-// job was given.
+// Reads any texts as the environment of a program. The results are settings within their bounds, and only
+// GPUs that the job was given.
 #include <vector>
 
 #include "input.h"

@@ -63,9 +63,9 @@ struct SessionBook {
   // The restore for the turn that its tenant enters.
   bool restoring = false;                // it has been sent a Restore in this turn
   bool ready = false;                    // all of its memory is resident
-  bool restored_all = false;             // the last Restore covered all that it needs
+  bool restored_all = false;             // the last Restore allowed all memory that it needs
   bool restored_same_twice = false;      // it was sent the same limit twice
-  std::optional<Nanoseconds> all_since;  // when a Restore first covered all
+  std::optional<Nanoseconds> all_since;  // when a Restore first allowed all
   Bytes restored_limit;                  // limit of the last Restore
   Nanoseconds pressed{};                 // when others last evicted beyond the accounting for it, or it grew
 
@@ -114,7 +114,7 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session);
-  // The heir takes over the memory of `old`: their process has no other.
+  // The heir takes over the memory of `old`: both are sessions of one process, which has reconnected.
   void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }

@@ -33,7 +33,7 @@ struct Tuning {
   // promises any memory.
   Nanoseconds grace = std::chrono::seconds(2);
   // The timeout of a session that was asked to do something, plus one second for each GiB that it has to
-  // move. A session that makes no progress for that long is planned around.
+  // move. The core plans around a session that makes no progress for this long.
   Nanoseconds patience = std::chrono::seconds(10);
   // If a session may restore all of its memory and is not ready after this time plus one second per GiB, the
   // GPU has less free memory than the memory accounting shows. Then other sessions evict more.
@@ -69,8 +69,8 @@ struct Tuning {
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
-  // A tenant that runs short of host memory preempts others at once, for at most this time. It may do so
-  // again only after a pause of the same length.
+  // A tenant that runs short of host memory preempts others at once, for at most this time. The tenant may
+  // preempt in this way again only after a pause of the same length.
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);

@@ -276,7 +276,7 @@ TEST_CASE("Evictable memory that is not on the GPU, as two surveys show, makes n
   CHECK((b.tenant(2).phase == Phase::running) == !takes_turns);
   if (takes_turns) return;
   CHECK(b.gpu().promised < mebibytes(85));
-  // Once it is there it counts again.
+  // Once a survey shows the memory, it counts again.
   survey(b, {{1, 61}, {2, 76}});
   b.want(2);
   b.pass_by_timers(1s);

@@ -170,7 +170,7 @@ TEST_CASE("A lease that the host's end cut short is no part of the turns after i
   ledger.job(1, 9);
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
   ledger.trace.add({.at = 5s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
-  ledger.used(1, gibibytes(20), 4s);  // at 100 s, it had waited for its first lease
+  ledger.used(1, gibibytes(20), 4s);  // written at 100 s; the job had waited for its first lease
   ledger.trace.add({.at = 0s, .what = BootRecord{.boot_id = "two", .booted = 1700001000s}});
   ledger.held(1, 50s, 60s);
   ledger.used(1, gibibytes(20), 46s);
