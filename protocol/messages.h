@@ -361,10 +361,10 @@ struct MemoryView {
 // The limit for which memory is refused.
 enum class Bound : std::uint8_t {
   none = 0,
-  job = 1,    // of the job's host memory, by its cgroups
-  units = 2,  // of the host memory that its units bring: SwapPerUnit
-  own = 3,    // that the job has stated for its device memory
-  gpu = 4,    // of the GPU itself; one of the others is passed, too
+  job = 1,    // the limit of the job's host memory, by its cgroups
+  units = 2,  // the limit of the host memory that its units bring: SwapPerUnit
+  own = 3,    // the limit that the job has stated for its device memory
+  gpu = 4,    // the memory of the GPU itself; one of the other limits is exceeded, too
 };
 
 // An allocation of the program was refused: asks for the limit, for the message to the user. Since version
@@ -534,7 +534,8 @@ struct RunRequest {
   // From root or SlurmUser only: a batch system has counted the units. The tenant belongs to `uid`.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
-  // If vouched: the host memory for the program itself, beside that for its units; zero: not stated.
+  // If vouched: the host memory for the program itself, in addition to the memory that its units bring; zero:
+  // not stated.
   Bytes host_memory = {};
 };
 struct RunReply {

@@ -3,8 +3,8 @@
 // manager.
 //
 // Restarts the arbiter when it ends, except by SIGTERM or with exit status 0. The first restart is immediate,
-// further ones follow after growing pauses. Kills an arbiter that gives no sign of life. Passes on SIGTERM
-// and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
+// further ones follow after growing pauses. Kills an arbiter that sends no heartbeats. Passes on SIGTERM and
+// SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -33,7 +33,7 @@ bool is_visible(const System& system, const std::string& group) {
 // The name of a file without the slash before it.
 const char* bare(const char* name) { return name + 1; }
 
-// Returns false if the group cannot be read. `used`: its usage is wanted, too.
+// Returns false if the group cannot be read. `used`: also reads the group's usage.
 bool read_group(const System& system, Version version, const std::string& path, bool used,
                 HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);

@@ -32,7 +32,7 @@ struct AccountRules {
   int overuse = 0;           // extra multiple that it pays for the time by which its work outlasts its turn
   int most_turns = 0;        // the bound on lag and debt, in turns
   Nanoseconds window{};      // if longer than these turns, it replaces them: debt is at most the window, and
-                             // lag at most the tenant's share of it
+                             // lag at most the tenant's share of the window
   Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
                              // nothing
 };

@@ -9,7 +9,7 @@ void capture_began();
 void capture_ended();
 bool capturing();
 
-// For the child of a fork.
+// Call this in the child of a fork.
 void forget_captures();
 
 }  // namespace sharedgpu::gate

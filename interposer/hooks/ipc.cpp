@@ -13,8 +13,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// Exports a piece as a test. If exporting fails, the program gets an error here, while it can still share the
-// memory by other means.
+// Exports a piece once to test whether exporting works. If it fails, the program gets an error here, while it
+// can still share the memory by other means.
 bool export_block(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;

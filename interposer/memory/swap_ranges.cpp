@@ -6,9 +6,10 @@
 
 namespace sharedgpu {
 
-// The order matters: with the managed backend the addresses are managed memory, of which there must not be
-// more than fits. If the driver has less memory than was granted, somebody has taken memory without a
-// request. The arbiter knows this by the next request, and answers that when the memory is available.
+// The growth is requested before the addresses are reserved: with the managed backend the addresses are
+// managed memory, of which there must not be more than fits. If the driver has less memory than was granted,
+// some process has taken memory without a request. A second request shows this to the arbiter, which answers
+// it when the memory is available.
 CUresult SwapRanges::add(Range** added, const Form& form, Wish wish) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eviction and restore: the copies of several handles are in flight at once and retired in order. Implements
-// TurnMemory; for the turn thread, unless a function says otherwise.
+// TurnMemory. Only the turn thread calls these functions, unless a comment says otherwise.
 #pragma once
 
 #include <deque>

@@ -92,7 +92,7 @@ struct SessionBook {
             .evictable = backend == Backend::managed ? Bytes{} : use.resident,
             .all = std::max(use.swappable, use.resident) + kept};
   }
-  // The evictable memory that it reports as being on the GPU, and that is not there for certain.
+  // The evictable memory that the session reports as being on the GPU, and that is certainly not there.
   Bytes disproved() const { return std::min(evidence.disproved(), use.resident); }
   // Does not include pins that surveys do not show.
   Allowed allowed_now() const {

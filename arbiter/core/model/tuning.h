@@ -42,8 +42,8 @@ struct Tuning {
   Nanoseconds settle = kSettlePatience;
   // Growth that waits only for host memory to be returned is refused after this time.
   Nanoseconds host_patience = std::chrono::seconds(3);
-  // Growth that lacks room only because of processes without sessions is refused after this time. Until then,
-  // these processes may end.
+  // Growth that lacks room only because of processes without sessions is refused after this time. It waits so
+  // long because these processes may end.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
   // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU.
   // Growth that lacks room only because a survey is still missing is refused after this time. Zero: there are

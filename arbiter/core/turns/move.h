@@ -19,7 +19,7 @@ struct Move {
   };
   std::vector<Leave> leave;  // in this order
   const Tenant* enter = nullptr;
-  bool leads = false;     // the next turn begins for it
+  bool leads = false;     // the next turn begins for this tenant
   bool preempts = false;  // it preempts a turn
   bool for_host = false;  // a recall: it enters because its evicted memory takes host memory
   Nanoseconds price{};    // GPU time that is charged to its account

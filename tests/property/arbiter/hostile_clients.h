@@ -32,7 +32,7 @@ class HostileClients {
     virtual bool winding_down() const = 0;
   };
 
-  // The most that a client really has on its GPU, and that it hides there.
+  // The most memory that a client really has on its GPU without a report: a context, and hidden memory.
   static constexpr Bytes kContext = mebibytes(1);
   static constexpr Bytes kHidden = mebibytes(1);
 
@@ -56,11 +56,11 @@ class HostileClients {
   struct Client {
     TenantId tenant;
     GpuUuid gpu;
-    Bytes there;   // that it really has, without what it hides
-    Bytes hidden;  // that it has beyond all its reports
+    Bytes there;   // memory that it really has, without hidden memory
+    Bytes hidden;  // memory that it has beyond all its reports
     bool attached = false;
     Epoch epoch;              // of the last order
-    std::uint64_t order = 0;  // the same
+    std::uint64_t order = 0;  // number of the last order
     std::uint64_t resident = 0;
   };
   // The action that clients of one kind repeat.

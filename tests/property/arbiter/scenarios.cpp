@@ -111,7 +111,7 @@ Scenario scenario_of(unsigned number) {
   const unsigned group = number / kPerGroup;
   Draw draw(number);
   Scenario scenario;
-  scenario.checked = false;  // the tests in this folder do this
+  scenario.checked = false;  // the tests in this folder check the worlds
   scenario.policy = policy_of(group);
   scenario.seed = draw.any();
   scenario.tenants = draw.from(2, 8);

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Epoch kEpoch{7};  // of the leases in the ledger
+constexpr Epoch kEpoch{7};  // the epoch of the leases in the ledger
 
 LeaseKey key_of(std::uint64_t tenant, std::uint32_t step = 0) {
   return {.tenant = TenantId{tenant},

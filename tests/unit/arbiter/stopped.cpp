@@ -182,7 +182,7 @@ TEST_CASE("A timer concerns the tenants for which something was due") {
   Bench b = contended();
   b.come(3, 3);
   b.attach(3, kOther);
-  b.pass_by_timers(100ms);  // the consequences of its arrival have happened
+  b.pass_by_timers(100ms);  // nothing remains to be done about its arrival
   b.pass_to_timer();
   const Sighting seen = b.core->sighting(TimerFired{}, b.last);
   CHECK_FALSE(seen.whole);
