@@ -13,8 +13,8 @@ namespace {
 
 // The settings that may apply to a job.
 struct Possible {
-  std::vector<Settings> turns;  // for the keys about turns on a GPU
-  std::vector<Settings> job;    // for the keys about the job itself
+  std::vector<Settings> turns;  // the possible values of keys about turns on a GPU
+  std::vector<Settings> job;    // the possible values of keys about the job itself
 };
 
 std::optional<std::string> Submission::*name_in(SectionOf of) {

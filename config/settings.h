@@ -101,8 +101,8 @@ struct Settings {
   std::int32_t max_priority = 0;
   bool mps = false;
   TypedSizes swap_per_unit;    // nullopt: unlimited, and job_submit/ adds no host memory to jobs
-  TypedSizes gpu_memory;       // for entries of swap_per_unit that are auto, on a host without the GPUs
-  Bytes host_memory_per_unit;  // of a run's program, if the run states none; zero: such a run gets no group
+  TypedSizes gpu_memory;       // used if swap_per_unit is auto, on a host without the GPUs
+  Bytes host_memory_per_unit;  // for a run's program, if the run states none; zero: no group
   std::string cgroup_parent = "/sharedgpu";  // the control group above the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;

@@ -54,8 +54,8 @@ namespace {
 using namespace sharedgpu::gres;
 
 std::vector<Share> offers;          // shares by type; set in slurmd once node_config_load has run
-NodeUnits node_units;               // in slurmd, which sends them to slurmstepd
-std::deque<gres_device_t> entries;  // in slurmstepd: the items of `device_list`
+NodeUnits node_units;               // set in slurmd, which sends them to slurmstepd
+std::deque<gres_device_t> entries;  // set in slurmstepd: the items of `device_list`
 list_t* device_list = nullptr;
 
 // Appends the files of a list such as "/dev/nvidia[0-1]" in gres.conf.

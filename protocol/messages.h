@@ -421,7 +421,7 @@ struct Borrow {
 // Asks the exporter, which answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // to arbiters before version 9, the exporter repeats this in Lend
+  std::uint64_t ticket = 0;  // the exporter repeats it in Lend to arbiters before version 9
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -484,7 +484,7 @@ inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest is its neg
 
 // The options that a job may state; zero: not stated.
 struct JobOptions {
-  static constexpr std::uint32_t kMostUnits = 1'000'000;  // for a job on one node
+  static constexpr std::uint32_t kMostUnits = 1'000'000;  // limit for a job on one node
   Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
   std::uint32_t units = 0;                                // sharedgpu units held; 0 counts as 1
   std::uint32_t share_request = 0;                        // percent of GPU time

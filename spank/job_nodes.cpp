@@ -11,7 +11,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::uint64_t kMostNodes = 65533;  // MAX_SLURM_NODES
-constexpr int kMostComponents = 128;         // of a heterogeneous job (MAX_HET_JOB_COMPS)
+constexpr int kMostComponents = 128;         // most components of a heterogeneous job (MAX_HET_JOB_COMPS)
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;

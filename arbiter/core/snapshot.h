@@ -46,7 +46,7 @@ struct Snapshot {
     bool ready = false;          // all of its memory is resident
     bool drained = false;        // leaving: nothing passes its gate, and its work on the GPU is done
     bool returned = false;       // the session came back from an earlier arbiter and has not drained since
-    bool host_short = false;     // while it waits now, it has reported that its job needs host memory
+    bool host_short = false;     // in its present wait, it has reported that its job needs host memory
     bool defers_growth = false;  // its growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step
@@ -76,7 +76,7 @@ struct Snapshot {
     double share = 0;                // the fraction of the domain's time that it is entitled to; zero if none
     double due =
         0;  // the smallest such fraction on any of its GPUs; while it is entitled to none, the last value
-    double due_now = 0;      // as `due`, but zero while it neither competes nor pauses
+    double due_now = 0;      // `due`, or zero while it neither competes nor pauses
     Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share
     bool wants = false;      // a session waits at its gate
     bool frozen = false;     // a process is stopped

@@ -74,7 +74,7 @@ class HostClaims {
   struct Row {
     std::optional<Nanoseconds> looked;
     std::optional<Bytes> room;  // free host memory at the last check, if it was more than enough
-    Nanoseconds roomy{};        // for how long all checks have found enough
+    Nanoseconds roomy{};        // time for which all checks have found enough
     bool told = false;          // the refutation was logged
   };
   // The limits of a process, and its reports of the host memory that it holds.
@@ -85,7 +85,7 @@ class HostClaims {
     std::string group;  // the memory cgroup that the process is charged to; empty if unknown
     std::optional<Nanoseconds> checked;
     bool exceeds_now = false;  // the last check has found that the reports exceed the memory held
-    Nanoseconds exceeds{};     // for how long all checks have found so
+    Nanoseconds exceeds{};     // time for which all checks have found so
     Bytes holds;               // the memory that the process held at the last check
     bool told = false;
   };

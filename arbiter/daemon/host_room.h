@@ -52,7 +52,7 @@ std::optional<HostMost> host_most(const System& system, pid_t pid);
 struct HostCharge {
   std::string group;  // its folder
   Bytes of_group;     // including page cache
-  Bytes of_process;   // in memory or in the system's swap
+  Bytes of_process;   // host memory of the process, in RAM or in the system's swap
 };
 std::optional<HostCharge> host_charge(const System& system, pid_t pid);
 

@@ -17,7 +17,7 @@ namespace {
 // A queue of connections that are all closed or refused is empty after a few such periods. The arbiter's
 // other work waits at most this long while connections are accepted.
 constexpr std::chrono::milliseconds kAcceptFor{1};
-constexpr int kAcceptAtOnce = 1024;  // in case the clock stands still
+constexpr int kAcceptAtOnce = 1024;  // limits a loop that would not end if the clock stood still
 constexpr const char* kTooMany = "too many connections";
 constexpr const char* kTooOften = "too many connections in a short time";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};

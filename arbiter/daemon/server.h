@@ -62,7 +62,7 @@ class Server {
   const System& system_;
   Arbiter& arbiter_;
   Admission admission_;
-  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by uid, and by account
+  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // one bucket for each uid, and for each account
   // The last peer that was accepted; reset when the arbiter serves other work.
   std::optional<Known> last_;
   asio::posix::stream_descriptor descriptor_;

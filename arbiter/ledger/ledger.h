@@ -30,7 +30,7 @@ namespace sharedgpu {
 class Ledger {
  public:
   struct Limits {
-    std::uint64_t size = 64u << 20;   // of a file, in bytes
+    std::uint64_t size = 64u << 20;   // greatest size of a file, in bytes
     unsigned files = 16;              // at least two
     std::size_t waiting = 64u << 20;  // most bytes that wait to be written; further records are lost
   };
@@ -67,7 +67,7 @@ class Ledger {
   const StartTimeOf starts_;
   const std::unique_ptr<FileCalls> calls_;
   std::string path_;
-  History past_;  // of all records so far
+  History past_;  // the state after all records so far
   std::string pending_;
   std::uint64_t lost_ = 0;
   bool owes_checkpoint_ = false;  // records were lost since the last checkpoint

@@ -99,7 +99,7 @@ class LedgerReader {
   // Once records are lost, an open lease is in doubt from the last record before the loss.
   std::map<LeaseKey, OpenLease> open_;
   std::optional<std::set<LeaseKey>>
-      granted_;  // in the checkpoint being read; none if there is no checkpoint or if it lacks a record
+      granted_;  // leases granted in the checkpoint being read; nullopt without a whole checkpoint
 };
 
 }  // namespace sharedgpu

@@ -23,7 +23,7 @@ struct Stage::Actor : simulation::Session {
   bool has_work = false;  // has unfinished work
   bool working = false;   // works on the GPU, or drains
   bool waiting = false;   // at the gate
-  bool starting = false;  // at the beginning of a burst
+  bool starting = false;  // is at the beginning of a burst
   Nanoseconds waiting_since{};
   Nanoseconds left{};  // of the burst
   Nanoseconds work_since{};

@@ -90,7 +90,7 @@ class EventFence final : public Fence {
  private:
   const CUcontext context_;
   CUevent event_;             // null if its context has been destroyed
-  std::uint64_t number_ = 0;  // in the order of recording; 0: not recorded yet
+  std::uint64_t number_ = 0;  // counts up in the order of recording; 0: not recorded yet
 };
 
 CUresult take_event(CUcontext context, CUevent* event) {

@@ -174,7 +174,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
   }
   Process* const mine = Process::get();
   Allocator* const memory = mine != nullptr ? mine->devices().memory(pool->device) : nullptr;
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // in the child of a fork
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // this is the child of a fork
   // The chunk outlives the program's contexts, since pools belong to the device.
   std::optional<PrimaryStays> primary;
   if (memory->goes_with_contexts()) {

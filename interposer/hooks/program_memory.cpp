@@ -113,7 +113,7 @@ CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   gate::Pass pass;
   CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not an error of the kind of memory
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // the kind is accepted; memory is lacking
   if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
   return result;
 }

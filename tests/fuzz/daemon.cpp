@@ -66,7 +66,7 @@ void close_leftovers(Daemon& daemon) {
 void prepare() {
   static const bool once = [] {
     std::filesystem::create_directories(folder());
-    const char* level = std::getenv("LOG_LEVEL");  // to look into an input
+    const char* level = std::getenv("LOG_LEVEL");  // for a person who examines one input
     require(log::open(level == nullptr ? "off" : level, {}).ok(), "no log");
     std::atexit([] {
       std::filesystem::remove_all(folder());

@@ -29,7 +29,7 @@ inline constexpr uid_t kHonestUser = 1010;
 inline constexpr std::uint32_t kHonestJob = 99;
 inline constexpr GpuUuid kGpus[] = {{{1}}, {{2}}};
 
-inline std::uint64_t messages = 0;  // that were sent in all
+inline std::uint64_t messages = 0;  // number of messages sent in all
 
 // A folder in memory, for the socket and the ledger.
 inline const std::string& folder() {

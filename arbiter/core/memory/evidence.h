@@ -28,7 +28,7 @@ struct Claimed {
 // The most memory that a session may have on the GPU, including memory that it may take at any moment.
 struct Allowed {
   Bytes memory;
-  Bytes context;  // as reported: contexts are not granted
+  Bytes context;  // as reported, since contexts are not granted
 
   void raise(const Allowed& other) {
     memory = std::max(memory, other.memory);
@@ -86,7 +86,7 @@ class Evidence {
 
   // The missing memory that both of the last two surveys show: the smaller of their two amounts.
   struct Doubt {
-    Bytes last;  // by the last survey alone
+    Bytes last;  // as the last survey alone shows it
     Bytes doubted;
     void lacks(Bytes bytes) { doubted = std::min(bytes, std::exchange(last, bytes)); }
   };

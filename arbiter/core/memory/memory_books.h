@@ -67,7 +67,7 @@ struct SessionBook {
   bool restored_same_twice = false;      // it was sent the same limit twice
   std::optional<Nanoseconds> all_since;  // when a Restore first allowed all
   Bytes restored_limit;                  // limit of the last Restore
-  Nanoseconds pressed{};                 // when others last evicted beyond the accounting for it, or it grew
+  Nanoseconds pressed{};                 // last eviction by others beyond the accounting, or last growth
 
   bool evicting = false;          // it was asked to evict since it was last ready
   std::optional<Bytes> evict_to;  // the limit of the last Evict; none once the session has reached it, has

@@ -74,7 +74,7 @@ class LeaseBook {
 
   std::map<LeaseKey, OpenLease> open_;
   std::map<StepName, Nanoseconds> steps_;                      // closed leases of each step
-  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // the same by tenant, for its status
+  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // totals by tenant and step, for the status
   std::map<std::pair<TenantId, GpuUuid>, Union> tenants_;
 };
 

@@ -23,7 +23,7 @@ using Slot = std::uint32_t;
 struct Rules {
   const Policy* policy = nullptr;
   TurnRules turns = {};
-  bool all_timed = false;   // as if all tenants had stated shares, see Claims
+  bool all_timed = false;   // all tenants are treated as if they had stated shares, see Claims
   bool by_threads = false;  // deadlines limit the threads of starting processes, not the time of tenants
   Nanoseconds queue{};      // the backlog limit of oversubscribed sessions; zero: the default
 };
@@ -54,7 +54,7 @@ struct Tenant {
   Slot slot = 0;
   Limits limits;
   Claims stated;                      // stated by its job
-  bool exclusive = false;             // by the policy, it runs alone even if memory suffices for more
+  bool exclusive = false;             // the policy lets it run only alone, even if memory suffices for more
   std::uint32_t job = 0;              // number of its job there if that spans nodes, see gang.h; else zero
   bool gang = false;                  // it has its turns together with its other nodes
   bool unsettled = false;             // a gang that may still be allocating: never beside another such gang

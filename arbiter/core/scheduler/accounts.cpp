@@ -7,7 +7,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kKeptFor{20};  // with a limit of 1/100, repaying a debt of 10 s takes that
+constexpr std::chrono::minutes kKeptFor{20};  // repaying a debt of 10 s takes this long with a limit of 1/100
                                               // long
 
 }  // namespace

@@ -94,7 +94,7 @@ class Accounts {
   const Effects& effects_;
   Table<Tenant, Row> rows_;
   Table<Gpu, double> due_to_holders_;  // sum over the tenants that have a lease on the GPU
-  std::map<TenantId, Kept> kept_;      // of tenants that have ended
+  std::map<TenantId, Kept> kept_;      // accounts of tenants that have ended
 };
 
 }  // namespace sharedgpu

@@ -57,7 +57,7 @@ class Planner {
     bool for_host;
     Rank rank;
     Nanoseconds waited;
-    TenantId place;  // of two tenants that are equal otherwise, the one with the lower number comes first
+    TenantId place;  // of otherwise equal tenants, the lower number comes first
     bool operator<(const InLine& other) const {
       const auto order = [](const InLine& its) {
         return std::tie(its.ordered, its.for_host, its.rank, its.waited);

@@ -61,7 +61,7 @@ class Selection {
  private:
   struct SessionRow {
     Part part;
-    Bytes demand;  // by the present footprints, even if the basis is `peak`
+    Bytes demand;  // the present footprint, even if the basis is `peak`
   };
   struct GpuRow {
     Bytes usable;

@@ -345,7 +345,7 @@ void TurnMachine::lend_to_returned(const Tenant& tenant) {
     const auto& since = sessions_[*session].unknown_since;
     if (!since || presence_.frozen(*session)) continue;
     const Nanoseconds due =
-        *since + tuning_.look + tuning_.step_after;  // by then, its process has been polled
+        *since + tuning_.look + tuning_.step_after;  // its process has been polled by that time
     effects_.wake_at(due);
     if (effects_.now() >= due) grant_lease(*session);
   }

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kKinds = 9;  // of hostile clients: tenants with consecutive numbers
+constexpr unsigned kKinds = 9;  // kinds of hostile clients: tenants with consecutive numbers
 
 Scenario any_scenario() {
   Scenario scenario;

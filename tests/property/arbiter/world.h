@@ -68,7 +68,7 @@ struct Scenario {
   bool absurd = false;
   bool surveys = false;         // surveys show the memory of sessions, a little late
   bool early_advances = false;  // domains are also advanced early
-  bool checked = true;          // after every event; otherwise only when the core sends orders or records
+  bool checked = true;          // checks after every event, not only after orders and records of the core
 };
 
 // The longest time for which a well-behaved client waits for the GPU or for an answer beside hostile ones,
@@ -104,7 +104,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned taken = 0;       // leases of tenants whose processes were stopped
     unsigned late_work = 0;   // submissions of such tenants, by threads that had passed the gate before
     unsigned bounded = 0;     // number of times that deadlines of others left a tenant less time
-    unsigned answers = 0;     // to queries of free memory
+    unsigned answers = 0;     // number of answers to queries of free memory
     unsigned forgotten = 0;   // tenants
     unsigned given_up = 0;    // mutes that had nothing on the GPU
     unsigned cancelled = 0;   // mutes
@@ -215,7 +215,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
   unsigned life_ = 0;  // incarnation of the arbiter: messages on their way to a dead one are lost
-  LeaseBook written_;  // what a ledger would hold
+  LeaseBook written_;  // the leases that a ledger would hold
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often
   std::set<TenantId> requested_;  // tenants that have asked for the GPU since their last lease ended
@@ -226,7 +226,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     bool drained = false;
     bool takes() const { return condition == GpuCondition::healthy && !drained; }
   };
-  std::vector<GpuState> gpus_;  // by their indices in uuids_
+  std::vector<GpuState> gpus_;  // the index of a GPU is that of its UUID in uuids_
   std::set<GpuUuid>
       begun_anew_;  // GPUs on which more memory may count as promised than exists, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;

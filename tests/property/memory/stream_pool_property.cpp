@@ -176,7 +176,7 @@ class Model {
   CUdeviceptr next_chunk_ = 1ull << 40;
   std::map<CUdeviceptr, Bytes> chunks_;
   std::map<CUdeviceptr, Bytes> blocks_;
-  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // for each unit of memory, where it was freed last
+  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // the place where each unit of memory was freed last
 };
 
 }  // namespace

@@ -559,7 +559,7 @@ TEST_CASE("Growth waits a minute for unmanaged memory to end") {
     b.pass(3s);
     CHECK(b.refused(1));
     b.grow(1, 74, 0);
-    CHECK(b.refused(1));  // at once: it has waited
+    CHECK(b.refused(1));  // refused at once, since the growth has waited before
   }
   SECTION("a smaller one need not wait") {
     b.say(1, Usage{.request = 2, .use = Bench::use(20, 0), .stuck = 0});

@@ -103,7 +103,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   CHECK(b.sent<Verdict>(2)->granted == 0);
   CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
   b.grow(2, 0, 0, 21);
-  CHECK(b.granted(2));  // what is pinned never leaves
+  CHECK(b.granted(2));  // pinned memory never leaves the GPU
   b.grow(2, 20, 0, 21);
   CHECK(b.granted(2));
   CHECK(b.tenant(1).host.budget == mebibytes(50));
@@ -191,7 +191,7 @@ TEST_CASE("The limits of a tenant's host memory are shown apart") {
   };
   report(50, 70);
   CHECK(b.tenant(1).host.units == mebibytes(60));
-  CHECK(b.tenant(1).host.job == mebibytes(102));  // with its margin of 32 MiB
+  CHECK(b.tenant(1).host.job == mebibytes(102));  // including the job's margin of 32 MiB
   CHECK(b.tenant(1).host.budget == mebibytes(50));
   report(80, 80);
   CHECK(b.tenant(1).host.job == mebibytes(112));
@@ -854,7 +854,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
   CHECK(b.sent<Step>(2)->allowed == mebibytes(30));
   CHECK_FALSE(b.sent<Step>(3));
   b.pass(1s);
-  CHECK_FALSE(b.sent<Step>(2));  // not before it has answered
+  CHECK_FALSE(b.sent<Step>(2));  // no Step is sent before the session has answered
 
   SECTION("the lease ends when all have drained after their last step") {
     b.release(3, 30, true);

@@ -32,7 +32,7 @@ using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
 constexpr GpuUuid kGpu{{1}};
-constexpr auto kPatience = 20s;  // for events that must happen; no test measures time
+constexpr auto kPatience = 20s;  // the wait for events that must happen; no test measures time
 
 class Daemon {
  public:

@@ -149,7 +149,7 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
   world.have_turn(3);
-  world.tell_of(1, 0, 1);  // of what it did before
+  world.tell_of(1, 0, 1);  // a report about its earlier work
   CHECK(world.part(3) < 1);
   for (int i = 0; i < 6; ++i) {
     world.pass(2s);

@@ -21,11 +21,11 @@ using Json = nlohmann::json;
 // A host whose job 7 has a limit of 8 GiB.
 class Memory : public FaultySystem {
  public:
-  Bytes used;             // of that
-  mutable int looks = 0;  // that were taken at it
-  int error = 0;          // with which they fail
+  Bytes used;             // used memory of the job
+  mutable int looks = 0;  // number of times that the files were read
+  int error = 0;          // the error with which reads fail
   Bytes limit = gibibytes(8);
-  Bytes resident;  // of each process
+  Bytes resident;  // resident memory of each process
 
   Memory() { time = 1000s; }
   void pass(Nanoseconds by) { *time += by; }

@@ -193,7 +193,7 @@ TEST_CASE("A session may come before its job is registered, and makes it known")
   CHECK(ask(host, 12, kUser + 1).known == 1);
   Guest slurmstepd(host);
   REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
-  CHECK(ask(host, 12, kUser).known == 1);  // whose it is Slurm says
+  CHECK(ask(host, 12, kUser).known == 1);  // Slurm itself says which user the job belongs to
   CHECK(ask(host, 12, kUser + 1).known == 0);
   Guest other(host, kUser, StepName{.job = 12, .step = 0});
   CHECK(other.say(Hello{}).find<Welcome>()->tenant == tenant);

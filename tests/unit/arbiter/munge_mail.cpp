@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 // Tests run beside each other.
 const auto kPort = static_cast<std::uint16_t>(300 + getpid() % 300);
-const std::uint16_t kOther = kPort + 300;  // of root's process that is no arbiter
+const std::uint16_t kOther = kPort + 300;  // the port of a process of root that is no arbiter
 
 munge_ctx_t create() { return reinterpret_cast<munge_ctx_t>(std::malloc(1)); }
 munge_err_t set(munge_ctx_t, munge_opt_t, ...) { return EMUNGE_SUCCESS; }

@@ -76,7 +76,7 @@ TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit"
   CHECK(put(b, 2) == Gpus{kOther});
   put(b, 3);
   b.come(2, 3);
-  b.attach(2, kOther);  // not where it was placed
+  b.attach(2, kOther);  // the tenant was not placed on this GPU
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 

@@ -49,7 +49,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   REQUIRE(b.open(2));
   b.pass(1s);
   REQUIRE_FALSE(b.open(2));
-  b.now += 5s;  // of draining, which is work
+  b.now += 5s;  // time of draining, which counts as work
   hand_over(b, 2, 1, 3s);
   REQUIRE(b.open(1));
   CHECK(gpu(b).handoff == 2s);  // the mean of both
@@ -268,7 +268,7 @@ TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first 
   const Rules other{.policy = elastic.get(), .turns = seven, .all_timed = true};
   b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 5s}}, .own = {{kOther, other}}});
   b.come(1, 1);
-  CHECK(b.tenant(1).policy == credit.get());  // which GPU it will use is unknown
+  CHECK(b.tenant(1).policy == credit.get());  // it is not known yet which GPU the tenant will use
   b.attach(1, kOther);
   CHECK(b.tenant(1).policy == elastic.get());
   CHECK(b.tenant(1).exclusive);
@@ -555,7 +555,7 @@ TEST_CASE("A burst is as long as three quarters of those before and one of the l
     while (b.open(1)) b.pass(1s);
     hand_over(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
-    b.pass(time + 100ms);  // at the end of which it was idle
+    b.pass(time + 100ms);  // the tenant is idle at the end of this time
     b.say(2, Idle{.epoch = b.epoch(2), .idle = 100ms});
     REQUIRE_FALSE(b.open(2));
     b.release(2, 75, false);

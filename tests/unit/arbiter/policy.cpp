@@ -481,7 +481,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
-  other.last_drain = 26ms;  // by then the deadline is over
+  other.last_drain = 26ms;  // the deadline is over before the drain ends
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
   other.last_drain = 24ms;
   CHECK(goes_first());

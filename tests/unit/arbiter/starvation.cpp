@@ -159,8 +159,8 @@ TEST_CASE(
   const unsigned jobs = GENERATE(2u, 3u);
   const int life = GENERATE(10, 12, 20, 40);      // s; each session lives until another session of its job
                                                   // has come
-  const unsigned size = GENERATE(20u, 30u, 45u);  // that each says it needs
-  const unsigned there = GENERATE(0u, 1u);        // 0: it has it
+  const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
+  const unsigned there = GENERATE(0u, 1u);        // 0: the session has this memory
   CAPTURE(jobs, life, size, there);
   const unsigned resident = there == 0 ? size : there;
   Watched w;

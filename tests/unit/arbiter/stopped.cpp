@@ -256,7 +256,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   b.want(2);
   b.pass(250ms);
   stop(b, 1);
-  CHECK(b.open(4));  // to the end of its turn
+  CHECK(b.open(4));  // its gates stay open until its turn ends
   b.pass(10s);
   CHECK_FALSE(b.open(4));
   b.pass(5s);

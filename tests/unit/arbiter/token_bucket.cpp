@@ -20,7 +20,7 @@ TEST_CASE("So many at once, and then so many a second") {
   CHECK(taken(bucket, 1000s) == 0);
   CHECK(taken(bucket, 1000s + 400ms) == 0);
   CHECK(taken(bucket, 1000s + 600ms) == 1);
-  CHECK(taken(bucket, 1002s) == 3);  // what was left over counts
+  CHECK(taken(bucket, 1002s) == 3);  // the earlier remainder counts
 }
 
 TEST_CASE("A bucket is full when nothing of what happened is left") {

@@ -169,7 +169,7 @@ TEST_CASE("all blocks of a context are freed with it, and all stay where it does
   CHECK(t.memory.use().swappable == Bytes{});
   CHECK(t.books.last.swappable == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
-  CHECK(t.device.synchronizations() == 0);  // what used them has ended
+  CHECK(t.device.synchronizations() == 0);  // the work that used them has ended
 }
 
 TEST_CASE("a free waits for the GPU if any of the block is there", "[allocation]") {

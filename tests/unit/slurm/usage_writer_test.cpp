@@ -27,7 +27,7 @@ class Books {
   Books(std::vector<int> all, std::vector<int> counting)
       : processes(std::move(all)), tasks(std::move(counting)) {}
 
-  std::vector<int> processes;  // in the order of the calls
+  std::vector<int> processes;  // the processes in the order of Slurm's calls
   std::vector<int> tasks;      // the processes that are tasks, whose values count
 
   void poll(UsageWriter& writer) {
