@@ -64,7 +64,7 @@ struct TypedUnits {
   std::string type;  // not empty
 };
 
-// What slurmstepd must know of the node's units.
+// The node's units, as slurmd passes them to slurmstepd.
 struct NodeUnits {
   std::vector<Device> devices;
   std::vector<TypedUnits> typed;  // untyped units are in none

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits how often something may happen, or how much of something is used: `most` in a burst, and `a_second`
-// on average.
+// Limits how often something may happen, or how much of something is used: at most `most` times in a burst,
+// and `a_second` times in a second on average.
 //
 // Pure. Not thread-safe.
 #pragma once

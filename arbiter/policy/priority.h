@@ -5,7 +5,7 @@
 // lasts until its turn is over.
 //
 // Nobody starves: a tenant whose priority is lower than all others' by P waits (P + 1) times MaxWait, and
-// then for a turn of each tenant that has waited as long. During its turn its priority is still increased
+// then for a turn of each tenant that has waited as long. The increase still protects it during its turn
 // against tenants that come.
 #pragma once
 

@@ -48,7 +48,7 @@ struct TenantView {
   Nanoseconds submission{};
   // Duration of its last drain, if its processes waited for each other and so had to submit more; else zero.
   Nanoseconds last_drain{};
-  bool leads = false;  // this turn was begun for it
+  bool leads = false;  // this turn began for it
   bool grows = false;  // it requests memory for which the running set has no room
   bool idle = false;   // it has had nothing to do for longer than a handoff takes
 };

@@ -42,9 +42,9 @@ class Ahead {
   // Called before a submission. Returns the number of submissions that may be made before the caller has to
   // count them.
   std::uint32_t begin(Nanoseconds now);
-  // Counts submissions that were made. The first of them was made at `let_in` or later: before that it may
-  // have waited for the end of another tenant's turn. Returns true if a fence should be recorded after these
-  // submissions.
+  // Counts submissions that were made. The first of these submissions was made at `let_in` or later: before
+  // that time, it may have waited for the end of another tenant's turn. Returns true if a fence should be
+  // recorded after these submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
   // Call this if no fence could be recorded. The submissions that it would have covered are then no longer

@@ -38,8 +38,8 @@ class Books {
   virtual Answer grow() = 0;
   // Reports a growth that cannot be undone: does not wait for the answer.
   virtual void claim() {}
-  // Tells the user why an allocation of the program is refused, if an option or nothing would help. May ask
-  // the arbiter.
+  // Tells the user why an allocation of the program is refused, and which option would help, or that no
+  // option would. May ask the arbiter.
   struct Refusal {
     Bytes size;       // the evictable bytes that were refused
     Bytes host_most;  // as in the Answer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a process's cgroup file: it yields a step with a job or a SLUID, or none, and the memory
-// cgroup.
+// Tries any text as a process's cgroup file: the text yields a step with a job or a SLUID, or no step, and
+// the memory cgroup.
 #include "arbiter/daemon/cgroups.h"
 
 #include "input.h"

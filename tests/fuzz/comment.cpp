@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a site's AdminComment: the site's text is kept, and the nodes' shares are found again and add
-// up.
+// Tries any text as a site's AdminComment: the site's text is kept, and the nodes' shares are found again and
+// add up.
 #include "comment/comment.h"
 
 #include <algorithm>

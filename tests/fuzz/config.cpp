@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as sharedgpu.conf: it yields an error that names the file, or settings within their bounds.
+// Tries any text as sharedgpu.conf: the text yields an error that names the file, or settings within their
+// bounds.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

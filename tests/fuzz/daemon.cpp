@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives them,
-// serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
+// Tries any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives
+// them, serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
 //
 // The input is a list of operations. An operation is one byte that chooses it, followed by its arguments.
 // Prints the total number of messages to the arbiter at the end.

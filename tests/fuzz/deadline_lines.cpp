@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a program's reports of its deadlines: the counts do not depend on the pieces in which it
-// arrives.
+// Tries any text as a program's reports of its deadlines: the counts do not depend on the pieces in which the
+// text arrives.
 #include "protocol/deadline_lines.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any request for units and memory: the job gets at least its own request, in a size that Slurm can hold, and
-// the part of its units can be taken out again.
+// Tries any request for units and memory: the job gets at least its own request, in a size that Slurm can
+// hold, and the part of its units can be taken out again.
 #include "job_submit/memory.h"
 
 #include "input.h"

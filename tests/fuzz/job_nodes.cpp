@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a list of nodes: it yields no list, or one whose first name is again a list of one node.
+// Tries any text as a list of nodes: the text yields no list, or a list whose first name is again a list of
+// one node.
 #include "spank/job_nodes.h"
 
 #include "input.h"

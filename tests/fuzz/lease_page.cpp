@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any file as a lease page: it is mapped only if it has the page's size, its mark, and seals that keep its
-// size.
+// Tries any file as a lease page: the file is mapped only if it has the page's size, its mark, and seals that
+// keep its size.
 #include "protocol/lease_page.h"
 
 #include <fcntl.h>

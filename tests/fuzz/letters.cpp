@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a letter of another arbiter: it yields no letter, or one that is written as it was read;
-// members and desk accept it.
+// Tries any text as a letter of another arbiter: the text yields no letter, or a letter that is written as it
+// was read; members and desk accept the letter.
 #include "arbiter/gang/desk.h"
 #include "arbiter/gang/letter.h"
 #include "arbiter/gang/members.h"

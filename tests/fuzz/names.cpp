@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the name of a GPU, a list of GPUs, devices, or a step: it yields no name, or one that is the
-// same after writing and reading it again.
+// Tries any text as the name of a GPU, a list of GPUs, devices, or a step: the text yields no name, or a name
+// that is the same after writing and reading it again.
 #include <string>
 
 #include "config/settings.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the driver's file about a GPU: it yields no GPU, or one with a type that Slurm accepts.
+// Tries any text as the driver's file about a GPU: the text yields no GPU, or a GPU with a type that Slurm
+// accepts.
 #include "config/node_gpus.h"
 
 #include "input.h"

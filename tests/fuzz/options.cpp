@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the value of an option of srun or `sharedgpu run`: it yields an error and no change, or options
-// that the arbiter accepts.
+// Tries any text as the value of an option of srun or `sharedgpu run`: the text yields an error and no
+// change, or options that the arbiter accepts.
 #include "config/job_options.h"
 
 #include "arbiter/daemon/validity.h"

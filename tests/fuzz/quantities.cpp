@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a size, a time or a percentage: it yields nothing, or a value within its bounds, which is read
-// again as the same value if it is written as a number.
+// Tries any text as a size, a time or a percentage: the text yields nothing, or a value within its bounds. If
+// the value is written as a number, it is read again as the same value.
 #include "config/quantities.h"
 
 #include "input.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as changes of settings: it yields an error and no change, or changes only of keys that may change.
+// Tries any text as changes of settings: the text yields an error and no change, or changes only of keys that
+// may change.
 #include "config/settings.h"
 #include "input.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as what sacct prints: it yields a report of at most as many jobs as it has lines, without negative
-// times.
+// Tries any text as what sacct prints: the text yields a report of at most as many jobs as the text has
+// lines, without negative times.
 #include "arbiter/cli/site_report.h"
 
 #include "input.h"

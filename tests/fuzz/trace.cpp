@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a trace of the simulator: it yields an error that names the file, or programs within their
-// bounds.
+// Tries any text as a trace of the simulator: the text yields an error that names the file, or programs
+// within their bounds.
 #include <cstdint>
 #include <cstdlib>
 #include <sstream>

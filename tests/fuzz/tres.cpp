@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as Slurm's list of counts: a count that is found in it is also found if another list follows.
+// Tries any text as Slurm's list of counts: a count that is found in it is also found if another list
+// follows.
 #include "accounting/usage_writer.h"
 #include "input.h"
 

@@ -57,7 +57,7 @@ struct Tenant {
   bool exclusive = false;             // the policy lets it run only alone, even if memory suffices for more
   std::uint32_t job = 0;              // number of its job there if that spans nodes, see gang.h; else zero
   bool gang = false;                  // it has its turns together with its other nodes
-  bool unsettled = false;             // a gang that may still be allocating: never beside another such gang
+  bool unsettled = false;             // a gang that may still be allocating; no two such gangs run together
   std::vector<Session*> sessions;     // in the order in which they came
   std::optional<std::size_t> domain;  // index of its domain; none while no session is attached
 

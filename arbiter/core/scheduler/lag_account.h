@@ -22,10 +22,10 @@ struct ActivityInterval {
   bool counted = false;  // true in that case
   bool holds = false;    // it has a lease
   unsigned leases = 0;   // number of tenants with a lease in its domain
-  double due = 0;  // its fraction of the time by shares(), among the tenants that have a lease or ask for
-                   // one; the smallest value on its GPUs; in a pause, the last value
+  double due = 0;  // its fraction of the time by shares(), among the tenants that have or want a lease: the
+                   // smallest fraction on its GPUs; in a pause, the last value
   double due_to_holders =
-      0;  // sum of `due` of all tenants with a lease on a GPU on which it has a lease; the smallest such sum
+      0;  // sum of `due` of all tenants with a lease on one of its GPUs; the smallest sum of its GPUs
   double limit = 1;  // the limit of its Claims
   bool operator==(const ActivityInterval&) const = default;
 };

@@ -4,9 +4,8 @@
 // that they keep on the GPU leaves no room for a waiting tenant.
 //
 // Time counts while others wait, from the revocation until the tenant has reported that it has drained and
-// has evicted what it had to. The time is forgotten then, or when nobody has waited for a while. If a process
-// reconnects, its new session keeps the time of the old one. Time does not count while the tenant is not to
-// blame:
+// has evicted as ordered. After that, or when no tenant has waited for a while, the time is forgotten. If a
+// process reconnects, its new session keeps the time of the old one. Time does not count in these cases:
 //
 //   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
 //   - it evicts: for each byte that leaves the GPU, the time of a slow copy does not count;

@@ -277,7 +277,8 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
 // Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit after
 // members that may leave have left. A tenant that was displaced because the running set grew enters only when
 // the turn is over, or if it fits beside the largest footprints of this turn. Otherwise a running set that
-// grows and shrinks could displace it again and again. Returns true if the running set has to be read anew.
+// grows and shrinks could displace it again and again. Returns true if the caller must
+// read the running set again.
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;

@@ -281,7 +281,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // pauses count, too, whatever the share beside others is
+  limited.limit = 0.25;  // in a pause the limit counts, not the smaller `due`
   limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
