@@ -56,7 +56,7 @@ void start() {
   if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
-// No other plugin writes this TRES. So an entry that another plugin seems to have written is not that of the
+// No other plugin writes this TRES. So an entry that another plugin seems to have written belongs to another
 // TRES, and is left alone.
 bool is_untouched(const acct_gather_data_t& entry) {
   return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&

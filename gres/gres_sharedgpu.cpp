@@ -3,8 +3,8 @@
 // and gives Slurm the device files that steps with units may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here can fail, and
-// nothing blocks except the search for GPUs in slurmd. Slurm itself counts the units. The functions are a
-// superset of those that the releases from 22.05 to 26.05 need; a missing one would be fatal to the daemon.
+// nothing blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has all
+// functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
 // Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except those
 // that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers

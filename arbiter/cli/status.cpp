@@ -101,7 +101,7 @@ void print_unmanaged(const Json& gpu) {
   std::printf("\n");
 }
 
-// True if tenants use the GPU and surveys do not show their memory there.
+// Returns true if tenants use the GPU and surveys do not show their memory there.
 bool is_unverified(const Json& status, const Json& gpu) {
   const auto uses = [&](const Json& tenant) {
     const Json& all = tenant.at("gpus");

@@ -96,8 +96,9 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
-// A lost GPU has lost its contents and carries out no order: its sessions leave the memory accounting as
-// those of dead processes do. The processes of these sessions get the driver's error, as without sharedgpu.
+// A lost GPU has lost its contents and carries out no order: its sessions leave the memory accounting, as the
+// sessions of dead processes do. The processes of the lost GPU's sessions get the driver's error, as without
+// sharedgpu.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr || gpu->learned) return;
@@ -127,9 +128,9 @@ void Core::on(const RulesSet& event) {
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
-// A placed tenant stays on its GPUs, since its processes know them. Only a GPU that is gone or has failed is
-// replaced. If none of them is open to a step, because its units are of another type than those of earlier
-// steps, the tenant gets additional GPUs.
+// A placed tenant stays on its GPUs, since its processes know these GPUs. Only a GPU that is gone or has
+// failed is replaced. If a step can open none of the tenant's GPUs, because the step's units are of another
+// type than the units of earlier steps, the tenant gets additional GPUs.
 void Core::on(const Place& event) {
   Placement& placement = placements_[event.tenant];
   std::vector<GpuUuid>& gpus = placement.gpus;
@@ -282,7 +283,7 @@ void Core::attach_returned(Session& session) {
     leave_or_ask(tenant);
     if (turns_.in_set(tenant)) return;  // it is revoked together with the other nodes of its job
     if (turns_.phase_of(tenant) == Phase::leaving)
-      return;  // its lease was revoked with those of the other nodes
+      return;  // its lease was revoked together with the other nodes' leases
   }
   turns_.revoke_returned(session);
 }

@@ -49,7 +49,7 @@ class Arbiter {
   Status start(const std::vector<GpuInfo>& gpus);
   // Serves a peer that has connected.
   void serve(std::shared_ptr<Connection> connection);
-  // True if the peer is a process of a job that Slurm has registered.
+  // Returns true if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   Complaints& complaints() { return complaints_; }
   // Records everything known. Call it before the loop ends.

@@ -46,7 +46,7 @@ class ComplaintLimits {
   std::optional<std::string> add(uid_t user, Cause cause, const std::string& line, Nanoseconds now);
   // Returns the reports about omitted lines that may be logged now, and removes them.
   std::vector<std::string> take_left_out(Nanoseconds now);
-  // True if lines were left out that no line has reported.
+  // Returns true if lines were left out that no line has reported.
   bool has_left_out() const { return !left_out_.empty(); }
 
  private:

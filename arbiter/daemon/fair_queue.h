@@ -24,7 +24,7 @@ class FairQueue {
   // A user's turn lasts about `quantum`.
   explicit FairQueue(Nanoseconds quantum) : quantum_(quantum) {}
 
-  // True if no user that may be served has an item.
+  // Returns true if no user that may be served has an item.
   bool empty() const { return ring_.empty(); }
   void add(uid_t user, Item item) {
     User& its = users_[user];

@@ -278,7 +278,7 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
 }
 
 // Returns the tenants that are on the GPU, have just left it, or are placed on it and have not come yet. The
-// environment of the latter already names the GPU.
+// environment of a placed tenant already names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

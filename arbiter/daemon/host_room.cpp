@@ -47,8 +47,8 @@ bool read_group(const System& system, Version version, const std::string& path, 
           system.read_group(path, "memory.stat", group.stat).ok());
 }
 
-// Reads the groups of the process from the root down. Returns false if they cannot be read. A folder above
-// that of a step contains the whole job.
+// Reads the groups of the process from the root down. Returns false if they cannot be read. A folder above a
+// step's folder contains the whole job.
 bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTexts& texts) {
   if (!is_visible(system, its.path)) return false;
   texts.version = its.version;

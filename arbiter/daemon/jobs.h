@@ -57,12 +57,12 @@ class Jobs {
   const TenantInfo* find(TenantId tenant) const { return std::as_const(tenants_).find(tenant); }
   // The run of that token, if the process is outside Slurm's steps and belongs to the run's user; else null.
   const TenantInfo* run_of(const Peer& peer, const RunToken& token) const;
-  // True if the process is in a step of a registered job and belongs to the job's user.
+  // Returns true if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
-  // True if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or a
-  // vouched run.
+  // Returns true if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or
+  // a vouched run.
   bool has_units(TenantId tenant) const;
-  // True if a process of the tenant lives, or may still reconnect.
+  // Returns true if a process of the tenant lives, or may still reconnect.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);

@@ -154,7 +154,8 @@ constexpr std::tuple kRows{
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
-// True for the types that peers send to the arbiter. The compiler reports types that are missing here.
+// Returns true for the types that peers send to the arbiter. The compiler reports types that are missing
+// here.
 constexpr bool is_for_arbiter(MessageType type) {
   switch (type) {
     case MessageType::hello:

@@ -23,7 +23,7 @@ namespace sharedgpu {
 // descriptors or memory, see is_shortage().
 Status step_of_process(const System& system, std::string_view cgroup, std::optional<StepName>& step);
 
-// True if one of the user numbers in the text of a /proc/PID/status is `uid`.
+// Returns true if one of the user numbers in the text of a /proc/PID/status is `uid`.
 bool runs_as(const std::string& status, uid_t uid);
 
 // The pids of a process, one in each PID namespace that it is in, and the numbers of those namespaces, from

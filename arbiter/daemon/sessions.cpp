@@ -273,8 +273,8 @@ void Sessions::check_reconnect(SessionId id) {
     gone(id);
 }
 
-// True if the process may still have the memory that its session reported or was about to report. No other
-// session accounts for this memory, even if the process has other connections.
+// Returns true if the process may still have the memory that its session reported or was about to report. No
+// other session accounts for this memory, even if the process has other connections.
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const auto known = its_.core.core().session(entry.client->session());

@@ -22,7 +22,7 @@ class Sights {
     all_.push_back({.survey = survey, .beyond = beyond});
     return std::min(before, beyond);
   }
-  // True if all surveys here are too old to count.
+  // Returns true if all surveys here are too old to count.
   bool are_old(std::uint64_t survey) const { return all_.empty() || all_.back().survey + kMemory < survey; }
 
  private:

@@ -264,7 +264,7 @@ bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state)
   });
 }
 
-// True if Slurm has announced that it stops a tenant of these sessions.
+// Returns true if Slurm has announced that it stops a tenant of these sessions.
 bool Unmanaged::is_announced(const std::set<SessionId>& sessions, const Snapshot& state) {
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
     const Snapshot::Session* session = state.find(id);

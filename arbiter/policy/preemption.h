@@ -11,8 +11,8 @@
 //
 // In any time T a tenant uses at most T / (n + 1) plus two turns for preemptions, including the handoffs that
 // they cause. In the long run this is less than its fair share. A tenant that always has work earns nothing,
-// but gets the rest of its preempted turns afterwards. With k tenants that preempt and one that always works,
-// the latter has at least 2 / (k + 2) of the time, more than its fair share. Pure.
+// but gets the rest of its preempted turns afterwards. Beside k tenants that preempt, a tenant that always
+// works has at least 2 / (k + 2) of the time, more than its fair share. Pure.
 #pragma once
 
 #include <algorithm>

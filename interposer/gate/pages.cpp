@@ -23,7 +23,7 @@ struct Pages {
   // The page of each slot, at the address where it is mapped; null if none is. The address of a slot stays
   // the same across reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
-  // True if submissions read a page of our own, which is_open() writes.
+  // True if submissions read a page of the interposer, which is_open() writes, and no lease page.
   std::atomic<bool> several{false};
   // Held while a page is installed, never while a page is read.
   std::mutex coming;

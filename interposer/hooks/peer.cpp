@@ -82,8 +82,8 @@ Peers& peers() {
   return *made;
 }
 
-// Copies between memory of ours on two devices. The driver's cuMemAlloc memory needs no peer access for this;
-// mapped memory needs cuMemcpyPeer. `peer` gets a context of each device.
+// Copies between memory that the interposer has allocated on two devices. The driver's cuMemAlloc memory
+// needs no peer access for this; mapped memory needs cuMemcpyPeer. `peer` gets a context of each device.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {

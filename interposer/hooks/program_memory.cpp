@@ -73,8 +73,8 @@ struct Part {
   std::size_t size = 0;
 };
 
-// Cuts a range into whole mappings of ours and the parts between them. Returns an empty list if the range
-// contains only a part of one of our mappings.
+// Cuts a range into whole mappings that the interposer has made, and the parts between these. Returns an
+// empty list if the range contains only a part of such a mapping.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {
@@ -133,7 +133,7 @@ std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGeneric
   }
 }
 
-// Calls `call` with the driver's handle in place of ours.
+// Calls `call` with the driver's handle in place of the interposer's handle.
 template <class Call>
 CUresult with_real(CUmemGenericAllocationHandle handle, Call call) {
   CUmemGenericAllocationHandle real = 0;

@@ -29,8 +29,8 @@ CUdevice device_of(CUcontext context) {
   return device;
 }
 
-// Answers a query about an address of ours from our records; nullopt if the driver has to be asked, with the
-// memory resident.
+// Answers a query about an address of the interposer's memory from its records. Returns nullopt if the caller
+// has to ask the driver, with the memory resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                                const hooks::Allocation& ours) {
   const AddressRange& range = ours.range;

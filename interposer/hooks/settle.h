@@ -7,7 +7,7 @@
 
 namespace sharedgpu::hooks {
 
-// An allocation of ours, from cuMemAlloc or from a pool.
+// An allocation that the interposer has made, by cuMemAlloc or from a pool.
 struct Allocation : Place {
   std::optional<Pooled> pooled;
 };

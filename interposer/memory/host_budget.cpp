@@ -86,8 +86,8 @@ void CgroupBudget::find_groups() const {
 }
 
 // Adds the group and its ancestors, including the root of the hierarchy. In a container the path may be the
-// host's, of which only the upper levels are visible: missing directories are left out. A directory above
-// that of a step bounds the whole job.
+// host's, of which only the upper levels are visible: missing directories are left out. A directory above a
+// step's directory limits the whole job.
 void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;

@@ -33,7 +33,7 @@ class ProgramMemory {
   // Takes one more reference to the memory that is mapped at `address`.
   virtual std::optional<Id> retain(CUdeviceptr address) = 0;
 
-  // The next mapping of ours that has a byte in [address, address + size).
+  // The first of these mappings that has a byte in [address, address + size).
   struct Mapping {
     CUdeviceptr address = 0;
     Bytes size;

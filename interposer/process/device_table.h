@@ -18,7 +18,7 @@
 
 namespace sharedgpu {
 
-// An allocation of ours.
+// An allocation that the interposer has made.
 struct Place {
   Memory* memory = nullptr;
   CUdevice device = 0;

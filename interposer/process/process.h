@@ -100,7 +100,8 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   DeviceTable devices_{settings_, parts_};
 };
 
-// In an unmanaged process these functions return the same as in a process without memory of ours.
+// In an unmanaged process these functions return the same as in a process without allocations of the
+// interposer.
 namespace process {
 
 std::span<Memory* const> memories();

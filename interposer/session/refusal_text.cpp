@@ -65,8 +65,9 @@ class Writer {
 
 constexpr char kMeanwhile[] = " could never hold more than %llu MiB of it while other jobs have the GPU; ";
 
-// What the job uses for its own data needs room beside the evicted memory. Where the job_submit plugin runs,
-// it adds the memory of the units to the memory that the option states: the limit is then no less than that.
+// The limit must suffice for the job's own data and for the evicted memory. On a site with the job_submit
+// plugin, the plugin adds the memory of the units to the memory that the option states, so the job gets at
+// least this limit.
 void describe_job(Writer& writer, const RefusalReply& why, Bytes host_used, const Words& words) {
   writer.add("this job's host memory");
   writer.add(kMeanwhile, in_mebibytes(why.most));

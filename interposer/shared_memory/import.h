@@ -19,7 +19,7 @@
 
 namespace sharedgpu::shared_memory {
 
-// The contents of a CUipcMemHandle that names memory of ours.
+// The contents of a CUipcMemHandle that names memory of the interposer, not of the driver.
 struct IpcTicket {
   static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with it
   std::uint64_t magic = kMagic;

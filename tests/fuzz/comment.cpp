@@ -9,7 +9,7 @@
 
 namespace {
 
-// True if removing one piece of `after` yields `text`.
+// Returns true if removing one piece of `after` yields `text`.
 bool is_kept(std::string_view text, std::string_view after) {
   if (after.size() < text.size()) return false;
   const auto front = std::mismatch(text.begin(), text.end(), after.begin()).first - text.begin();

@@ -24,7 +24,8 @@ struct Part {
   std::optional<uid_t> namespace_owner = {};
 };
 
-// Two of Slurm's own, and users whose processes are in jobs of theirs, in those of others, and in none.
+// Two of Slurm's own users, and users whose processes are in their own jobs, in the jobs of others, or in no
+// job.
 inline constexpr Part kParts[] = {{.uid = 0},
                                   {.uid = kSlurmUser},
                                   {.uid = 1001, .job = 1, .step = "0"},

@@ -47,7 +47,7 @@ class LeaseBook {
   const std::map<LeaseKey, OpenLease>& open() const { return open_; }
   std::optional<OpenLease> open(const LeaseKey& key) const;
   bool holds(TenantId tenant) const;
-  // True if the step ever held a lease.
+  // Returns true if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
   // The times that a checkpoint of the ledger has in addition to the open leases: the lease time of each

@@ -81,7 +81,7 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
                        .expected = false,
                        .hello = {}});
   b.attach(4);
-  CHECK(grow(4, 20, 30));  // a step of its own
+  CHECK(grow(4, 20, 30));  // a separate step, with its own limit
 }
 
 TEST_CASE("A tenant has no more than the site lets it swap, over all its processes, steps and GPUs") {

@@ -280,7 +280,7 @@ std::string rows(MessageType type, const char* name) {
   return text;
 }
 
-// True if the fields that are listed are all bytes of the structure but its padding.
+// Returns true if the fields that are listed are all bytes of the structure but its padding.
 template <class Structure>
 bool is_whole() {
   alignas(Structure) unsigned char bytes[sizeof(Structure)];
