@@ -210,7 +210,7 @@ bool is_ours(const buf_t& buffer) {
   return begins_with_units(std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
 }
 
-// How many of `count` units from `first` on are in `units`.
+// The number of units in `units` among the `count` units from number `first` on.
 std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
   const std::int64_t end =
       std::min<std::int64_t>(slurm_bit_size(units), static_cast<std::int64_t>(first + count));
@@ -315,7 +315,7 @@ bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
   return true;
 }
 
-// For the SPANK plugin in the same slurmstepd.
+// The SPANK plugin in the same slurmstepd calls this function, see slurm_shared/offer.h.
 bool sharedgpu_whole_gpu(int index, int* minor) {
   list_t* gpus = devices_of_gpu_plugin();
   WholeGpu wanted = {.index = index, .minor = {}};

@@ -54,7 +54,8 @@ class LeasePageWriter {
 
   // Makes the page, closed. Returns 0 or an errno value.
   int create();
-  // The same in `memory`, an empty memfd that can be sealed. Takes ownership, and closes it on failure.
+  // Makes the page in `memory`, an empty memfd that can be sealed. Takes ownership of the memfd, and closes
+  // it on failure.
   int create(int memory);
   // The descriptor to pass to the session; owned by this object. -1 before create().
   int fd() const { return fd_; }

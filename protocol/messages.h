@@ -210,7 +210,7 @@ struct Usage {
   MemoryUse use;
   // An Evict could not be obeyed in full: no host memory left, or the context is lost.
   std::uint8_t stuck = 0;
-  // As use.host_limit, but for all steps of the job together.
+  // The limit like use.host_limit, but for all steps of the job together.
   Bytes job_host_limit = {};
   Traffic moved = {};
 };
@@ -292,9 +292,9 @@ struct Revoke {
   std::uint64_t order = 0;
 };
 
-// To a session that has sent Released while others of its tenant still drain, perhaps because they wait on
-// the GPU for work that it has not submitted yet. The lease continues. The session restores its missing
-// memory, lets each waiting thread submit once, drains and sends Released again.
+// Sent to a session that has sent Released while other sessions of its tenant still drain, perhaps because
+// they wait on the GPU for work that this session has not submitted yet. The lease continues. The session
+// restores its missing memory, lets each waiting thread submit once, drains and sends Released again.
 struct Step {
   static constexpr MessageType kType = MessageType::step;
   Epoch epoch;

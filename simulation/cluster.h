@@ -22,7 +22,7 @@
 
 namespace sharedgpu::simulation {
 
-// How jobs that span nodes get their turns.
+// The ways in which jobs that span nodes can get their turns.
 enum class Coordination : std::uint8_t {
   none,    // each node decides by itself
   epochs,  // each node decides by itself; all nodes use one order of jobs, which changes with each clock

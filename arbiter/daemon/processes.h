@@ -48,10 +48,11 @@ std::uint64_t program_of(const System& system, pid_t pid);
 // The start time and the program's identifier, from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
-// Returns false if the process is known to have ended, or to run another program than that with the number
-// `program`. If descriptors are lacking, this is unknown and the result is true.
+// Returns false if the process is known to have ended, or to run another program than `program`. If this is
+// unknown for lack of descriptors, returns true.
 bool may_run(const System& system, pid_t pid, std::uint64_t program);
-// As start_time_of(); none if a shortage leaves it unknown, see is_shortage().
+// Does the same as start_time_of(), but returns nullopt if a shortage leaves the time unknown, see
+// is_shortage().
 std::optional<std::uint64_t> known_start_time_of(const System& system, pid_t pid);
 
 // A pidfd of that process; empty if it has ended.

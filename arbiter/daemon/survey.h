@@ -52,7 +52,7 @@ struct GpuSign {
 
 // Callbacks about the GPUs themselves.
 struct GpuWatch {
-  // With each answer: the GPUs that NVML lists, and whether the list is complete.
+  // Called with each answer. `gpus`: the GPUs that NVML lists. `all`: the list is complete.
   std::function<void(const std::vector<GpuHealth>& gpus, bool all)> looked;
   std::function<void(const GpuSign& sign)> saw;
 };

@@ -59,7 +59,7 @@ class Unmanaged {
 
   // Takes an answer of the Survey; the answer is empty if surveys give none.
   void take(const std::vector<SurveyedGpu>& gpus);
-  // As of the last answer.
+  // The processes as of the last answer.
   const std::vector<UnmanagedProcess>& processes() const { return processes_; }
 
  private:

@@ -15,7 +15,7 @@ namespace sharedgpu::driver {
 // it.
 void* real(Function function);
 
-// As above, but also returns null while the library is not loaded.
+// Does the same, but also returns null while the library is not loaded.
 void* real_if_loaded(Function function);
 
 // The function of libcuda in the table whose real export is at `address`; nullopt if none.
@@ -25,9 +25,9 @@ std::optional<Function> find_address(const void* address);
 using Dlsym = void* (*)(void* handle, const char* name);
 Dlsym real_dlsym();
 
-// For tests: uses the library at `path` as the real libcuda from now on.
+// Makes the library at `path` the real libcuda from now on. Only tests call it.
 void use_library(const char* path);
-// For tests: uses `address` for this function from now on. Returns its previous address.
+// Uses `address` for this function from now on, and returns its previous address. Only tests call it.
 void* replace(Function function, void* address);
 
 }  // namespace sharedgpu::driver

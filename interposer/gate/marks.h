@@ -14,8 +14,8 @@ namespace sharedgpu::gate {
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
-  // Returns true if the thread has given work to its per-thread default stream, which no other thread can
-  // query for idleness.
+  // True if the thread has given work to its per-thread default stream, which no other thread can query for
+  // idleness.
   std::atomic<bool> own_stream{false};
   Mark* next = nullptr;
 

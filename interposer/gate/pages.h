@@ -70,7 +70,7 @@ void wait_while_closed(Nanoseconds timeout);
 // Wakes all threads that sleep in wait(), since a closed gate may now let them through.
 void wake_waiting();
 
-// For the child of a fork: drops the parent's pages.
+// Drops the parent's pages. Call this in the child of a fork.
 void forget_pages();
 
 }  // namespace sharedgpu::gate

@@ -451,7 +451,8 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   recount(block.pool, false);
 }
 
-// For a pool that the program has destroyed the driver reports nothing; only its blocks in use remain.
+// The driver reports nothing about a pool that the program has destroyed; only the pool's blocks in use
+// remain.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;

@@ -116,7 +116,7 @@ class Pools {
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
     StreamPool blocks;
-    // For pinned pools only.
+    // Only pinned pools use these three members:
     Kept kept;
     Bytes wanted;  // bytes of unfinished allocations
     Bytes coming;  // bytes requested for these allocations; the driver may or may not have taken them yet

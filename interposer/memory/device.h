@@ -90,8 +90,8 @@ class Device {
   virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  // For managed memory: migrates the pages of the range to the GPU or to the host. Asynchronous. A failure
-  // may leave some pages moved, but never loses contents.
+  // Migrates the pages of a range of managed memory to the GPU or to the host. Asynchronous. A failure may
+  // leave some pages moved, but never loses contents.
   enum class Side { gpu, host };
   virtual CUresult prefetch(Lane /*lane*/, CUdeviceptr /*address*/, Bytes /*size*/, Side /*to*/) {
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -24,12 +24,13 @@ class HostBudget {
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the margin, and so needs memory that swap holds.
   virtual bool used_up() const = 0;
-  // The bytes in use below the least limit, less those that the kernel reclaims on demand; zero without one.
+  // The bytes in use in the group with the least limit, less the bytes that the kernel reclaims on demand;
+  // zero without a limit.
   virtual Bytes used() const = 0;
   // The most host memory that the job could ever use; nullopt if it has no limit.
   virtual std::optional<Bytes> limit() const = 0;
-  // The same for all steps of the job on this node together; nullopt also if that limit cannot be
-  // distinguished.
+  // The most host memory that all steps of the job on this node together could ever use; nullopt if there is
+  // no such limit or it cannot be distinguished.
   virtual std::optional<Bytes> job_limit() const = 0;
 };
 

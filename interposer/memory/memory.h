@@ -106,10 +106,10 @@ class Allocator {
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees memory from allocate(). Waits for the GPU as cuMemFree does, except during a stream capture: then
   // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
-  // CUDA_ERROR_INVALID_VALUE if it has been freed already, nullopt if it is not ours.
+  // CUDA_ERROR_INVALID_VALUE if the memory has been freed already, nullopt if allocate() did not return it.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
-  // As free(), for memory that no GPU work uses: does not wait. If the driver would wait, the memory is
-  // released later.
+  // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait,
+  // the memory is released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
   // Returns true if free_unused() always releases the memory later.
   virtual bool frees_late() const { return false; }
@@ -157,7 +157,7 @@ class ReportSource {
  public:
   virtual ~ReportSource() = default;
   virtual MemoryUse use() const = 0;
-  // The same as use().host_limit, but for all steps of the job together.
+  // The limit like use().host_limit, but for all steps of the job together.
   virtual Bytes job_host_limit() const { return {}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }

@@ -7,7 +7,7 @@
 // no process waits for another. The descriptor table belongs to the program, so this class reads a descriptor
 // only after checking that it is still the pipe.
 //
-// For the service thread.
+// Only the service thread uses this class.
 #pragma once
 
 #include "interposer/session/doorbell.h"

@@ -52,7 +52,7 @@ class Outbox {
   // Wakes the service thread to send a request, which another part keeps.
   void poke() { doorbell_.ring(); }
 
-  // For the service thread.
+  // Only the service thread calls the following functions.
   enum class Flag : unsigned { want, home, usage, stuck, claim, ping };
   bool take(Flag flag) { return (flags_.fetch_and(~bit(flag), std::memory_order_acq_rel) & bit(flag)) != 0; }
   std::optional<Report> take() { return take_front(mutex_, reports_); }

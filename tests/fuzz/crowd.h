@@ -148,7 +148,7 @@ class Crowd {
     ++messages;
     if (::send(peer->channel.fd(), bytes, size, MSG_NOSIGNAL) < 0 && errno != EAGAIN) peer.reset();
   }
-  // The same again and again. The answers are not read while this sends.
+  // Sends the same message again and again, without reading the answers.
   void say_often() {
     std::optional<Peer>& peer = chosen();
     if (!peer) return;
@@ -331,7 +331,7 @@ class Crowd {
   Message message(const Peer& peer) {
     return in_.one_in(3) ? question(peer) : in_.one_in(4) ? order_of_slurm(peer) : report(peer);
   }
-  // By a session.
+  // Returns a message of the kinds that sessions send.
   Message report(const Peer& peer) {
     switch (in_.below(12)) {
       case 0:

@@ -55,7 +55,7 @@ class Words {
   CUdeviceptr device_ = 0;
 };
 
-// For each round of this rank: the round in which the other rank was when it ended.
+// Records, for the end of each round of this rank, the round of the other rank at that time.
 class Log {
  public:
   explicit Log(unsigned rounds) : rounds_(rounds) { check(cuMemAlloc(&memory_, rounds * 4ul), "cuMemAlloc"); }

@@ -121,12 +121,12 @@ bool capturing(const Stream& stream);
 // Ends the stream. Call this with the lock held. Ends a capture that began on the stream, and invalidates any
 // other capture that the stream is part of.
 void leave_capture(Stream& stream);
-// For a call that is not allowed while a stream of the context is captured: invalidates the capture and
-// throws.
+// Call this in a function that is not allowed while a stream of the context is captured. If there is a
+// capture, invalidates it and throws.
 void forbid_capture(Stream& stream);
 void forbid_capture(Context& context);
-// For a call that CUDA forbids during some captures: throws, depending on the modes of the captures and of
-// this thread.
+// Call this in a function that CUDA forbids during some captures. Throws if the modes of the captures and of
+// this thread forbid the call.
 void forbid_unsafe_call();
 CUstreamCaptureMode exchange_capture_mode(CUstreamCaptureMode mode);
 

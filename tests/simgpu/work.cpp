@@ -237,7 +237,7 @@ Work signal_work(std::vector<SemaphoreValue> values) {
           }};
 }
 
-// Like run_wait(), this does not occupy the device.
+// The wait does not occupy the device, like that of run_wait().
 Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
   return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context& context) {
             for (const SemaphoreValue& each : values) {

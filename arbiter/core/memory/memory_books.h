@@ -242,9 +242,9 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // How the memory of others counts. `believed`: all that they are believed to have. `certain`: only memory
-  // that surveys have shown, if surveys are taken on the GPU. `uncrowded`: as `believed`, without the memory
-  // of processes that have no session.
+  // The ways in which the memory of other sessions may count. `believed`: all memory that they are believed
+  // to have. `certain`: only memory that surveys have shown, if surveys are taken on the GPU. `uncrowded`: as
+  // `believed`, without the memory of processes that have no session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that cannot be taken from it.
   struct Unevictable {

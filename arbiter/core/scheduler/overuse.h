@@ -92,8 +92,8 @@ class Overuse {
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
-  // For each GPU that was checked, the tenants whose stopped processes leave no room for a waiting tenant,
-  // even if nobody else ran.
+  // For each GPU that was checked: the tenants whose stopped processes leave no room for a waiting tenant,
+  // even if that tenant ran alone.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

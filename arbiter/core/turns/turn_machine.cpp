@@ -336,9 +336,9 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   return any;
 }
 
-// For a tenant whose lease was revoked while it was stopped, and one of whose sessions has reconnected. If
-// that session has not drained and is not stopped, it is at work, and holds the lease again until it has
-// drained.
+// Call for a tenant whose lease was revoked while it was stopped, when one of its sessions has reconnected.
+// If that session has not drained and is not stopped, the session is at work, and the tenant holds the lease
+// again until the session has drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {

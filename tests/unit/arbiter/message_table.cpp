@@ -100,7 +100,7 @@ struct Row {
   std::string new_connection, session, run;
 };
 
-// From root, who administers.
+// The reactions to messages from root, who is an administrator.
 const std::vector<Row> kAsAdministrator = {
     {Message::of(Hello{}), "Welcome", "closed; warning: process N, pid N: dropped: a second Hello",
      "closed; warning: run 1, pid N: dropped: a second Hello"},

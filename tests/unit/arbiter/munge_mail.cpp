@@ -94,7 +94,7 @@ struct Site {
   }
 };
 
-// From an unprivileged port, unless `port` is given.
+// Sends a datagram from `port`, or from an unprivileged port if `port` is 0.
 void send_datagram(const std::string& text, std::uint16_t port = 0) {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
   sockaddr_in own = {}, to = {};

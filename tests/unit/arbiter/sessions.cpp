@@ -30,7 +30,7 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
-// As the library reconnects.
+// The Hello with which the library reconnects.
 Hello returning() {
   Hello hello;
   hello.resuming = hello.held = 1;

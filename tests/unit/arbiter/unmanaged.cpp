@@ -33,7 +33,7 @@ struct Listed {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
-// As NVML reports it in the child of the next survey; of the second GPU only if it has one.
+// The processes that NVML reports in the child of the next survey. A second GPU exists only if it has a list.
 std::vector<Listed> listed;
 std::optional<std::vector<Listed>> listed_on_second;
 
