@@ -257,7 +257,7 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Sizes of memory as jobs have them, so that not all of it fits; now and then any number.
+  // Mostly sizes of memory as jobs have them, so that the jobs do not all fit; sometimes any number.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),

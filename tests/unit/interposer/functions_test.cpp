@@ -42,7 +42,7 @@ struct Declared {
 #define UNDECLARED(name) \
   Declared { Function::name, kUndeclared, -1 }
 
-// Functions that cuda.h of CUDA 12.8 or 13.0 declares, but that of CUDA 11.8 does not.
+// Functions that the cuda.h of CUDA 12.8 or 13.0 declares, and the cuda.h of CUDA 11.8 does not.
 #if CUDA_VERSION >= 12080
 #define DECLARED_BY_12_8(name) DECLARED(name)
 #else
