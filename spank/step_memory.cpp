@@ -41,7 +41,7 @@ bool has_units(const slurm_job_info_t& job) {
   return false;
 }
 
-// "812" of "gres:gpu:812"; releases differ in the characters between.
+// Returns "812" for "gres:gpu:812". Releases differ in the characters before the number.
 std::string memory_per_gpu(const slurm_job_info_t& job) {
   const std::string text = job.mem_per_tres == nullptr ? "" : job.mem_per_tres;
   const std::size_t end = text.find_last_of(":=");

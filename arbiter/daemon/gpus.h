@@ -24,7 +24,7 @@ struct GpuInfo {
   std::optional<unsigned> minor = {};  // minor number of its device file; only NVML reports it
 };
 
-// Long, since the first cuInit may have to load the kernel module.
+// The default of `timeout`. It is long, since the first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
 // Asks NVML or the driver in a child process. So the daemon holds no context, library or device file of the

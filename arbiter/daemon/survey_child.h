@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a survey that asks NVML, in a child process (driver_child.h), and the lines of its answers.
 //
-// An answer has one line for the health of each GPU that NVML lists; then one for each GPU that reports its
-// memory, followed by those of its processes; and finally an end line. Lines of errors come at any time. All
-// lines have the same size.
+// An answer first has a line for the health of each GPU that NVML lists. Then, for each GPU that reports its
+// memory, it has a line for the GPU and a line for each of its processes. The end line comes last. Lines of
+// errors come at any time. All lines have the same size.
 #pragma once
 
 #include <cstdint>

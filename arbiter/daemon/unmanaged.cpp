@@ -157,7 +157,8 @@ Bytes Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessio
   return hidden;
 }
 
-// A tenant hides no more unseen by hiding it in many processes.
+// Adds up the hidden memory of all of the tenant's processes, so that a tenant cannot hide more by using many
+// processes.
 void Unmanaged::list_hidden(GpuSurvey& survey, const Snapshot::Gpu& gpu,
                             const std::vector<Hidden>& of_tenant) {
   Bytes sum;

@@ -35,7 +35,7 @@ struct alignas(kPageAlignment) MappedPage {
   LeasePage page;
 };
 // The page that all threads read. Its address is constant, so that a reconnect can map another page there
-// atomically. Until a session maps its page, an open page of our own is there.
+// atomically. Until a session maps its page, an open page made by the interposer is there.
 extern MappedPage mapped;
 }  // namespace detail
 

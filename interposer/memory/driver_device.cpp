@@ -30,7 +30,7 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device, Synchroniz
 }
 
 void DriverDevice::use_context(CUcontext context) {
-  // Waits for no mutex, since one is held during copies and the other while memory is pinned.
+  // Waits for no mutex here, since one mutex is held during copies and the other while memory is pinned.
   if (context_.load(std::memory_order_acquire) == context) return;
   const std::scoped_lock lock(context_mutex_, pinning_mutex_);
   if (context_ == context) return;

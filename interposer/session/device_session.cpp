@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 // The time for which a refused allocation waits for the arbiter's reason: only a line on stderr depends on
 // it.
 constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
-constexpr Nanoseconds kPatience = 100ms;        // between checks whether the arbiter is gone
+constexpr Nanoseconds kPatience = 100ms;        // time between checks whether the arbiter is gone
 constexpr Nanoseconds kExporterPatience = 10s;  // a stopped process does not answer
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 

@@ -21,7 +21,7 @@ namespace sharedgpu {
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes present;      // all memory that it reports as being on the GPU
-  Bytes evictable;    // the evictable part of that, if surveys show such memory: they show no managed memory
+  Bytes evictable;    // the evictable part of `present`; zero for managed memory, which surveys do not show
   Bytes all;          // its whole footprint, wherever that is, and its contexts
 };
 
@@ -73,9 +73,9 @@ class Evidence {
   Bytes doubted() const { return unevictable_.doubted; }
   // The part of the memory that the session reports as being on the GPU, and that surveys contradict.
   Bytes absent() const { return present_.doubted; }
-  // The part of absent() that is not there for certain: even if all memory that surveys show of the process
-  // is evictable, they show so much less evictable memory than the session reports. Pinned memory may be
-  // there and not be shown.
+  // The part of absent() that is certainly not there: even if all memory that surveys show of the process is
+  // evictable, it is by this amount less than the evictable memory that the session reports. Pinned memory
+  // may be there and not be shown.
   Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
   // nothing of the memory that it claims.

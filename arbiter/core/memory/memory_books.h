@@ -228,8 +228,8 @@ class MemoryBooks {
   // The total of this view, in whole pages as the driver reports it.
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
   HostLimits host_limits(const Tenant& tenant) const;
-  // The limit for which growth of the session by `size` evictable bytes is refused, and the amount that it
-  // would have to be, see RefusalReply.
+  // The limit for which growth of the session by `size` evictable bytes is refused, and the amount with which
+  // the limit would suffice, see RefusalReply.
   struct Passed {
     Bound bound = Bound::none;
     Bytes most = {};

@@ -34,7 +34,8 @@ class Effects {
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // Requests another pass: a running set has changed or its turn has ended, and more may follow from that.
+  // Requests another pass. Call it when a running set has changed or its turn has ended, since more may
+  // follow from that.
   void advance_again() { again_ = true; }
 
   // Call before a domain is advanced. Afterwards wake() returns when the domain is to be advanced again, and

@@ -132,7 +132,8 @@ class Model {
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
-  // Recomputes the domains. The claims of a tenant can affect the rules of all in its domain, see Policy.
+  // Recomputes the domains. The claims of a tenant can affect the rules for all tenants in its domain, see
+  // Policy.
   void find_domains();
   // Sets the terms that hold for the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
