@@ -64,8 +64,8 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   claims liar --swappable 200MiB --takes 4MiB
   honest first 400
   progresses first
+  until_true 100 json_is '[t["state"] for t in s["tenants"]]' "['running', 'running']"
   until_true 100 json_is '[t["overreported_bytes"] > 150 << 20 for t in s["tenants"] if t["overreported_bytes"]]' '[True]'
-  json_is '[t["state"] for t in s["tenants"]]' "['running', 'running']"
   "$SHAREDGPU" status | grep -q "(reports .* of GPU memory that NVML does not show)"
   grep -qE "uid $(id -u): reports .* on GPU 0 that NVML does not show; the arbiter counts what NVML shows" "$DIR/arbiter.log"
   (($(grep -c "that NVML does not show" "$DIR/arbiter.log") == 1))
