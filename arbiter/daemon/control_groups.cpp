@@ -9,8 +9,6 @@
 // see cgroups.h. And no function tells who owns a group's folder.
 #include <libcgroup.h>
 
-#include <asio/post.hpp>
-#include <asio/thread_pool.hpp>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
@@ -148,11 +146,6 @@ Status System::remove_group(const std::string& group) const {
   uid_t owner = 0;
   const bool is_left = System::owner_of(System::group_folder(group), owner).ok();
   return is_left ? Status::of_errno(EBUSY, "control group " + group) : Status();
-}
-
-void System::aside(std::function<void()> work) const {
-  static asio::thread_pool thread(1);
-  asio::post(thread, std::move(work));
 }
 
 }  // namespace sharedgpu

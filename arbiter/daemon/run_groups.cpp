@@ -55,7 +55,7 @@ struct RunGroups::Look {
   Status removed = {};  // if ended
 };
 
-RunGroups::RunGroups(const Parts& parts) : its_(parts), timer_(parts.loop) {}
+RunGroups::RunGroups(const Parts& parts) : its_(parts), timer_(parts.loop), aside_(parts.system.aside()) {}
 
 // ---- a process's place ----
 
@@ -119,8 +119,8 @@ void RunGroups::make(TenantInfo& tenant, Bytes limit, const Peer& peer, Done don
   its_.journal.record(GroupRecord{.tenant = tenant.id, .limit = limit});
   its_.journal.flush();
   rows_[tenant.id];
-  its_.system.aside([this, id = tenant.id, limit, process = peer.process(), account = peer.account,
-                     file = limit_file(place->version), done = std::move(done)] {
+  aside_->run([this, id = tenant.id, limit, process = peer.process(), account = peer.account,
+               file = limit_file(place->version), done = std::move(done)] {
     const std::string group = group_of(id);
     Status made = its_.system.make_group(group, file, std::to_string(limit.count));
     if (made.ok() && !(made = move(its_.system, group, process)).ok())
@@ -150,7 +150,7 @@ void RunGroups::enter(const TenantInfo& tenant, const Peer& peer, Done done) {
   const auto place = place_of(peer);
   if (place && is_within(place->path, group_of(tenant.id))) return done(true);
   if (!may_move(tenant.id, peer, place)) return done(false);
-  its_.system.aside(
+  aside_->run(
       [this, id = tenant.id, process = peer.process(), account = peer.account, done = std::move(done)] {
         const Status moved = move(its_.system, group_of(id), process);
         asio::post(its_.loop, [this, id, pid = process.pid, account, moved, done] {
@@ -213,7 +213,7 @@ void RunGroups::look() {
   std::vector<Look> looks;
   for (const auto& [id, row] : rows_)
     looks.push_back({.tenant = id, .group = group_of(id), .ended = row.ended});
-  its_.system.aside([this, looks = std::move(looks)]() mutable {
+  aside_->run([this, looks = std::move(looks)]() mutable {
     for (Look& each : looks) {
       each.peak = peak_in(its_.system, each.group);
       if (each.ended) each.removed = its_.system.remove_group(each.group);

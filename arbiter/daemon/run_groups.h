@@ -17,6 +17,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,6 +95,7 @@ class RunGroups {
   TokenBuckets<uid_t> moves_{kMovesAtOnce, kMovesASecond};
   asio::steady_timer timer_;
   bool is_looking_ = false;
+  const std::unique_ptr<Aside> aside_;  // its work uses the members above
 };
 
 }  // namespace sharedgpu

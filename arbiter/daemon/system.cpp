@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <asio/post.hpp>
+#include <asio/thread_pool.hpp>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -35,6 +37,18 @@ bool is_same_file(int one, int other) {
   return fstat(one, &its) == 0 && fstat(other, &others) == 0 && its.st_dev == others.st_dev &&
          its.st_ino == others.st_ino;
 }
+
+// Starts the thread with the first work.
+class Thread : public Aside {
+ public:
+  void run(std::function<void()> work) override {
+    if (!thread_) thread_.emplace(1);
+    asio::post(*thread_, std::move(work));
+  }
+
+ private:
+  std::optional<asio::thread_pool> thread_;
+};
 
 }  // namespace
 
@@ -73,6 +87,8 @@ Status System::owner_of(const std::string& path, uid_t& owner) const {
   owner = info.st_uid;
   return {};
 }
+
+std::unique_ptr<Aside> System::aside() const { return std::make_unique<Thread>(); }
 
 bool System::credentials_of(int socket, ucred& credentials) const {
   socklen_t size = sizeof credentials;

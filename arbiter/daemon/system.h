@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,14 @@
 #include "protocol/units.h"
 
 namespace sharedgpu {
+
+// A thread beside the event loop. It runs work in the order in which it comes. The destructor waits for the
+// work under way; work that has not begun is dropped.
+class Aside {
+ public:
+  virtual ~Aside() = default;
+  virtual void run(std::function<void()> work) = 0;
+};
 
 class System {
  public:
@@ -58,8 +67,7 @@ class System {
   virtual Status enter_group(const std::string& group, pid_t pid) const;
   // Fails with EBUSY if a process or a group is in the group. A group that does not exist is no error.
   virtual Status remove_group(const std::string& group) const;
-  // Runs the work on a thread beside the event loop, after all earlier work.
-  virtual void aside(std::function<void()> work) const;
+  virtual std::unique_ptr<Aside> aside() const;
 
   // ---- processes, descriptors, users ----
 

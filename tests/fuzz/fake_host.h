@@ -85,7 +85,12 @@ class FakeHost : public System {
   }
   Status enter_group(const std::string& group, pid_t) const override { return change_of(group); }
   Status remove_group(const std::string& group) const override { return change_of(group); }
-  void aside(std::function<void()> work) const override { work(); }
+  std::unique_ptr<Aside> aside() const override {
+    struct AtOnce : Aside {
+      void run(std::function<void()> work) override { work(); }
+    };
+    return std::make_unique<AtOnce>();
+  }
   bool credentials_of(int socket, ucred& credentials) const override;
   UniqueFd open_peer(int socket, pid_t pid) const override;
   UniqueFd open_process(pid_t pid) const override;

@@ -5,7 +5,9 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "arbiter/daemon/validity.h"
@@ -288,6 +290,34 @@ TEST_CASE("A process that has ended is not moved, nor one that has its number") 
   CHECK(part.hear().find<JoinReply>()->inside == 0);
   CHECK(site.system.places.size() == 1);
   CHECK(site.host.new_log_lines().empty());
+}
+
+TEST_CASE("A move that has not begun when the arbiter ends is dropped") {
+  Running site;
+  site.system.is_slow = true;
+  {
+    Guest part(site.host, kUser, {}, site.outside.pid());
+    CHECK(part.say(JoinRun{.token = site.token}).answers.empty());
+  }
+  site.host.restart();
+  site.system.work();
+  CHECK_FALSE(site.has(site.outside));
+}
+
+TEST_CASE("The thread beside the loop ends after the work under way") {
+  std::promise<void> begun, go;
+  bool is_done = false;
+  auto aside = kHostSystem.aside();
+  aside->run([&] {
+    begun.set_value();
+    go.get_future().wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    is_done = true;
+  });
+  begun.get_future().wait();
+  go.set_value();
+  aside.reset();
+  CHECK(is_done);
 }
 
 TEST_CASE("A user's processes are moved at a limited rate, and those beyond come again with their sessions") {

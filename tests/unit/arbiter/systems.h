@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -190,12 +191,18 @@ class GroupsSystem : public FaultySystem {
     groups.erase(path);
     return {};
   }
-  void aside(std::function<void()> work) const override {
-    waiting_.push_back(std::move(work));
-    if (!is_slow) this->work();
-  }
+  std::unique_ptr<Aside> aside() const override { return std::make_unique<Waiting>(*this); }
 
  private:
+  struct Waiting : Aside {
+    explicit Waiting(const GroupsSystem& system) : its(system) {}
+    ~Waiting() override { its.waiting_.clear(); }
+    void run(std::function<void()> work) override {
+      its.waiting_.push_back(std::move(work));
+      if (!its.is_slow) its.work();
+    }
+    const GroupsSystem& its;
+  };
   mutable std::vector<std::function<void()>> waiting_;
 };
 
