@@ -150,7 +150,8 @@ void Jobs::run(Client& client, const RunRequest& request) {
   tenant.anchored = true;
   tenant.options = request.options;
   tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // zero counts as one unit
-  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
+  tenant.brought = brought_now(tenant, administration_.settings());
+  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
   journal_.flush();
   client.become_run(tenant);
   administration_.warn_of_limits(tenant);
@@ -250,11 +251,15 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   }
   may_begin_anew(tenant, job);
   if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
-  // Units that another step adds bring more memory, those that it shares bring the same.
+  // Units that another step adds bring more memory. Those that it shares bring the same, even if SwapPerUnit=
+  // has changed since: Slurm gave the job its memory before.
   const bool states_all = job.step.step == kBatchStep || tenant.options.units == 0;
-  tenant.brought = states_all ? job.brought : std::max(tenant.brought, job.brought);
+  const bool adds = states_all || job.brought != Bytes{} || job.options.units > tenant.options.units;
+  const Bytes before = states_all ? Bytes{} : tenant.brought;
   tenant.options = merged(tenant.options, job);
   tenant.options.units = std::max(tenant.options.units, 1u);
+  const Bytes now = job.brought != Bytes{} ? job.brought : brought_now(tenant, administration_.settings());
+  tenant.brought = adds ? std::max(before, now) : before;
   if (job.gang == 0 && !lives(tenant)) set_nodes(tenant, 1, {});
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {

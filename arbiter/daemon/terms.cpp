@@ -73,12 +73,18 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node) {
           .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
+Bytes brought_now(const TenantInfo& tenant, const Settings& node) {
+  if (node.swap_per_unit.entries.empty()) return RegisterJob::kUnlimited;
+  const UnitMemory unit_memory(node.swap_per_unit, node.gpu_memory, node.units_per_gpu);
+  if (!unit_memory.problem().empty()) return {};  // a size is auto
+  return of_units(tenant, unit_memory.of({}).value_or(Bytes{}));
+}
+
 // Memory of the native backend is never swapped.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu) {
   if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
-  const bool by_type = !node.swap_per_unit.entries.empty() && !node.swap_per_unit.common();
-  if (by_type && tenant.brought == RegisterJob::kUnlimited) return {};
-  if (by_type && tenant.brought != Bytes{}) return tenant.brought;
+  if (tenant.brought == RegisterJob::kUnlimited) return {};
+  if (tenant.brought != Bytes{}) return tenant.brought;
   TypedSizes gpu_memory = node.gpu_memory;
   if (gpu_memory.find({}) == nullptr) gpu_memory.entries.push_back({.type = {}, .size = gpu});
   const UnitMemory unit_memory(node.swap_per_unit, gpu_memory, node.units_per_gpu);

@@ -23,8 +23,13 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job);
 // and its own option.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
-// The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. `gpu`: the
-// memory of its largest GPU, for sizes that are auto and have no GpuMemory.
+// The host memory that SwapPerUnit= states for the tenant's units. Zero: a size is auto, and GpuMemory= does
+// not state the memory of such GPUs. RegisterJob::kUnlimited: nothing is stated.
+Bytes brought_now(const TenantInfo& tenant, const Settings& node);
+
+// The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. A tenant
+// keeps what its units have brought (TenantInfo::brought). If that is zero, SwapPerUnit= counts as it is now.
+// `gpu`: the memory of its largest GPU, for sizes that are auto and have no GpuMemory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The limit of a run's control group: the host memory of its program, as stated or by HostMemoryPerUnit=, and

@@ -26,7 +26,9 @@ struct TenantInfo {
   uid_t uid = 0;
   uid_t account = 0;  // the user to whom log lines about it are attributed; `uid` unless known otherwise
   JobOptions options;
-  Bytes brought;  // the host memory that its units bring, as in RegisterJob
+  // The host memory that its units bring: what SwapPerUnit= stated when they came. Zero: it depends on the
+  // GPU, or nothing has registered units. RegisterJob::kUnlimited: nothing is stated.
+  Bytes brought;
   JobClass job_class;
   Bytes group_limit;        // of host memory, by the tenant's control group; zero: it has none
   std::uint32_t nodes = 1;  // of the job

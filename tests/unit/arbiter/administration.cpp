@@ -197,6 +197,69 @@ TEST_CASE("SwapPerUnit=auto follows the GPU that a tenant has, and what a job sa
   CHECK(host.status()["tenants"].back()["units_memory_bytes"] == gibibytes(3).count);
 }
 
+TEST_CASE("A job keeps what its units have brought if SwapPerUnit changes") {
+  const char* const later = GENERATE("1MiB", "50MiB", "auto", "x:1MiB", "");
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("10MiB", true);
+  Host host(settings);
+  host.start();
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}};
+  job.options.units = 3;
+  REQUIRE(Guest(host).say(job).find<RegisterReply>()->accepted == 1);
+  host.settings.swap_per_unit = parse_typed_sizes(later, true).value_or(TypedSizes());
+  host.restart();
+  Guest session(host, kUser, StepName{.job = 12, .step = 0});
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  const auto memory = [&] { return host.status()["tenants"][0]["units_memory_bytes"]; };
+  CHECK(memory() == mebibytes(30).count);
+
+  SECTION("a step that shares its units brings no more") {
+    job.step.step = 1;
+    REQUIRE(Guest(host).say(job).find<RegisterReply>()->accepted == 1);
+    CHECK(memory() == mebibytes(30).count);
+  }
+  SECTION("a requeued job has been submitted again") {
+    job.step.step = kBatchStep;
+    job.brought = mebibytes(3);
+    REQUIRE(Guest(host).say(job).find<RegisterReply>()->accepted == 1);
+    CHECK(memory() == mebibytes(3).count);
+  }
+}
+
+TEST_CASE("Units that a step adds bring what SwapPerUnit states then") {
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("10MiB", true);
+  Host host(settings);
+  host.start();
+  Guest session(host, kUser, StepName{.job = 12, .step = 0});
+  const auto memory_with = [&](std::uint32_t step, std::uint32_t units) {
+    RegisterJob job{.step = {.job = 12, .step = step}, .uid = kUser, .options = {}};
+    job.options.units = units;
+    REQUIRE(Guest(host).say(job).find<RegisterReply>()->accepted == 1);
+    if (step == 0) REQUIRE(session.say(Hello{}).find<Welcome>());
+    return host.status()["tenants"][0]["units_memory_bytes"];
+  };
+  CHECK(memory_with(0, 1) == mebibytes(10).count);
+  CHECK(memory_with(1, 3) == mebibytes(30).count);
+  CHECK(memory_with(2, 1) == mebibytes(30).count);
+}
+
+TEST_CASE("A run keeps what its units have brought") {
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("10MiB", true);
+  Host host(settings);
+  host.start();
+  RunRequest request{.options = {}};
+  request.options.units = 2;
+  request.vouched = 1;
+  Guest run(host);
+  REQUIRE(run.say(request).find<RunReply>());
+  std::string options;
+  for (const std::string& record : host.ledger())
+    if (record.starts_with("options ")) options = record;
+  CHECK(options.ends_with(" " + std::to_string(mebibytes(20).count)));
+}
+
 TEST_CASE("The arbiter explains a refusal, and knows whether the job has been told") {
   Settings settings;
   settings.swap_per_unit = *parse_typed_sizes("100MiB", true);

@@ -72,14 +72,14 @@ TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
   SECTION("units of unknown types bring the largest size") {
     CHECK(memory("SwapPerUnit=1GiB,large:3GiB\n") == gibibytes(9));
   }
-  SECTION("a job may state what its units bring by their types") {
-    job.brought = gibibytes(5);
-    CHECK(memory("SwapPerUnit=1GiB,large:3GiB\n") == gibibytes(5));
-    CHECK(memory("SwapPerUnit=auto\nGpuMemory=h200:160GiB\n") == gibibytes(5));
-    CHECK(memory("SwapPerUnit=2GiB\n") == gibibytes(6));  // as set since then
-    CHECK(memory("SwapPerUnit=unlimited\n") == Bytes{});
-    job.brought = RegisterJob::kUnlimited;
-    CHECK(memory("SwapPerUnit=small:1GiB,large:3GiB\n") == Bytes{});
+  SECTION("a tenant keeps what its units have brought") {
+    for (const char* since : {"SwapPerUnit=1GiB,large:3GiB\n", "SwapPerUnit=auto\n", "SwapPerUnit=2GiB\n",
+                              "SwapPerUnit=unlimited\n"}) {
+      job.brought = gibibytes(5);
+      CHECK(memory(since) == gibibytes(5));
+      job.brought = RegisterJob::kUnlimited;
+      CHECK(memory(since) == Bytes{});
+    }
   }
   SECTION("units for which nobody vouches count as one") {
     job.options.units = 0;
@@ -90,6 +90,18 @@ TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
     job.options.backend = Backend::native;
     CHECK(memory("SwapPerUnit=2GiB\n") == Bytes{});
   }
+}
+
+TEST_CASE("What units bring is known when they come, unless it depends on the GPU") {
+  TenantInfo job;
+  job.options.units = 3;
+  const auto brought = [&](const char* text) { return brought_now(job, settings(text)); };
+  CHECK(brought("SwapPerUnit=unlimited\n") == RegisterJob::kUnlimited);
+  CHECK(brought("SwapPerUnit=2GiB\n") == gibibytes(6));
+  CHECK(brought("SwapPerUnit=1GiB,large:3GiB\n") == gibibytes(9));
+  CHECK(brought("SwapPerUnit=auto\nGpuMemory=24GiB\n") == gibibytes(9));
+  CHECK(brought("SwapPerUnit=auto\n") == Bytes{});
+  CHECK(brought("SwapPerUnit=1GiB,large:auto\n") == Bytes{});
 }
 
 TEST_CASE("A MaxPriority below nothing binds whoever is no job as well") {
