@@ -65,6 +65,11 @@ inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b
   return a && b ? std::min(a, b) : a ? a : b;
 }
 
+// A limit as in messages, where zero means that there is none.
+inline std::optional<Bytes> stated(Bytes limit) {
+  return limit == Bytes{} ? std::nullopt : std::optional(limit);
+}
+
 // The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
 // Page cache is charged to the group, too, so a job that reads large files is always at its limit. But the
 // kernel reclaims page cache on demand.

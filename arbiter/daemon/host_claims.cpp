@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/quantities.h"
+#include "protocol/host_memory.h"
 
 namespace sharedgpu {
 namespace {
@@ -32,8 +33,9 @@ constexpr Nanoseconds kProven = 10s;     // a report is refuted if all checks in
 // freed memory a moment late.
 bool is_more(Bytes reported, Bytes known) { return reported > known + Bytes{known.count / 8} + kInFlight; }
 
-// The lower of two limits of which zero is none.
-Bytes lower(Bytes a, Bytes b) { return a == Bytes{} ? b : b == Bytes{} ? a : std::min(a, b); }
+void lower(Bytes& limit, Bytes other) {
+  limit = host_memory::lower(host_memory::stated(limit), host_memory::stated(other)).value_or(Bytes{});
+}
 
 Bytes sum(const std::map<SessionId, Bytes>& reported) {
   Bytes sum;
@@ -101,15 +103,14 @@ void HostClaims::read_limits(const Client& client, Held& its) {
 void HostClaims::bound(const Client& client, Usage& usage) {
   bound(client, usage.use);
   const auto its = held_.find(client.peer().process());
-  if (its != held_.end() && its->second.most)
-    usage.job_host_limit = lower(usage.job_host_limit, its->second.most->of_job);
+  if (its != held_.end() && its->second.most) lower(usage.job_host_limit, its->second.most->of_job);
 }
 
 void HostClaims::bound(const Client& client, MemoryUse& use) {
   if (its_.sessions.find(client.session()) == nullptr) return;
   Held& its = held_[client.peer().process()];
   read_limits(client, its);
-  if (its.most) use.host_limit = lower(use.host_limit, its.most->of_step);
+  if (its.most) lower(use.host_limit, its.most->of_step);
   its.reported[client.session()] = use.host;
   check_held(client, its);
   if (its.exceeds >= kProven) use.host = std::min(use.host, its.holds);

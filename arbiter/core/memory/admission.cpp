@@ -382,17 +382,16 @@ Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
 
 // Sessions report limits less their margin. Steps may have smaller limits than the job.
 HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
-  const auto limit = [](Bytes size) { return size == Bytes{} ? std::nullopt : std::optional(size); };
   Bytes of_steps, of_job;
   for (const Session* session : tenant.sessions) {
     of_steps = std::max(of_steps, of(*session).use.host_limit);
     of_job = std::max(of_job, of(*session).job_host_limit);
   }
   HostLimits limits;
-  limits.units = limit(tenant.limits.host);
+  limits.units = host_memory::stated(tenant.limits.host);
   if (const Bytes most = std::max(of_steps, of_job); most != Bytes{})
     limits.job = host_memory::limit_for(most);
-  limits.budget = host_memory::lower(limits.units, limit(of_steps));
+  limits.budget = host_memory::lower(limits.units, host_memory::stated(of_steps));
   return limits;
 }
 
