@@ -387,6 +387,8 @@ std::string format_status(const StatusView& view) {
   json["quantum_seconds"] = seconds(view.settings.quantum);
   json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
   json["max_wait_seconds"] = seconds(view.settings.max_wait);
+  const std::string per_unit = format_typed_sizes(view.settings.swap_per_unit);
+  json["swap_per_unit"] = per_unit.empty() ? "unlimited" : per_unit;
   json["swap_per_unit_bytes"] = view.settings.swap_per_unit.common().value_or(Bytes{}).count;
   json["recovering"] = view.state.recovering;
   json["gpus"] = Json::array();

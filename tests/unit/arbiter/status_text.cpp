@@ -111,11 +111,17 @@ TEST_CASE("The status has the settings of the node") {
   view.settings.max_wait = 8s;
   view.settings.swap_per_unit = *parse_typed_sizes("9", true);
   view.state.recovering = true;
-  const Json expected = {
-      {"socket", "/run/s.sock"},   {"policy", "credit"},           {"quantum_seconds", 7.0},
-      {"max_swap_overhead", 0.25}, {"max_wait_seconds", 8.0},      {"swap_per_unit_bytes", 9},
-      {"recovering", true},        {"version", SHAREDGPU_VERSION}, {"pid", getpid()}};
+  const Json expected = {{"socket", "/run/s.sock"}, {"policy", "credit"},
+                         {"quantum_seconds", 7.0},  {"max_swap_overhead", 0.25},
+                         {"max_wait_seconds", 8.0}, {"swap_per_unit_bytes", 9},
+                         {"recovering", true},      {"version", SHAREDGPU_VERSION},
+                         {"pid", getpid()},         {"swap_per_unit", "9"}};
   CHECK(fields(view.read(), expected) == expected);
+  view.settings.swap_per_unit = *parse_typed_sizes("a100:1KiB,h100:auto", true);
+  CHECK(view.read()["swap_per_unit"] == "a100:1024,h100:auto");
+  CHECK(view.read()["swap_per_unit_bytes"] == 0);
+  view.settings.swap_per_unit = {};
+  CHECK(view.read()["swap_per_unit"] == "unlimited");
 }
 
 TEST_CASE("The status has the health of each GPU, and who was on one that was lost") {
