@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm has not told the address
-constexpr std::chrono::seconds kAskNameAgain{10};
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
@@ -41,8 +40,7 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
       members_(node_, random_life(parts.system), times_of(mail_ != nullptr), heard_),
       desk_(node_, random_life(parts.system), GangTimes{}, GangPace{},
             parts.system.wall_time() - parts.system.now(), heard_),
-      timer_(parts.loop),
-      timer_of_name_(parts.loop) {}
+      timer_(parts.loop) {}
 
 void Coordination::start() {
   if (std::exchange(started_, true)) return;
@@ -55,15 +53,8 @@ void Coordination::start() {
 // Asks Slurm for its name of this node, which may differ from the host's name and is part of all letters.
 // Begins to send letters when the name is known.
 void Coordination::find_name() {
-  scontrol_.find_own_name([this](const std::optional<std::string>& name) {
-    if (!name) {
-      timer_of_name_.expires_after(kAskNameAgain);
-      timer_of_name_.async_wait([this](const asio::error_code& error) {
-        if (!error) find_name();
-      });
-      return;
-    }
-    if (!name->empty()) node_ = *name;
+  scontrol_.find_own_name([this](const std::string& name) {
+    if (!name.empty()) node_ = name;
     members_.set_node(node_);
     desk_.set_node(node_);
     begin_mail();

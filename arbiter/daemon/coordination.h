@@ -71,7 +71,6 @@ class Coordination {
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;
-  asio::steady_timer timer_of_name_;
   bool started_ = false;
   bool is_named_ = false;  // Slurm's name of this node is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued

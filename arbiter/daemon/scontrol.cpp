@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,7 @@ constexpr std::size_t kMostWaiting = 1024;
 // somebody else may have requeued the job, and a job that runs again must not be requeued once more.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
+constexpr unsigned kEndlessTries = ~0u;
 
 // $0 is the job's number. A job that has just ended successfully is not requeued. An element of an array is
 // named ARRAY_INDEX: Slurm takes an element's own number for the whole array, or does not know it. The output
@@ -156,13 +158,13 @@ void Scontrol::find_jobs(const std::string& node, std::function<void(const std::
        .tell = [found = std::move(found)](const std::string& printed) { found(jobs_in(printed)); }});
 }
 
-void Scontrol::find_own_name(std::function<void(const std::optional<std::string>&)> found) {
+void Scontrol::find_own_name(std::function<void(const std::string&)> found) {
   add({.name = "scontrol show node, for this one's name",
        .words = {"sh", "-c", kFindOwnName, host_name()},
-       .tries = 1,
+       .tries = kEndlessTries,
        .tell = [found = std::move(found)](const std::string& printed) {
          const std::string name = first_line(printed);
-         found(name.empty() ? std::nullopt : std::optional(name == "-" ? std::string() : name));
+         found(name == "-" ? std::string() : name);
        }});
 }
 
@@ -205,15 +207,18 @@ void Scontrol::run_next() {
       });
       return;
     }
-    if (launch(next)) return;
-    const Order failed = std::move(next);
+    const std::string failure = launch(next);
+    if (failure.empty()) return;
+    Order failed = std::move(next);
     waiting_.pop_front();
-    if (failed.tell) failed.tell({});
+    const auto tell = failed.tell;
+    if (!try_again(std::move(failed), failure) && tell) tell({});
   }
 }
 
 // Starts the command in a session of its own, so that the processes that it starts can be killed with it.
-bool Scontrol::launch(Order& order) {
+// Returns an empty text, or the reason for which it does not run.
+std::string Scontrol::launch(Order& order) {
   printed_ = order.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;
   for (std::string& word : order.words) arguments.push_back(word.data());
@@ -238,24 +243,23 @@ bool Scontrol::launch(Order& order) {
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     child_ = -1;
-    (order.tell ? log::debug : log::error)(order.name + ": " + std::strerror(error));
-    return false;
+    if (error == ENOENT) order.tries = 1;  // what is missing stays missing
+    return std::strerror(error);
   }
   order.tell ? log::debug("runs " + order.name) : log::info("runs " + order.name);
   UniqueFd pidfd = system_.open_process(child_);
   if (!pidfd || hand_over(pidfd, death_)) {
-    log::error(order.name + ": cannot watch its process, so it is killed");
     kill(-child_, SIGKILL);
     waitpid(child_, nullptr, 0);
     child_ = -1;
-    return false;
+    return "cannot watch its process, so it is killed";
   }
   await_death(death_, [this] { ended(); });
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& failure) {
     if (!failure && child_ > 0) kill(-child_, SIGKILL);
   });
-  return true;
+  return {};
 }
 
 void Scontrol::ended() {
@@ -270,20 +274,22 @@ void Scontrol::ended() {
   printed_.reset();
   const auto tell = order.tell;
   const bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (!good)
-    try_again(std::move(order), WIFSIGNALED(status)
-                                    ? std::string("has not ended in time")
-                                    : "has ended with status " + std::to_string(WEXITSTATUS(status)));
+  const bool comes_again =
+      !good && try_again(std::move(order), WIFSIGNALED(status) ? std::string("has not ended in time")
+                                                               : "has ended with status " +
+                                                                     std::to_string(WEXITSTATUS(status)));
   run_next();
-  if (tell) tell(good ? printed : std::string());
+  if (tell && !comes_again) tell(good ? printed : std::string());
 }
 
-void Scontrol::try_again(Order order, const std::string& failure) {
+// Returns false after the last try.
+bool Scontrol::try_again(Order order, const std::string& failure) {
   const bool last = --order.tries == 0;
   (order.tell ? log::debug : log::error)(order.name + ": " + failure + (last ? "" : "; it is tried again"));
-  if (last) return;
+  if (last) return false;
   order.due = system_.now() + times_.pause;
   waiting_.push_back(std::move(order));
+  return true;
 }
 
 }  // namespace sharedgpu

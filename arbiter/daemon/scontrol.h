@@ -42,14 +42,14 @@ class Scontrol {
     std::string address;  // numeric; empty if the name of the node cannot be resolved
   };
   // Each of these asks Slurm and calls `found` with the answer, once.
+  // Finds the node whose NodeHostName is this host; an empty name unless there is exactly one such node. Asks
+  // until Slurm answers; later questions to this object wait meanwhile.
+  void find_own_name(std::function<void(const std::string&)> found);
   // Finds the nodes of the job; none if Slurm does not answer or does not know the job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
   // Finds the jobs on the node that span nodes, have units, and are neither ended nor suspended; none if
   // Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // Finds the node whose NodeHostName is this host; an empty name unless there is exactly one such node;
-  // nullopt if Slurm does not answer.
-  void find_own_name(std::function<void(const std::optional<std::string>&)> found);
   // Finds the numeric address of the node (NodeAddr); empty if Slurm does not know the address, or it cannot
   // be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
@@ -65,16 +65,16 @@ class Scontrol {
     std::vector<std::string> words;
     unsigned tries;     // number of tries left
     Nanoseconds due{};  // the command does not start before this time
-    // Called with the output of the command, or with an empty text if the command failed. Null: nobody needs
+    // Called with the output of the command, or with an empty text if the last try failed. Null: nobody needs
     // the output.
     std::function<void(const std::string&)> tell = {};
   };
 
   void add(Order order);
   void run_next();
-  bool launch(Order& order);
+  std::string launch(Order& order);
   void ended();
-  void try_again(Order order, const std::string& failure);
+  bool try_again(Order order, const std::string& failure);
 
   const System& system_;
   const ScontrolTimes times_;

@@ -131,19 +131,9 @@ TEST_CASE("The name of this node is the one with this host's name, where only on
   site.write(nodes);
   Scontrol scontrol(site.loop, kHostSystem);
   std::string found = "none";
-  scontrol.find_own_name([&](const std::optional<std::string>& name) { found = name.value(); });
+  scontrol.find_own_name([&](const std::string& name) { found = name; });
   site.loop.run();
   CHECK(found == expected);
-}
-
-TEST_CASE("While Slurm does not answer, the name of this node is not known") {
-  Site site;
-  site.write("exit 1");
-  Scontrol scontrol(site.loop, kHostSystem);
-  std::optional<std::string> found = "none";
-  scontrol.find_own_name([&](const std::optional<std::string>& name) { found = name; });
-  site.loop.run();
-  CHECK_FALSE(found);
 }
 
 TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
@@ -186,6 +176,17 @@ TEST_CASE("An element of an array is requeued by its place in it") {
 }
 
 constexpr ScontrolTimes kShort{.patience = 300ms, .pause = 50ms};
+
+TEST_CASE("Slurm is asked for the name of this node until it answers") {
+  Site site;
+  site.write("[[ -e $0.tried ]] || { touch $0.tried; exit 1; }; echo NodeName=n1 X=y NodeHostName=other V=1");
+  Scontrol scontrol(site.loop, kHostSystem, kShort);
+  std::vector<std::string> found;
+  scontrol.find_own_name([&](const std::string& name) { found.push_back(name); });
+  site.loop.run();
+  CHECK(found == std::vector<std::string>{""});
+  CHECK(site.text_of("calls") == "-o show node\n-o show node\n");
+}
 
 TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried again") {
   Site site;
@@ -241,16 +242,20 @@ TEST_CASE("Without scontrol the log says so") {
   CHECK(site.logged("scontrol update nodename=node7 state=DRAIN reason=first: No such file or directory"));
 }
 
-TEST_CASE("A child that cannot be watched is ended") {
+TEST_CASE("A child that cannot be watched is ended, and started again") {
   struct Host : System {
-    UniqueFd open_process(pid_t) const override { return {}; }
+    mutable int failures = 2;
+    UniqueFd open_process(pid_t pid) const override {
+      return failures-- > 0 ? UniqueFd() : System::open_process(pid);
+    }
   } host;
   Site site;
-  site.write("exec sleep 60");
-  Scontrol scontrol(site.loop, host);
+  site.write("[[ -e $0.tried ]] || { touch $0.tried; exec sleep 60; }");
+  Scontrol scontrol(site.loop, host, kShort);
   scontrol.drain_node("first");
   site.loop.run();
-  CHECK(site.logged("cannot watch its process"));
+  CHECK(site.logged("cannot watch its process, so it is killed; it is tried again"));
+  CHECK(host.failures < 0);
 }
 
 }  // namespace
