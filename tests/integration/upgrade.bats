@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Another build's arbiter takes over from this one under running jobs, and this one from the other. OTHER_ARBITER names
-# that build's sharedgpud; scripts/check-upgrade builds one of an earlier revision.
+# Another build's arbiter takes over from this one under running jobs, and this one from the other; and the arbiter of
+# each serves the libraries of both. OTHER_BUILD names the other build's folder; scripts/check-upgrade builds an earlier
+# revision.
 
 load helpers
 
@@ -16,12 +17,12 @@ leased() {
 }
 
 @test "jobs go on taking turns while arbiters of two builds replace each other five times" {
-  [[ -n ${OTHER_ARBITER-} ]] || skip "OTHER_ARBITER is not set"
-  local next before=0 now
+  [[ -n ${OTHER_BUILD-} ]] || skip "OTHER_BUILD is not set"
+  local next before=0 now other=$OTHER_BUILD/arbiter/sharedgpud
   start_arbiter
   tenant a hold --bytes 75% --of 256MiB --seconds 20 --seed 1 --verify
   tenant b hold --bytes 75% --of 256MiB --seconds 20 --seed 2 --verify
-  for next in "$OTHER_ARBITER" "$BUILD/arbiter/sharedgpud" "$OTHER_ARBITER" "$BUILD/arbiter/sharedgpud" "$OTHER_ARBITER"; do
+  for next in "$other" "$BUILD/arbiter/sharedgpud" "$other" "$BUILD/arbiter/sharedgpud" "$other"; do
     sleep 3
     take_over "$next"
     now=$(leased)
@@ -30,4 +31,28 @@ leased() {
   done
   all_succeed a b
   [[ $(grep -ci damaged "$DIR/arbiter.log") == 0 ]]
+}
+
+# mixed ARBITER: under this arbiter, tenants with the libraries of both builds take turns, and each goes on after an
+# allocation beyond what its units bring is refused.
+mixed() {
+  local other=$OTHER_BUILD/arbiter/sharedgpu
+  start_arbiter SwapPerUnit=200MiB
+  take_over "$1"
+  tenant new hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
+  SHAREDGPU=$other tenant old hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
+  all_succeed new old
+  tenant new ram --refused 220MiB --bytes 64MiB
+  SHAREDGPU=$other tenant old ram --refused 220MiB --bytes 64MiB
+  all_succeed new old
+}
+
+@test "this build's arbiter serves the libraries of both builds" {
+  [[ -n ${OTHER_BUILD-} ]] || skip "OTHER_BUILD is not set"
+  mixed "$BUILD/arbiter/sharedgpud"
+}
+
+@test "the other build's arbiter serves the libraries of both builds" {
+  [[ -n ${OTHER_BUILD-} ]] || skip "OTHER_BUILD is not set"
+  mixed "$OTHER_BUILD/arbiter/sharedgpud"
 }
