@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any SwapPerUnit=, GpuMemory= and types of units, one a line: the arbiter accepts the memory, which is the sum
-// of the memory of the first type and of the others.
+// Any SwapPerUnit=, GpuMemory= and types of units, one a line: the arbiter accepts the memory, which is the
+// sum of the memory of the first type and of the others.
 #include "spank/unit_types.h"
 
 #include "arbiter/daemon/validity.h"
@@ -25,6 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (comma == types.npos || job.brought == Bytes{} || job.brought == RegisterJob::kUnlimited) return 0;
   const Bytes first = memory_of_units(types.substr(0, comma), settings);
   const Bytes others = memory_of_units(types.substr(comma + 1), settings);
-  fuzz::require(job.brought == std::min(first + others, RegisterJob::kMostBrought), "not the sum of the types");
+  fuzz::require(job.brought == std::min(first + others, RegisterJob::kMostBrought),
+                "not the sum of the types");
   return 0;
 }
