@@ -70,7 +70,12 @@ class LineWriter {
       (*this)(name, tenant.process.started);
     }
   }
-  void newer(const char* name, auto value) { (*this)(name, value); }
+  void newer(const char* name, auto value) {
+    std::string line = std::exchange(text_, std::move(withheld_));
+    (*this)(name, value);
+    withheld_ = std::exchange(text_, std::move(line));
+    if (value != decltype(value){}) text_ += std::exchange(withheld_, {});
+  }
   void unbounded(const char* name, Nanoseconds time) { (*this)(name, time); }
   void where_known(const char* name, const auto& value) {
     if (value) (*this)(name, *value);
@@ -89,6 +94,7 @@ class LineWriter {
   }
 
   std::string text_;
+  std::string withheld_;  // newer fields that are zero, until one follows that is not
 };
 
 // A visitor that reads each field from the next word of a line. After an error, all further reads fail.
@@ -147,6 +153,7 @@ class LineReader {
   void operator()(const char*, GpuUuid& gpu) { hex(gpu.bytes); }
   void operator()(const char* name, GpuList& gpus) {
     while (more() && gpus.count < GpuList::kMost) (*this)(name, gpus.gpu[gpus.count++]);
+    good_ = good_ && rest_.empty();
   }
   void operator()(const char* name, TenantName& tenant) {
     const std::string_view kind = word();
@@ -173,7 +180,11 @@ class LineReader {
     if (more()) (*this)(name, value.emplace());
   }
 
-  bool whole() const { return good_ && rest_.empty(); }
+  // Returns true if all fields could be read. Skips fields that this version does not know.
+  bool end() {
+    while (more()) word();
+    return good_;
+  }
 
  private:
   bool more() const { return good_ && !rest_.empty(); }
@@ -201,7 +212,7 @@ bool read_if(std::string_view word, LineReader& line, Record& record) {
   What& what = record.what.emplace<What>();
   if constexpr (kHasTwoKinds<What>) what.grant = kind == std::begin(What::kKinds);
   What::fields(line, what);
-  return line.whole();
+  return line.end();
 }
 
 template <class... Whats>

@@ -5,10 +5,12 @@
 // the fields to a visitor in the order of the line. The writer and the reader of lines and the table in
 // docs/ledger.md are such visitors. A visitor is called with the name and the value of a field:
 //   v(name, value)            each line has the field;
-//   v.newer(name, value)      lines of older versions end before it;
+//   v.newer(name, value)      lines of older versions end before it, and so do lines in which it and all
+//                             later fields are zero: an older arbiter can read these;
 //   v.where_known(name, ...)  an optional value; a line without it ends before it;
 //   v.unbounded(name, time)   a time that is in no sum, and so may have any value.
-// Bytes and order of the fields are fixed: arbiters of other versions read and write the same files.
+// Bytes and order of the fields are fixed: arbiters of other versions read and write the same files. The
+// reader skips fields after the last one that it knows, since a newer arbiter may have written the line.
 //
 // To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: add a
 // struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.h and

@@ -412,6 +412,13 @@ TEST_CASE("Boots, options and figures as older arbiters wrote them are read") {
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
 }
 
+TEST_CASE("An older arbiter can read what a newer one writes, unless a job uses what is new") {
+  OptionsRecord options;
+  CHECK(format_record({.at = 5ns, .what = options}) == line_of(" 5 options 0 0 0 0 0 0 0 0 0") + "\n");
+  options.brought = Bytes{7};
+  CHECK(format_record({.at = 5ns, .what = options}) == line_of(" 5 options 0 0 0 0 0 0 0 0 0 0 7") + "\n");
+}
+
 TEST_CASE("The run of a job is over until options of another one come, also in what a checkpoint keeps") {
   History history;
   const auto is_over = [](const History& each) { return each.tenants.all().at(TenantId{1}).over; };

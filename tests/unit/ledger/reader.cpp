@@ -213,7 +213,7 @@ TEST_CASE("Records of a kind that only newer versions know are passed over, and 
   // Damaged are: half of such a line, a line with a wrong checksum, and a known kind with wrong contents.
   std::string wrong = newer;
   wrong[0] = wrong[0] == '0' ? '1' : '0';
-  std::string content = " 6000000000 seen 1";
+  std::string content = " 6000000000 lost x";
   char checksum[9];
   std::snprintf(checksum, sizeof checksum, "%08x", crc32c(content));
   for (const std::string& text : {newer.substr(0, newer.size() - 1), wrong, checksum + content + "\n"}) {
