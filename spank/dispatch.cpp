@@ -58,6 +58,8 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
   return guarded([&] {
     switch (spank_context()) {
       case S_CTX_LOCAL:
+        local_init_post_opt();
+        return submission_init_post_opt(spank, count, arguments);
       case S_CTX_ALLOCATOR:
         return submission_init_post_opt(spank, count, arguments);
       case S_CTX_REMOTE:

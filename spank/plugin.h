@@ -3,7 +3,7 @@
 // which process and as which user a line runs:
 //
 //   submission.cpp   srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
-//   step_memory.cpp  srun in an allocation of salloc, as the user
+//   step_memory.cpp  srun in a job, as the user
 //   slurmd.cpp       slurmd, as root
 //   remote.cpp       slurmstepd, as root
 //   job_script.cpp   a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
@@ -41,6 +41,7 @@ void ensure_arbiter(const Configuration& configuration, const std::vector<std::s
 void log_error(const std::string& message);
 
 void local_init();
+void local_init_post_opt();
 void submission_init_post_opt(spank_t spank, int count, char** arguments);
 void slurmd_init(int count, char** arguments);
 void remote_init_post_opt(spank_t spank, int count, char** arguments);

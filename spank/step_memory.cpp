@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in srun in an allocation of salloc, as the user, before srun reads its options. salloc
-// passes its own value of --mem-per-gpu to steps. This value lacks the memory that the job's units bring, so
-// a step would request less memory than its job has. This code replaces it by the job's value. sbatch passes
-// the job's value itself, and a step that states --mem-per-gpu gets the value that it states.
+// This code runs in srun in a job, as the user, before srun reads its options. srun takes the memory of a
+// step that states none from the environment of its job:
+//
+// - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
+//   wait for one another. Slurm sets it in each job with units, because units bring memory per node. While
+//   srun reads its options, this code replaces it by 0: such a step claims no memory, and may use all memory
+//   of its job.
+// - SLURM_MEM_PER_GPU in an allocation of salloc is salloc's own value. It lacks the memory that the job's
+// units
+//   bring, so a step would request less memory than its job has. This code replaces it by the job's value.
+//   sbatch passes the job's value itself.
+//
+// A step that states its memory gets the memory that it states.
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,21 +30,28 @@
 namespace sharedgpu {
 namespace {
 
+constexpr char kPerNode[] = "SLURM_MEM_PER_NODE";
+constexpr char kPerGpu[] = "SLURM_MEM_PER_GPU";
+
 struct FreeJobs {
   void operator()(job_info_msg_t* jobs) const { slurm_free_job_info_msg(jobs); }
 };
 
-int load_job(job_info_msg_t** reply, std::uint32_t job) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+std::uint32_t number_of(const slurm_job_info_t& job) { return job.step_id.job_id; }
+
+int load_job(job_info_msg_t** reply, std::uint32_t job) {
   slurm_step_id_t whole_job = {};
   whole_job.job_id = job;
   whole_job.step_id = NO_VAL;
   whole_job.step_het_comp = NO_VAL;
   return slurm_load_job(reply, whole_job, SHOW_ALL);
-#else
-  return slurm_load_job(reply, job, SHOW_ALL);
-#endif
 }
+#else
+std::uint32_t number_of(const slurm_job_info_t& job) { return job.job_id; }
+
+int load_job(job_info_msg_t** reply, std::uint32_t job) { return slurm_load_job(reply, job, SHOW_ALL); }
+#endif
 
 bool has_units(const slurm_job_info_t& job) {
   for (const char* units : {job.tres_per_job, job.tres_per_node, job.tres_per_socket, job.tres_per_task})
@@ -49,20 +67,51 @@ std::string memory_per_gpu(const slurm_job_info_t& job) {
   return parse_number<std::uint64_t>(text.substr(end + 1)) ? text.substr(end + 1) : std::string();
 }
 
+// Slurm replies with all components of a heterogeneous job, or with all elements of an array, if the number
+// is that of the first.
+using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
+Jobs load_jobs(std::uint32_t number) {
+  job_info_msg_t* reply = nullptr;
+  return Jobs(load_job(&reply, number) == 0 ? reply : nullptr);
+}
+
+// The value of SLURM_MEM_PER_NODE while srun reads its options; empty if the value is not replaced.
+std::string& memory_of_job() {
+  static std::string memory;
+  return memory;
+}
+
+// A value that differs from that of the job was set by the user, and stays.
+void claim_no_memory(const slurm_job_info_t& job, const char* memory) {
+  if (std::to_string(job.pn_min_memory) != memory) return;
+  memory_of_job() = memory;
+  setenv(kPerNode, "0", 1);
+}
+
 }  // namespace
 
 void local_init() {
-  constexpr char kMemory[] = "SLURM_MEM_PER_GPU";
   const char* const number = std::getenv("SLURM_JOB_ID");
-  const bool is_batch = std::getenv(environment::kUnits) != nullptr;
-  if (number == nullptr || std::getenv(kMemory) == nullptr || is_batch) return;
-  const auto job = parse_number<std::uint32_t>(number);
-  job_info_msg_t* reply = nullptr;
-  if (!job || load_job(&reply, *job) != 0) return;
-  const std::unique_ptr<job_info_msg_t, FreeJobs> jobs(reply);
-  if (jobs->record_count != 1 || !has_units(jobs->job_array[0])) return;
-  if (const std::string memory = memory_per_gpu(jobs->job_array[0]); !memory.empty())
-    setenv(kMemory, memory.c_str(), 1);
+  const char* const per_node = std::getenv(kPerNode);
+  const char* const per_gpu = std::getenv(kPerGpu);
+  if (number == nullptr || (per_node == nullptr && per_gpu == nullptr)) return;
+  const char* const kind = std::getenv("ENVIRONMENT");
+  const bool is_batch = kind != nullptr && std::string_view(kind) == "BATCH";
+  // Jobs without units cost slurmctld no message.
+  if (is_batch && (per_node == nullptr || std::getenv(environment::kUnits) == nullptr)) return;
+  const auto job_number = parse_number<std::uint32_t>(number);
+  const Jobs jobs = job_number ? load_jobs(*job_number) : nullptr;
+  if (!jobs) return;
+  const std::span all(jobs->job_array, jobs->record_count);
+  const auto job = std::ranges::find(all, *job_number, number_of);
+  if (job == all.end() || std::ranges::none_of(all, has_units)) return;
+  if (per_node != nullptr) claim_no_memory(*job, per_node);
+  if (per_gpu == nullptr || is_batch) return;
+  if (const std::string memory = memory_per_gpu(*job); !memory.empty()) setenv(kPerGpu, memory.c_str(), 1);
+}
+
+void local_init_post_opt() {
+  if (!memory_of_job().empty()) setenv(kPerNode, memory_of_job().c_str(), 1);
 }
 
 }  // namespace sharedgpu

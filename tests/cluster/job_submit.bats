@@ -185,6 +185,28 @@ limit='
 # Slurm has the memory itself in different units.
 accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=1224M ]]; }
 
+@test "steps of one job run side by side, each with all memory of the job" {
+  echo "$limit" >limit
+  # together UNITS: four steps that each wait for the other three.
+  cat >together <<'SCRIPT'
+    step='touch begun.$1.$2
+      for each in 1 2 3 4; do until [[ -e begun.$1.$each ]]; do sleep 0.1; done; done
+      bash limit; echo "per node $SLURM_MEM_PER_NODE"'
+    for each in 1 2 3 4; do srun -n 1 -c 1 --exact --gres="$1" bash -c "$step" step "$1" "$each" & done
+    wait
+SCRIPT
+  job=$(submit -t 1 -n 4 -N 1 --gres=sharedgpu:small:4 -- bash -c "bash together sharedgpu:small:1; bash together none")
+  expect_state "$job" COMPLETED
+  run -0 timeout 60 salloc -n 4 -N 1 --mem=500 --gres=sharedgpu:small:4 bash together sharedgpu:small:1
+  [ "$(grep -c "^limit 4596$" <<<"$output")" = 4 ]
+  [ "$(grep -c "^limit 20480$" "$dir/jobs/$job")" = 8 ]
+  [ "$(grep -c "^per node 20480$" "$dir/jobs/$job")" = 8 ]
+  # A step that states its memory has it.
+  job=$(submit -n 2 -N 1 --gres=sharedgpu:small:1 -- srun --mem=700 -n 1 bash limit)
+  expect_state "$job" COMPLETED
+  output_has "$job" "limit 700"
+}
+
 @test "a change of a pending job's memory or units keeps the part of the units once" {
   job=$(held -n 2 -N 1 --mem=500 --gres=sharedgpu:small:1)
   # change KEY=VALUE... MEMORY
