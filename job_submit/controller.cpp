@@ -69,7 +69,9 @@ int read_kind(void* item, void* argument) {
     return 0;
   const std::uint64_t per_core = std::max<std::uint64_t>(record.threads, 1);
   const std::uint64_t reserved = record.core_spec_cnt < NO_VAL16 ? record.core_spec_cnt * per_core : 0;
+  const bool gives_cores = (reading.consumable & (kSelectSocket | kSelectCore)) != 0;
   NodeKind kind;
+  kind.threads = gives_cores ? per_core : 1;
   kind.gres = record.gres;
   kind.cpus = record.cpus > reserved ? record.cpus - reserved : 0;
   if ((reading.consumable & kSelectSocket) != 0)
@@ -111,6 +113,9 @@ Job changed(Job job, const job_desc_msg_t& change) {
   take(job.cpus, count_of(change.min_cpus));
   take(job.cpus_per_node, count_of(change.pn_min_cpus));
   take(job.sockets_per_node, count_of(change.sockets_per_node));
+  take(job.tasks_per_core, count_of(change.ntasks_per_core));
+  take(job.threads_per_core, count_of(change.threads_per_core));
+  if (change.overcommit != NO_VAL8) job.overcommit = change.overcommit != 0;
   if (change.shared != NO_VAL16) job.whole_nodes = change.shared == JOB_SHARED_NONE;
   return job;
 }
@@ -130,6 +135,8 @@ std::vector<Partition> partitions_of(const char* names) {
     Partition& partition = partitions.emplace_back();
     partition.defaults = defaults_of(*record);
     partition.whole_nodes = record->max_share == 0;
+    // In Slurm this parameter of a partition has no effect.
+    partition.one_task_per_core = (slurm_conf.select_type_param & kSelectOneTaskPerCore) != 0;
     Reading reading{*record, consumable, partition.nodes};
     if (config_list != nullptr) slurm_list_for_each(config_list, read_kind, &reading);
   };

@@ -45,13 +45,26 @@ struct Nodes {
   std::uint64_t least_cpus = 0;
   std::uint64_t most_cpus = 0;
   std::uint64_t cpu_step = 1;
+  std::uint64_t threads = 1;
   Mebibytes most_memory = 0;
   std::vector<std::string_view> types;  // types of the nodes' units
   bool any() const { return most_cpus > 0; }
 };
 
+// Returns the CPUs of the cores that the most tasks on one node get. Cores are shared only by tasks that may
+// be on the same core.
+std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
+  const std::uint64_t tasks = job.overcommit ? 1 : most_tasks(job);
+  const std::uint64_t cpus_per_task = job.cpus_per_task.value_or(1);
+  const std::uint64_t together = std::min(job.tasks_per_core.value_or(nodes.threads), nodes.threads);
+  const auto cores = [&](std::uint64_t count) {
+    return quotient(times(count, cpus_per_task), nodes.threads);
+  };
+  return times(add_up(times(tasks / together, cores(together)), cores(tasks % together)), nodes.threads);
+}
+
 std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
-  std::uint64_t cpus = times(most_tasks(job), job.cpus_per_task.value_or(1));
+  std::uint64_t cpus = cpus_of_tasks(job, nodes);
   if (!job.tasks_per_node) cpus = std::max(cpus, most_of(job.cpus.value_or(1), job));
   cpus = std::max(cpus, job.cpus_per_node.value_or(1));
   if (const auto per_gpu = counts_of(job.cpus_per_tres, "gpu"); !per_gpu.empty())
@@ -100,18 +113,29 @@ std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view ty
   return total;
 }
 
+// Returns the node with only those CPUs of its cores that the job uses.
+NodeKind with_used_threads(NodeKind kind, const Job& job) {
+  const std::uint64_t threads = std::max<std::uint64_t>(kind.threads, 1);
+  kind.threads = std::min(threads, job.threads_per_core.value_or(threads));
+  kind.cpus = kind.cpus / threads * kind.threads;
+  kind.cpu_step = kind.cpu_step / threads * kind.threads;
+  return kind;
+}
+
 // Returns the nodes of `kinds` that have at least the least count of `units`. Lowers `units.most` to the
 // count of the largest of these nodes.
-Nodes nodes_with(const std::vector<NodeKind>& kinds, Demand& units) {
+Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& units) {
   Nodes nodes;
   std::vector<TypedCount> largest = units.most;
   for (TypedCount& count : largest) count.count = 0;
-  for (const NodeKind& kind : kinds) {
+  for (const NodeKind& each : kinds) {
+    const NodeKind kind = with_used_threads(each, job);
     const auto offer = counts_of(kind.gres, kGres);
     if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
     nodes.least_cpus = nodes.any() ? std::min(nodes.least_cpus, kind.cpus) : kind.cpus;
     nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
     nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
+    nodes.threads = std::max(nodes.threads, kind.threads);
     nodes.most_memory = std::max(nodes.most_memory, kind.memory);
     for (const TypedCount& count : offer) nodes.types.push_back(count.type);
     for (TypedCount& count : largest) count.count = std::max(count.count, count_of(offer, count.type));
@@ -192,7 +216,8 @@ struct Brought {
 Brought brought_in(const Partition& partition, const Job& job, const UnitMemory& unit_memory) {
   Brought brought{.job = job, .units = demand_of(job, kGres), .nodes = {}, .memory = 0};
   brought.job.whole_nodes = job.whole_nodes || partition.whole_nodes;
-  brought.nodes = nodes_with(partition.nodes, brought.units);
+  if (partition.one_task_per_core && !job.tasks_per_core) brought.job.tasks_per_core = 1;
+  brought.nodes = nodes_with(partition.nodes, job, brought.units);
   brought.memory = memory_of(brought.units.most, unit_memory, brought.nodes);
   return brought;
 }
@@ -249,6 +274,14 @@ std::optional<Request> without_units(const Job& job, const std::vector<Partition
     own = subtract(*job.memory, brought.memory, brought.job, brought.nodes);
   }
   return own;
+}
+
+bool has_default_memory(const Job& job, const std::vector<Partition>& partitions,
+                        const UnitMemory& unit_memory) {
+  Job without_request = job;
+  without_request.memory.reset();
+  const Decision decision = decide(without_request, partitions, unit_memory);
+  return decision.sum && decision.sum->request == job.memory;
 }
 
 }  // namespace sharedgpu::job_submit

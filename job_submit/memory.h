@@ -14,9 +14,11 @@
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
-// Counts and quotients are rounded up. If Slurm may spread a job's tasks over nodes as it likes, the job gets
-// on each node the memory that it needs on the node with the most tasks. So the sum is never less than the
-// job's own request on any node.
+// Counts and quotients are rounded up. A core is counted with the CPUs that the job may use, and as a whole.
+// With
+// --overcommit, all tasks of a node share the CPUs of one. If Slurm may spread a job's tasks over nodes as it
+// likes, the job gets on each node the memory that it needs on the node with the most tasks. So the sum is
+// never less than the job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -50,8 +52,9 @@ struct Job {
   std::string_view cpus_per_tres;
   std::optional<Request> memory;  // nullopt: the default
   std::optional<std::uint64_t> least_nodes, most_nodes, tasks, tasks_per_node, cpus_per_task, cpus,
-      cpus_per_node, sockets_per_node;
+      cpus_per_node, sockets_per_node, tasks_per_core, threads_per_core;
   bool whole_nodes = false;
+  bool overcommit = false;
 };
 
 // The defaults that apply in a partition: its own, or else those of the cluster; absent if not configured.
@@ -66,6 +69,7 @@ struct NodeKind {
   std::uint64_t cpus = 0;      // CPUs that jobs may get
   std::uint64_t cpu_step = 1;  // CPUs are allocated in multiples of this (a core, a socket)
   Mebibytes memory = 0;        // memory that jobs may get
+  std::uint64_t threads = 1;   // CPUs of a core, if whole cores are allocated
 };
 
 // The least and the most of a GRES that a job may get on one node; both are empty if the job requests none.
@@ -86,7 +90,8 @@ struct Sum {
 struct Partition {
   Defaults defaults;
   std::vector<NodeKind> nodes;
-  bool whole_nodes = false;  // OverSubscribe=EXCLUSIVE
+  bool whole_nodes = false;        // OverSubscribe=EXCLUSIVE
+  bool one_task_per_core = false;  // CR_ONE_TASK_PER_CORE
 };
 
 // The answer to a job that is submitted or changed.
@@ -103,5 +108,10 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
 // unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
+
+// Returns true if `job` has the memory that decide() computes from the default request in `partitions`. This
+// is also true for a job that stated as much memory itself.
+bool has_default_memory(const Job& job, const std::vector<Partition>& partitions,
+                        const UnitMemory& unit_memory);
 
 }  // namespace sharedgpu::job_submit

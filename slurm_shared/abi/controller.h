@@ -127,6 +127,7 @@ constexpr std::uint32_t CONFIG_MAGIC = 0xc065eded;
 constexpr std::uint16_t kSelectSocket = 0x0002;
 constexpr std::uint16_t kSelectCore = 0x0004;
 constexpr std::uint16_t kSelectMemory = 0x0010;
+constexpr std::uint16_t kSelectOneTaskPerCore = 0x0100;
 
 // Exported by slurmctld (22.05 to 26.05).
 extern part_record* default_part_loc;  // null: none

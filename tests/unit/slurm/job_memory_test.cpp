@@ -134,6 +134,61 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   CHECK(result(each, where) == per_node(1400));
 }
 
+TEST_CASE("Cores are counted as Slurm allocates them") {
+  // Two threads per core. The expected counts are those for which Slurm gives memory per CPU to jobs without
+  // units.
+  Partition where = partition();
+  where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
+  const auto cpus = [&](std::uint64_t tasks, std::uint64_t cpus_per_task,
+                        std::optional<std::uint64_t> tasks_per_core = {},
+                        std::optional<std::uint64_t> threads_per_core = {}) {
+    Job each = job("gres:sharedgpu:1", per_cpu(100));
+    each.tasks = tasks;
+    each.cpus_per_task = cpus_per_task;
+    each.tasks_per_core = tasks_per_core;
+    each.threads_per_core = threads_per_core;
+    each.most_nodes = 1;
+    return (result(each, where).size - 1000) / 100;
+  };
+  CHECK(4 == cpus(4, 1));
+  CHECK(8 == cpus(4, 1, 1));
+  CHECK(4 == cpus(4, 1, 2));
+  CHECK(12 == cpus(3, 3, 1));
+  CHECK(10 == cpus(3, 3));
+  CHECK(4 == cpus(1, 3));
+  CHECK(3 == cpus(1, 3, {}, 1));
+  CHECK(4 == cpus(1, 3, {}, 2));
+  CHECK(6 == cpus(2, 3, 1, 1));
+  CHECK(8 == cpus(12, 1, {}, 1));  // the node has eight cores
+  where.one_task_per_core = true;
+  CHECK(8 == cpus(4, 1));
+  CHECK(8 == cpus(2, 3));
+  CHECK(4 == cpus(4, 1, 2));
+  where.nodes[0].threads = where.nodes[0].cpu_step = 1;
+  CHECK(4 == cpus(4, 1));
+}
+
+TEST_CASE("A job with whole nodes shares its units' memory among the threads that it uses") {
+  Partition where = partition();
+  where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
+  Job each = job("gres:sharedgpu:4", per_cpu(100));
+  each.whole_nodes = true;
+  CHECK(result(each, where) == per_cpu(350));
+  each.threads_per_core = 1;
+  CHECK(result(each, where) == per_cpu(600));
+}
+
+TEST_CASE("With overcommit, all tasks of a node share the CPUs of one") {
+  Job each = job("gres:sharedgpu:1", per_cpu(100));
+  each.tasks = 16;
+  each.overcommit = true;
+  CHECK(result(each) == per_node(1100));
+  each.cpus_per_task = 3;
+  CHECK(result(each) == per_node(1300));
+  each.tasks_per_node = 8;
+  CHECK(result(each) == per_node(1300));
+}
+
 TEST_CASE("CPUs per GPU count") {
   Job each = job("gres:gpu:2,gres:sharedgpu:1", per_cpu(100));
   each.cpus_per_tres = "gres:gpu:4";
@@ -243,6 +298,16 @@ TEST_CASE("The part of the units is taken out again") {
   CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // too small to include units
   CHECK(own(job("gres:sharedgpu:2", per_node(0))) == per_node(0));
   CHECK_FALSE(without_units(job("gres:sharedgpu:2"), {partition()}, kUnits));
+}
+
+TEST_CASE("The memory of a job tells if its own request is the default") {
+  const auto is_default = [](Job job) { return has_default_memory(job, {partition()}, kUnits); };
+  CHECK(is_default(job("gres:sharedgpu:2", per_node(2100))));
+  CHECK_FALSE(is_default(job("gres:sharedgpu:2", per_node(2500))));
+  CHECK_FALSE(is_default(job("gres:sharedgpu:2", per_cpu(100))));
+  CHECK_FALSE(is_default(job("gres:sharedgpu:2")));
+  CHECK_FALSE(is_default(job("gres:gpu:2", per_cpu(100))));
+  CHECK_FALSE(has_default_memory(job("gres:sharedgpu:2", per_node(2100)), {}, kUnits));
 }
 
 TEST_CASE("Absurd sizes stay in range") {
