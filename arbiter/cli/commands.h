@@ -35,7 +35,8 @@ void add_supervise(CLI::App& app, int& status);
 void complain(const std::string& text);
 
 // Loads the settings from the file `config`, or from the default file if `config` is empty. SHAREDGPU_SOCKET
-// overrides the socket. Returns false, with a complaint, if the settings cannot be read.
+// overrides the socket. If the settings cannot be read, it complains, sets the default settings and returns
+// false.
 bool load_settings(const std::string& config, Settings& settings);
 
 // Finds a file of this installation by its path in the install tree, or else in the build tree; both are

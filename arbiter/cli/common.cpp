@@ -16,11 +16,11 @@ bool load_settings(const std::string& config, Settings& settings) {
   std::string error = config.empty() ? read_default_settings(settings) : read_settings(config, settings);
   if (!error.empty()) {
     complain(error);
-    return false;
+    settings = {};
   }
   const char* socket = std::getenv(environment::kSocket);
   if (socket != nullptr && *socket != '\0') settings.socket = socket;
-  return true;
+  return error.empty();
 }
 
 std::string find_sibling(const char* installed, const char* built) {

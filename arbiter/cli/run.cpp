@@ -182,7 +182,8 @@ int execute(const std::vector<std::string>& command) {
 
 int run(const Arguments& arguments) {
   Settings settings;
-  if (!load_settings(arguments.config, settings)) return 2;
+  // A task of a batch job runs even if the settings are wrong or its user cannot read them.
+  if (!load_settings(arguments.config, settings) && !arguments.join) return 2;
   GivenOptions given{.prefix = kRunPrefix, .job = {}, .texts = {}};
   RunRequest request;
   for (const std::string& error : {read_options(arguments, given), read_voucher(arguments, request)})

@@ -144,12 +144,19 @@ teardown() {
   # joins PID USER COMMAND...: runs the command as USER with the token of that process's run.
   joins() {
     SHAREDGPU_TOKEN=$(tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^SHAREDGPU_TOKEN=//p')
-    setpriv --reuid "$2" --regid nogroup --clear-groups "$SHAREDGPU" run --join -- "${@:3}"
+    setpriv --reuid "$2" --regid nogroup --clear-groups "$SHAREDGPU" run --join ${CONF:+--config "$CONF"} -- "${@:3}"
   }
   run -0 joins "${PIDS[first]}" $user cat /proc/self/cgroup
   [[ $output == *"${one#"${PARENT%/*}"}"* ]]
   run -0 joins "${PIDS[first]}" daemon cat /proc/self/cgroup
   [[ $output != *"${DIR##*/}"* ]]
+  # Settings that are wrong or missing neither keep the command from running nor from entering the group.
+  echo Qantum=5 >"$DIR/wrong"
+  local conf
+  for conf in "$DIR/wrong" "$DIR/none"; do
+    CONF=$conf run -0 joins "${PIDS[first]}" $user cat /proc/self/cgroup
+    [[ $output == *"$conf"*"${one#"${PARENT%/*}"}"* ]]
+  done
   # A process in the group of the first run cannot move to the group of the second run, which has a higher limit.
   local token
   token=$(tr '\0' '\n' <"/proc/${PIDS[second]}/environ" | sed -n 's/^SHAREDGPU_TOKEN=//p')

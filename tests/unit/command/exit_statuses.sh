@@ -71,6 +71,7 @@ for subcommand in gres status set ledger report supervise run; do
   [[ $subcommand != run ]] || words=(-- true)
   of "$subcommand: an unknown key" "$sharedgpu" "$subcommand" --config "$folder/wrong.conf" "${words[@]}"
 done
+of "run --join: an unknown key" "$sharedgpu" run --join --config "$folder/wrong.conf" -- true
 of "sharedgpud: an unknown key" "$sharedgpud" --config "$folder/wrong.conf"
 of "sharedgpud: a bad value" "$sharedgpud" --config "$folder/bad.conf"
 of "sharedgpud: no such file" "$sharedgpud" --config "$folder/none"
