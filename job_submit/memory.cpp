@@ -51,8 +51,8 @@ struct Nodes {
   bool any() const { return most_cpus > 0; }
 };
 
-// Returns the CPUs of the cores that the most tasks on one node get. Cores are shared only by tasks that may
-// be on the same core.
+// Returns the CPUs of the cores or sockets that the most tasks on one node get. Only tasks that may be on the
+// same core share cores, and Slurm spreads tasks over sockets.
 std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
   const std::uint64_t tasks = job.overcommit ? 1 : most_tasks(job);
   const std::uint64_t cpus_per_task = job.cpus_per_task.value_or(1);
@@ -60,7 +60,10 @@ std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
   const auto cores = [&](std::uint64_t count) {
     return quotient(times(count, cpus_per_task), nodes.threads);
   };
-  return times(add_up(times(tasks / together, cores(together)), cores(tasks % together)), nodes.threads);
+  const std::uint64_t cpus =
+      times(add_up(times(tasks / together, cores(together)), cores(tasks % together)), nodes.threads);
+  const bool has_sockets = nodes.cpu_step > nodes.threads;
+  return has_sockets ? std::max(cpus, times(tasks, nodes.cpu_step)) : cpus;
 }
 
 std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {

@@ -128,7 +128,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   each.tasks = 100;  // more memory than any node with units has
   CHECK(result(each) == per_node(2600));
   Partition where = partition();
-  where.nodes[0].cpu_step = 2;
+  where.nodes[0].cpu_step = where.nodes[0].threads = 2;
   each = job("gres:sharedgpu:1", per_cpu(100));
   each.tasks = 3;
   CHECK(result(each, where) == per_node(1400));
@@ -164,6 +164,13 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(8 == cpus(4, 1));
   CHECK(8 == cpus(2, 3));
   CHECK(4 == cpus(4, 1, 2));
+  where.one_task_per_core = false;
+  where.nodes[0].cpu_step = 8;  // sockets
+  CHECK(8 == cpus(1, 3));
+  CHECK(16 == cpus(2, 1));
+  CHECK(16 == cpus(4, 1));
+  CHECK(8 == cpus(3, 1, {}, 1));
+  where.one_task_per_core = true;
   where.nodes[0].threads = where.nodes[0].cpu_step = 1;
   CHECK(4 == cpus(4, 1));
 }
