@@ -180,22 +180,35 @@ JobCopy copy_of(job_record* record) {
   return copy;
 }
 
-// A change of memory states the job's own request, as --mem does at submission. A change of units keeps the
-// job's own request, and replaces the memory of the units.
+// Returns true for a change on which the memory of the job's units, or that of a default request, depends.
+// Slurm permits such changes only for pending jobs. A change of the number of nodes is not among them: it
+// also shrinks a running job, whose memory cannot change.
+bool changes_allocation(const job_desc_msg_t& message) {
+  const Job stated = changed({}, message);
+  return message.partition != nullptr || stated.cpus || stated.cpus_per_node || stated.cpus_per_task ||
+         stated.tasks || stated.tasks_per_node;
+}
+
+// A change of memory states the job's own request, as --mem does at submission. Another change keeps the
+// job's own request, and computes the memory of the units again. If the job's own request is the default, the
+// job gets the default of its new partition, for its new number of CPUs.
 int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   restore_stated_memory(message);
   const bool states_memory = message.pn_min_memory != NO_VAL64;
   const bool states_units = message.tres_per_node != nullptr || message.tres_per_socket != nullptr ||
                             message.tres_per_task != nullptr || message.tres_per_job != nullptr;
-  if (!states_memory && !states_units) return SLURM_SUCCESS;
+  if (!states_memory && !states_units && !changes_allocation(message)) return SLURM_SUCCESS;
   const auto memory = unit_memory();
   const JobCopy copy = memory ? copy_of(record) : nullptr;
   if (!copy) return SLURM_SUCCESS;
   const Job before = job_of(*copy);
   Job after = changed(before, message);
   if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
-  after.memory =
-      states_memory ? memory_in(message) : without_units(before, partitions_of(copy->partition), *memory);
+  const std::vector<Partition> partitions = partitions_of(copy->partition);
+  const std::optional<Request> own =
+      states_memory ? memory_in(message) : without_units(before, partitions, *memory);
+  const bool is_default = !states_memory && has_default_memory(before, partitions, *memory);
+  after.memory = is_default ? std::nullopt : own;
   const char* const partition = message.partition == nullptr ? copy->partition : message.partition;
   const Decision decision = decide(after, partitions_of(partition), *memory);
   const char* const job = message.job_id_str == nullptr ? "?" : message.job_id_str;
@@ -207,8 +220,8 @@ int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   if (decision.sum) {
     slurm_info("job_submit/sharedgpu: JobId=%s: host memory %s", job, decision.sum->text.c_str());
     write_change(decision.sum->request, copy->mem_per_tres, message);
-  } else if (!states_memory && after.memory && !(after.memory == before.memory)) {
-    write_change(*after.memory, copy->mem_per_tres, message);
+  } else if (!states_memory && own && !(own == before.memory)) {
+    write_change(*own, copy->mem_per_tres, message);
   }
   return SLURM_SUCCESS;
 }

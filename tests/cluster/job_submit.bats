@@ -238,6 +238,36 @@ SCRIPT
   memory_is "$job" MinMemoryNode=4G
 }
 
+@test "a change of a pending job's partition, CPUs or tasks computes its memory again" {
+  job=$(held -p per_node --gres=sharedgpu:small:1)
+  memory_is "$job" MinMemoryNode=1524M
+  scontrol update jobid="$job" Partition=main
+  memory_is "$job" MinMemoryNode=5G
+  scontrol update jobid="$job" NumCPUs=8
+  memory_is "$job" MinMemoryNode=33G
+  scontrol update jobid="$job" NumCPUs=2 NumTasks=2
+  memory_is "$job" MinMemoryNode=9G
+  scontrol update jobid="$job" Partition=per_node
+  memory_is "$job" MinMemoryNode=1524M
+  # Memory is not a consumable resource in this partition.
+  job=$(held -p cores --gres=sharedgpu:small:4)
+  memory_is "$job" MinMemoryCPU=4G
+  scontrol update jobid="$job" Partition=main
+  memory_is "$job" MinMemoryNode=8G
+  # A request of the job itself stays.
+  job=$(held --mem=600 --gres=sharedgpu:small:1)
+  scontrol update jobid="$job" NumCPUs=2
+  memory_is "$job" MinMemoryNode=1624M
+  scontrol update jobid="$job" Partition=per_node
+  memory_is "$job" MinMemoryNode=1624M
+  # The plugin leaves changes of running jobs to Slurm.
+  job=$(submit -N 2 --gres=sharedgpu:1 -- sleep 100)
+  wait_until 20 has_state "$job" RUNNING
+  now=$(memory "$job")
+  scontrol update jobid="$job" NumNodes=1
+  memory_is "$job" "$now"
+}
+
 @test "units per task and per job" {
   # No release has options for both.
   for units in Task=2548M Job=1524M; do
