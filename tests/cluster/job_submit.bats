@@ -348,3 +348,26 @@ log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
   reconfigure
   memory_is "$(held --mem=500 --gres=sharedgpu:small:1)" MinMemoryNode=1524M
 }
+
+@test "on nodes with two threads per core, memory per CPU is for whole cores" {
+  cp "$dir/etc/slurm.conf" right
+  restarted() { # EXPRESSION...: edits slurm.conf
+    cp right "$dir/etc/slurm.conf"
+    for expression; do sed -i "$expression" "$dir/etc/slurm.conf"; done
+    "$CLUSTER" stop "$dir" slurmctld
+    "$CLUSTER" start "$dir" slurmctld
+  }
+  brings() { memory_is "$(held --gres=sharedgpu:small:1 "${@:2}")" "MinMemoryNode=$1"; }
+  threads="/^NodeName=/s/CPUs=16/CPUs=16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2/"
+  restarted "$threads"
+  brings 17G -n 4 -N 1
+  brings 33G -n 4 -N 1 --ntasks-per-core=1
+  brings 13G -n 1 -c 3 --threads-per-core=1
+  brings 9G -O -n 16 -N 1
+  brings 17G -O -n 16 -N 1 -c 3
+  restarted "$threads" "/^SelectTypeParameters=/s/$/,CR_ONE_TASK_PER_CORE/"
+  brings 33G -n 4 -N 1
+  brings 17G -n 4 -N 1 --ntasks-per-core=2
+  restarted
+  brings 17G -n 4 -N 1
+}
