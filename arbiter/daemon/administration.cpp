@@ -91,6 +91,14 @@ Bytes Administration::largest_gpu_of(TenantId tenant) const {
   return largest;
 }
 
+Bytes Administration::memory_of(const GpuList& gpus) const {
+  const auto end = gpus.gpu + gpus.count;
+  Bytes sum;
+  for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus)
+    if (gpus.count == 0 || std::find(gpus.gpu, end, gpu.uuid) != end) sum += gpu.total;
+  return sum;
+}
+
 void Administration::gpu_may_have_changed(const TenantInfo& tenant) {
   if (depends_on_gpu(settings_)) set_terms(tenant);
 }

@@ -52,6 +52,8 @@ class Administration {
 
   // The memory of the tenant's largest GPU if SwapPerUnit depends on it, else zero.
   Bytes largest_gpu_of(TenantId tenant) const;
+  // The memory of these GPUs together; of all GPUs of the node if the list is empty.
+  Bytes memory_of(const GpuList& gpus) const;
 
   // Returns the first name that the arbiter does not know; empty if it knows all.
   std::string unknown_gpu(const GpuNames& names) const;

@@ -162,7 +162,8 @@ void Jobs::run(Client& client, const RunRequest& request) {
   if (reply.gpus.count == 0) placements_.hold_unplaced(client.peer(), tenant.id);
   reply.threads = administration_.threads_of(tenant, reply.gpus);
   const Bytes limit = vouched ? group_limit_of(tenant, request.host_memory, administration_.settings(),
-                                               administration_.largest_gpu_of(tenant.id))
+                                               {.largest = administration_.largest_gpu_of(tenant.id),
+                                                .all = administration_.memory_of(reply.gpus)})
                               : Bytes{};
   if (limit == Bytes{}) return client.send(reply);
   groups_.make(tenant, limit, client.peer(), [its = client.shared_from_this(), reply](bool inside) mutable {

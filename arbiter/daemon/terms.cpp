@@ -35,6 +35,11 @@ Bytes of_units(const TenantInfo& tenant, Bytes each) {
   return is_too_much ? Bytes{} : all;
 }
 
+// Memory of the native backend stays on the GPU.
+bool never_swaps(const TenantInfo& tenant) {
+  return tenant.options.backend_given != 0 && tenant.options.backend == Backend::native;
+}
+
 }  // namespace
 
 // The batch step states the job's options, and resets them when the job is requeued. Another step may raise
@@ -80,9 +85,8 @@ Bytes brought_now(const TenantInfo& tenant, const Settings& node) {
   return of_units(tenant, unit_memory.of({}).value_or(Bytes{}));
 }
 
-// Memory of the native backend is never swapped.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu) {
-  if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
+  if (never_swaps(tenant)) return {};
   if (tenant.brought == RegisterJob::kUnlimited) return {};
   if (tenant.brought != Bytes{}) return tenant.brought;
   TypedSizes gpu_memory = node.gpu_memory;
@@ -91,10 +95,11 @@ Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu) {
   return of_units(tenant, unit_memory.of({}).value_or(Bytes{}));
 }
 
-Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, Bytes gpu) {
+Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus) {
   const Bytes program = stated != Bytes{} ? stated : of_units(run, node.host_memory_per_unit);
-  if (program == Bytes{}) return {};
-  return program + units_memory(run, node, gpu);
+  if (program == Bytes{} || never_swaps(run)) return program;
+  const Bytes limited = units_memory(run, node, gpus.largest);
+  return program + (limited != Bytes{} ? limited : gpus.all);
 }
 
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node) {

@@ -32,9 +32,15 @@ Bytes brought_now(const TenantInfo& tenant, const Settings& node);
 // `gpu`: the memory of its largest GPU, for sizes that are auto and have no GpuMemory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
+// The GPUs of a run, for the limit of its control group.
+struct RunGpus {
+  Bytes largest;  // as `gpu` of units_memory()
+  Bytes all;      // the memory of all GPUs that it may see
+};
 // The limit of a run's control group: the host memory of its program, as stated or by HostMemoryPerUnit=, and
-// that of its units. Zero: the run gets no group.
-Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, Bytes gpu);
+// that of its units. Units that are not limited bring the memory of all the run's GPUs, since no more can be
+// evicted. Zero: the run gets no group.
+Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus);
 
 // The requests of a tenant that exceed what the site allows, for the log.
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node);

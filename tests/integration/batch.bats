@@ -46,9 +46,9 @@ nothing_left() { tenants_are && [[ -z $(ls -A "$SHAREDGPU_JOBS") ]] && ! pgrep -
 # name NAME: prints a job's name that no other run of these tests uses.
 name() { echo "$1.${DIR##*.}"; }
 
-# groups_setup: starts an arbiter that puts jobs with a limit of host memory into control groups below PARENT.
+# groups_setup [LINE...]: starts an arbiter that puts jobs with a limit of host memory into control groups below PARENT.
 groups_setup() {
-  batch_setup "CgroupParent=/${DIR##*/}" SwapPerUnit=128MiB
+  batch_setup "CgroupParent=/${DIR##*/}" "$@"
   local memory=/sys/fs/cgroup/memory
   [[ -d $memory ]] || memory=/sys/fs/cgroup
   PARENT=$memory/${DIR##*/}
@@ -176,7 +176,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
 }
 
 @test "TORQUE: the host memory of a job that requests it is limited, from the start of each task to the end of the last" {
-  groups_setup
+  groups_setup SwapPerUnit=128MiB
   job=$(name 16)
   resources=$resources,mem=64mb run prologue "$job"
   groups_or_skip
@@ -194,8 +194,20 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   rmdir "$PARENT"
 }
 
-@test "OpenPBS: the host memory of a job that requests it is limited, from the first use of CUDA on" {
+@test "TORQUE: a job that requests host memory keeps the memory of the GPU, even without SwapPerUnit" {
   groups_setup
+  job=$(name 18)
+  resources=gres=sharedgpu:1,mem=40mb,nodes=1 run prologue "$job"
+  groups_or_skip
+  [[ $(limit) == $((296 << 20)) ]]  # 40 MiB, and the memory of the GPU
+  run -0 as_user env PBS_JOBID="$job" "$etc/torque/job_starter" "$PROGRAMS/hold" --bytes 50% --of 256MiB --seconds 1
+  epilogue "$job"
+  until_true 20 group_is_gone
+  rmdir "$PARENT"
+}
+
+@test "OpenPBS: the host memory of a job that requests it is limited, from the first use of CUDA on" {
+  groups_setup SwapPerUnit=128MiB
   job=$(name 17)
   event="\"job\": {\"id\": \"$job\", \"euser\": \"$user\", \"exec_vnode\": \"(node1[0]:sharedgpu=1:mem=32768kb)+(node1[1]:mem=32768kb)\"}"
   run hook "{\"type\": \"execjob_begin\", $event}"

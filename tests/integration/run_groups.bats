@@ -94,6 +94,15 @@ teardown() {
   until_true 30 no_groups
 }
 
+@test "without SwapPerUnit, a run with a limit may evict as much as its GPU has" {
+  groups_setup
+  given inside 100MiB 1 hold --bytes 75% --of 512MiB --seconds 1 --verify --progress
+  progresses inside
+  [[ $(limit "$(group_of "${PIDS[inside]}")") == $((612 << 20)) ]]
+  succeeds inside
+  until_true 30 no_groups
+}
+
 @test "kill -9 of the arbiter and of the run leaves nothing, in any order; a run that lives keeps its group" {
   groups_setup SwapPerUnit=448MiB
   given first 160MiB 1 hold --bytes 20% --of 512MiB --seconds 600 --progress

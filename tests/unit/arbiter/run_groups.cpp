@@ -93,11 +93,37 @@ TEST_CASE("A run without a statement gets HostMemoryPerUnit for each unit, or no
     Site site(settings);
     Guest run(site.host, 0, {}, site.command.pid());
     CHECK(run.say(vouched({})).find<RunReply>()->confined == 1);
-    CHECK(site.limit("/site/jobs/run_1") == bytes(gibibytes(6)));
+    CHECK(site.limit("/site/jobs/run_1") == bytes(gibibytes(7)));  // two units, and the memory of the GPU
     Guest own(site.host, kUser, {}, site.command.pid());
     CHECK(own.say(RunRequest{}).find<RunReply>()->confined == 0);
     CHECK(site.system.groups.size() == 1);
   }
+}
+
+TEST_CASE("Units that SwapPerUnit does not limit bring the memory of the GPUs that the run may see") {
+  Site site{Settings{}};
+  site.host.gpus.push_back({.uuid = {{2}}, .total = gibibytes(2), .name = "Other"});
+  site.host.restart();
+  const Process placed, unplaced, native;
+  RunRequest request = vouched(mebibytes(100));
+  const auto limit_of = [&](const Process& process) {
+    const auto reply = Guest(site.host, 0, {}, process.pid()).say(request).find<RunReply>();
+    REQUIRE(reply);
+    CHECK(reply->confined == 1);
+    Bytes its;
+    for (const GpuInfo& gpu : site.host.gpus)
+      if (reply->gpus.count != 1 || reply->gpus.gpu[0] == gpu.uuid) its += gpu.total;
+    return std::pair(site.limit(site.system.places[process.pid()]), its);
+  };
+  const auto [of_one, one] = limit_of(placed);
+  CHECK(of_one == bytes(mebibytes(100) + one));
+  request.chosen = 1;
+  const auto [of_all, all] = limit_of(unplaced);
+  CHECK(of_all == bytes(mebibytes(100) + all));
+  CHECK(all == gibibytes(3));
+  request.options.backend_given = 1;
+  request.options.backend = Backend::native;
+  CHECK(limit_of(native).first == bytes(mebibytes(100)));
 }
 
 TEST_CASE("Only an administrator states the host memory of a run") {
