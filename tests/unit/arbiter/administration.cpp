@@ -260,6 +260,25 @@ TEST_CASE("A run keeps what its units have brought") {
   CHECK(options.ends_with(" " + std::to_string(mebibytes(20).count)));
 }
 
+TEST_CASE("Units that a later step shares bring no less memory, and those that it adds bring more") {
+  Settings settings;
+  settings.swap_per_unit = *parse_typed_sizes("small:1GiB,large:3GiB", true);
+  Host host(settings);
+  host.start();
+  Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});
+  std::uint32_t step = 0;
+  const auto memory_with = [&](Bytes brought) {
+    RegisterJob job{.step = {.job = 12, .step = step++}, .uid = kUser, .options = {}, .brought = brought};
+    job.options.units = 2;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+    if (step == 1) REQUIRE(session.say(Hello{}).find<Welcome>());
+    return host.status()["tenants"].back()["units_memory_bytes"];
+  };
+  CHECK(memory_with(gibibytes(3)) == gibibytes(3).count);
+  CHECK(memory_with(gibibytes(1)) == gibibytes(3).count);
+  CHECK(memory_with(gibibytes(6)) == gibibytes(6).count);
+}
+
 TEST_CASE("The arbiter explains a refusal, and knows whether the job has been told") {
   Settings settings;
   settings.swap_per_unit = *parse_typed_sizes("100MiB", true);

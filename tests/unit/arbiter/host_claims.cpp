@@ -375,6 +375,21 @@ TEST_CASE("A session that reports host memory that neither it nor its cgroup has
   CHECK(at.tenant()["overreported_host_bytes"] == 0);
 }
 
+TEST_CASE("Reports of the managed backend are not checked, since its memory is the driver's") {
+  Holder at;
+  const Process process;
+  Guest managed(at.host, kUser, StepName{.job = 8, .step = 0}, process.pid());
+  Hello hello;
+  hello.backend = Backend::managed;
+  REQUIRE(managed.say(hello).find<Welcome>());
+  REQUIRE(managed.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "GPU"}).find<Attached>());
+  at.log();
+  at.memory.resident = gibibytes(1);
+  at.memory.used = gibibytes(3);
+  for (int i = 0; i < 60; ++i, at.memory.pass(1s)) managed.say(Holder::usage(gibibytes(10)));
+  CHECK(at.log().empty());
+}
+
 TEST_CASE("The reports of all sessions in a cgroup are compared with its charge") {
   Holder at;
   at.memory.resident = gibibytes(1);

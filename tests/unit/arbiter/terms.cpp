@@ -81,6 +81,12 @@ TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
       CHECK(memory(since) == Bytes{});
     }
   }
+  SECTION("sizes whose sum no memory has are unlimited") {
+    job.options.units = 5000;
+    CHECK(memory("SwapPerUnit=1000TiB\n") == Bytes{});
+    job.options.units = 4000;
+    CHECK(memory("SwapPerUnit=1000TiB\n") == Bytes{4'000'000ull << 40});
+  }
   SECTION("units for which nobody vouches count as one") {
     job.options.units = 0;
     CHECK(memory("SwapPerUnit=2GiB\n") == gibibytes(2));
