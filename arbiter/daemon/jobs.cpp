@@ -149,7 +149,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   tenant.account = vouched ? request.uid : client.peer().account;
   tenant.anchored = true;
   tenant.options = request.options;
-  tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // zero counts as one unit
+  tenant.options.units = vouched ? counted_units(tenant, request.options.units) : 0;  // zero counts as one
   tenant.brought = brought_now(tenant, administration_.settings());
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
   journal_.flush();
@@ -170,6 +170,17 @@ void Jobs::run(Client& client, const RunRequest& request) {
     reply.confined = inside ? 1 : 0;
     its->send(reply);
   });
+}
+
+// A batch system that does not count units may state any number. No run counts with more than the node has.
+std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
+  const std::size_t gpus = std::max<std::size_t>(core_.core().gpus(), 1);
+  const std::uint64_t most = gpus * administration_.settings().units_per_gpu;
+  if (stated <= most) return std::max(stated, 1u);
+  complaints_.add(run.account, Cause::excessive,
+                  run.label() + ": asks for " + std::to_string(stated) + " units, but gets only the " +
+                      std::to_string(most) + " of this node");
+  return static_cast<std::uint32_t>(most);
 }
 
 void Jobs::join_run(Client& client, const JoinRun& join) {

@@ -80,6 +80,7 @@ class Jobs {
  private:
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
   TenantInfo* find_job(std::uint32_t number);
+  std::uint32_t counted_units(const TenantInfo& run, std::uint32_t stated) const;
   void take_options(TenantInfo& tenant, const RegisterJob& job);
   void set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string& coordinator);
   void may_begin_anew(TenantInfo& tenant, const RegisterJob& job);

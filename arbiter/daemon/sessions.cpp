@@ -42,7 +42,11 @@ void Sessions::hello(Client& client, const Hello& hello) {
     return client.connection().close("too many processes of its user come at once");
   client.take_part();
   its_.groups.enter(*known, peer, [this, its = client.shared_from_this(), hello](bool) {
-    if (!its->connection().is_closed()) begin(*its, hello);
+    if (its->connection().is_closed()) return;
+    // The run may have ended meanwhile.
+    const std::string why = its_.jobs.refusal(its->peer(), hello.token, hello.resuming != 0);
+    if (!why.empty()) return its->connection().refuse(why);
+    begin(*its, hello);
   });
 }
 

@@ -57,7 +57,8 @@ groups_or_skip() {
   [[ $output != *"no control group"* ]] || skip "no control groups can be made here: $(grep 'not limited\|not enter' "$DIR/arbiter.log")"
 }
 is_in_group() { grep -q ":/${DIR##*/}/run_1\$" "/proc/$1/cgroup"; }
-limit() { cat "$PARENT/run_1"/memory.limit_in_bytes 2>/dev/null || cat "$PARENT/run_1/memory.max"; }
+# limit [RUN]: prints the limit of the run's group.
+limit() { cat "$PARENT/run_${1:-1}"/memory.limit_in_bytes 2>/dev/null || cat "$PARENT/run_${1:-1}/memory.max"; }
 group_is_gone() { [[ ! -e $PARENT/run_1 ]]; }
 
 # hook EVENT: runs the hook of OpenPBS for the event, see openpbs/pbs.py.
@@ -97,6 +98,16 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   expect 1 'x = GRES:sharedgpu:1'
   expect 2 'x = GRES:sharedgpu@2'
   expect 3 'x = NACCESSPOLICY:SHARED;gres:matlab+5%sharedgpu+3'
+  # No job has more units than the node.
+  expect 8 'x = GRES:sharedgpu:100000'
+  grep -q 'asks for 100000 units, but gets only the 8 of this node' "$DIR/arbiter.log"
+  local many
+  for many in 2147483648 99999999999999999999999; do
+    qstat_prints "x = GRES:sharedgpu:$many"
+    run -0 prologue "$job"
+    [[ -z $output ]]
+    tenants_are 8 0
+  done
   epilogue "$job"
   until_true 20 nothing_left "$job"
   # The job has no attribute x; the server does not answer; there is no qstat.
@@ -204,6 +215,33 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   epilogue "$job"
   until_true 20 group_is_gone
   rmdir "$PARENT"
+}
+
+@test "TORQUE: pmem= counts for each process on the node, and the job has no limit if their number is unknown" {
+  groups_setup HostMemoryPerUnit=64MiB SwapPerUnit=64MiB
+  local run=0
+  # limit_is MIB RESOURCES
+  limit_is() {
+    run=$((run + 1))
+    resources=gres=sharedgpu:1,$2 prologue "$job"
+    until_true 20 test -e "$PARENT/run_$run"
+    [[ $(limit $run) == $(($1 << 20)) ]] || { echo "$2: $(limit $run)"; return 1; }
+    epilogue "$job"
+  }
+  job=$(name 19)
+  resources=gres=sharedgpu:1,nodes=1,mem=32mb run prologue "$job"
+  groups_or_skip
+  epilogue "$job"
+  run=1
+  limit_is 192 nodes=1:ppn=4,pmem=32mb
+  limit_is 192 nodes=2:ppn=4:gpus=1,pmem=32mb
+  limit_is 96 nodes=1,pmem=32mb
+  limit_is 128 nodes=1:ppn=4
+  limit_is 128 nodes=1:ppn=4,pmem=32mb,mem=64mb
+  local without=$(((1 << 30) + 64))  # MiB
+  limit_is $without nodes=gpu1:ppn=2+gpu2:ppn=4,pmem=32mb
+  limit_is $without procs=8,pmem=32mb
+  until_true 20 rmdir "$PARENT"
 }
 
 @test "OpenPBS: the host memory of a job that requests it is limited, from the first use of CUDA on" {

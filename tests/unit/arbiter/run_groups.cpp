@@ -209,6 +209,20 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
   CHECK(part.say(JoinRun{.token = reply->token}).find<JoinReply>()->inside == 0);
 }
 
+TEST_CASE("A run counts with no more units than the node has, and the log says so") {
+  Site site;
+  Guest run(site.host, 0, {}, site.command.pid());
+  REQUIRE(run.say(vouched(gibibytes(4), 100'000)).find<RunReply>());
+  CHECK(site.limit("/sharedgpu/run_1") == bytes(gibibytes(12)));
+  CHECK(site.host.status()["tenants"][0]["units"] == 8);
+  CHECK(site.host.new_log_lines().front() ==
+        "warning: run 1: asks for 100000 units, but gets only the 8 of this node");
+  const Process second;
+  Guest other(site.host, 0, {}, second.pid());
+  REQUIRE(other.say(vouched(gibibytes(4), 8)).find<RunReply>());
+  CHECK(site.limit("/sharedgpu/run_2") == bytes(gibibytes(12)));
+}
+
 // A run with a group, and a process outside of it.
 struct Running : Site {
   Running()
@@ -304,6 +318,42 @@ TEST_CASE("A session of the run begins when its process is in the group") {
     site.host.run();
     CHECK(site.host.status()["tenants"][0]["pids"].empty());
   }
+}
+
+TEST_CASE("Under Tenants=jobs, a session of a run that ends while its process is moved is refused") {
+  Settings settings = with_swap();
+  settings.tenants = TenantKind::jobs;
+  Site site(settings);
+  const Process outside;
+  auto run = std::make_unique<Guest>(site.host, 0, std::nullopt, site.command.pid());
+  Hello hello;
+  hello.token = run->say(vouched(gibibytes(4))).find<RunReply>()->token;
+  site.system.is_slow = true;
+  Guest session(site.host, kUser, {}, outside.pid());
+  CHECK(session.say(hello).answers.empty());
+  site.command.end();
+  run.reset();
+  site.host.run_until([&] { return site.host.ledger().back() == "end 1"; });
+  site.system.work();
+  CHECK(session.hear().find<Refused>());
+  CHECK(site.host.status()["tenants"].empty());
+}
+
+TEST_CASE("Root's processes are moved at any rate") {
+  Running site;
+  RunRequest request = vouched(gibibytes(4));
+  request.uid = 0;
+  const Process command;
+  Guest run(site.host, 0, {}, command.pid());
+  const RunToken token = run.say(request).find<RunReply>()->token;
+  site.system.time = site.system.now();
+  site.system.enters = ESRCH;
+  const auto join = [&] {
+    return Guest(site.host, 0, {}, site.outside.pid()).say(JoinRun{.token = token}).find<JoinReply>()->inside;
+  };
+  for (int i = 0; i < static_cast<int>(RunGroups::kMovesAtOnce); ++i) REQUIRE(join() == 0);
+  site.system.enters = 0;
+  CHECK(join() == 1);
 }
 
 TEST_CASE("A process that has ended is not moved, nor one that has its number") {
