@@ -364,7 +364,7 @@ log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
   brings 33G -n 4 -N 1 --ntasks-per-core=1
   brings 13G -n 1 -c 3 --threads-per-core=1
   brings 9G -O -n 16 -N 1
-  brings 17G -O -n 16 -N 1 -c 3
+  is_from 26.05 || brings 17G -O -n 16 -N 1 -c 3 # 26.05 states more CPUs for such a job
   restarted "$threads" "/^SelectTypeParameters=/s/$/,CR_ONE_TASK_PER_CORE/"
   brings 33G -n 4 -N 1
   brings 17G -n 4 -N 1 --ntasks-per-core=2
