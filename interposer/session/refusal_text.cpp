@@ -38,6 +38,8 @@ Words words_of(BatchSystem batch) {
       return {"-l mem=%llu%cb", "-l gres=sharedgpu:%llu", true};
     case BatchSystem::openpbs:
       return {"-l mem=%llu%cb", "-l sharedgpu=%llu", true};
+    case BatchSystem::run:
+      return {"sharedgpu run --host-memory=%llu%c", "sharedgpu run --units=%llu"};
     case BatchSystem::none:
       break;
   }

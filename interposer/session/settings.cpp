@@ -36,7 +36,8 @@ BatchSystem batch_system(Lookup lookup, bool has_token) {
   const auto is_set = [&](const char* name) { return lookup(name) != nullptr; };
   if (is_set("PBS_JOBID") && !is_set("SLURM_JOB_ID"))
     return is_set("PBS_VERSION") ? BatchSystem::torque : BatchSystem::openpbs;
-  return is_set("SLURM_JOB_ID") && !has_token ? BatchSystem::slurm : BatchSystem::none;
+  if (is_set("SLURM_JOB_ID") && !has_token) return BatchSystem::slurm;
+  return has_token && is_set(environment::kGroup) ? BatchSystem::run : BatchSystem::none;
 }
 
 }  // namespace

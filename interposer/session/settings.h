@@ -7,8 +7,9 @@
 
 namespace sharedgpu::session {
 
-// The batch system whose options the user knows.
-enum class BatchSystem { none, slurm, torque, openpbs };
+// The batch system whose options the user knows. `run`: none, but a `sharedgpu run` with a control group of
+// its own.
+enum class BatchSystem { none, slurm, torque, openpbs, run };
 
 struct Settings {
   char socket[108] = {};  // as long as sun_path

@@ -19,7 +19,7 @@ RefusalReply job_needs(Bytes needed) {
 }
 
 constexpr BatchSystem kAll[] = {BatchSystem::none, BatchSystem::slurm, BatchSystem::torque,
-                                BatchSystem::openpbs};
+                                BatchSystem::openpbs, BatchSystem::run};
 
 }  // namespace
 
@@ -50,6 +50,7 @@ TEST_CASE("a refusal for want of the job's host memory names the size that suffi
     CHECK(text(why, {}, BatchSystem::torque) == begin + "-l mem=26gb");
     CHECK(text(why, {}, BatchSystem::openpbs) == begin + "-l mem=26gb");
     CHECK(text(why, {}, BatchSystem::none) == begin + "a limit of 26G for its cgroup's memory");
+    CHECK(text(why, {}, BatchSystem::run) == begin + "sharedgpu run --host-memory=26G");
   }
   SECTION("unless the arbiter does not say") {
     CHECK(text({.bound = Bound::job, .most = mebibytes(224)}) ==

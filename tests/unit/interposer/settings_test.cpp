@@ -63,6 +63,9 @@ TEST_CASE("the batch system is that whose options the user knows") {
   CHECK(batch_of({{"SLURM_JOB_ID", "7"}}) == BatchSystem::slurm);
   const std::string token(32, '1');
   CHECK(batch_of({{"SLURM_JOB_ID", "7"}, {"SHAREDGPU_TOKEN", token}}) == BatchSystem::none);
+  CHECK(batch_of({{"SHAREDGPU_TOKEN", token}}) == BatchSystem::none);
+  CHECK(batch_of({{"SHAREDGPU_TOKEN", token}, {"SHAREDGPU_GROUP", "1"}}) == BatchSystem::run);
+  CHECK(batch_of({{"SHAREDGPU_GROUP", "1"}}) == BatchSystem::none);
   CHECK(batch_of({{"PBS_JOBID", "7.server"}, {"SHAREDGPU_TOKEN", token}}) == BatchSystem::openpbs);
   CHECK(batch_of({{"PBS_JOBID", "7.server"}, {"PBS_VERSION", "TORQUE-6.1.2"}}) == BatchSystem::torque);
   // qsub for Slurm sets PBS_JOBID, too.
