@@ -15,10 +15,9 @@
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
 // Counts and quotients are rounded up. A core is counted with the CPUs that the job may use, and as a whole.
-// With
-// --overcommit, all tasks of a node share the CPUs of one. If Slurm may spread a job's tasks over nodes as it
-// likes, the job gets on each node the memory that it needs on the node with the most tasks. So the sum is
-// never less than the job's own request on any node.
+// With --overcommit, all tasks of a node share the CPUs of one. If Slurm may spread a job's tasks over nodes
+// as it likes, the job gets on each node the memory that it needs on the node with the most tasks. So the sum
+// is never less than the job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once

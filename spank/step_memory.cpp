@@ -7,9 +7,8 @@
 //   srun reads its options, this code replaces it by 0: such a step claims no memory, and may use all memory
 //   of its job.
 // - SLURM_MEM_PER_GPU in an allocation of salloc is salloc's own value. It lacks the memory that the job's
-// units
-//   bring, so a step would request less memory than its job has. This code replaces it by the job's value.
-//   sbatch passes the job's value itself.
+//   units bring, so a step would request less memory than its job has. This code replaces it by the job's
+//   value. sbatch passes the job's value itself.
 //
 // A step that states its memory gets the memory that it states.
 #include <slurm/slurm.h>
