@@ -71,17 +71,16 @@ class LineWriter {
     }
   }
   void newer(const char* name, auto value) {
-    std::string line = std::exchange(text_, std::move(withheld_));
+    const std::size_t before = text_.size();
     (*this)(name, value);
-    withheld_ = std::exchange(text_, std::move(line));
-    if (value != decltype(value){}) text_ += std::exchange(withheld_, {});
+    zeros_ = value == decltype(value){} ? zeros_ + text_.size() - before : 0;
   }
   void unbounded(const char* name, Nanoseconds time) { (*this)(name, time); }
   void where_known(const char* name, const auto& value) {
     if (value) (*this)(name, *value);
   }
 
-  const std::string& text() const { return text_; }
+  std::string text() const { return text_.substr(0, text_.size() - zeros_); }
 
  private:
   void hex(const std::uint8_t (&bytes)[16]) {
@@ -94,7 +93,7 @@ class LineWriter {
   }
 
   std::string text_;
-  std::string withheld_;  // newer fields that are zero, until one follows that is not
+  std::size_t zeros_ = 0;  // length of the newer fields at the end that are zero, which text() omits
 };
 
 // A visitor that reads each field from the next word of a line. After an error, all further reads fail.
@@ -261,9 +260,10 @@ std::string format_record(const Record& record) {
         What::fields(line, what);
       },
       record.what);
+  const std::string text = line.text();
   char checksum[kChecksumDigits + 1];
-  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(line.text()));
-  return checksum + line.text() + "\n";
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(text));
+  return checksum + text + "\n";
 }
 
 std::optional<Record> parse_record(std::string_view line) {
