@@ -39,6 +39,7 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(11, JobReply, losses),
     SHAREDGPU_ADDED(12, RunRequest, host_memory),
     SHAREDGPU_ADDED(12, RunReply, confined),
+    SHAREDGPU_ADDED(12, RunReply, units),
     SHAREDGPU_ADDED(12, RegisterJob, brought),
 };
 

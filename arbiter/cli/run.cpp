@@ -211,6 +211,9 @@ int run(const Arguments& arguments) {
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
       complain("--gpus " + std::to_string(request.options.gpus) + ": " + problem);
+    if (reply.units != 0 && reply.units < request.options.units)
+      complain("--units " + std::to_string(request.options.units) + ": this node has only " +
+               std::to_string(reply.units) + " units; the run gets " + std::to_string(reply.units));
     if (request.host_memory != Bytes{} && reply.confined == 0)
       complain("--host-memory: no control group limits the host memory; the arbiter's log says why");
     set_environment(settings, reply, library);

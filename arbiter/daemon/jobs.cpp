@@ -161,6 +161,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
         placements_.place(client.peer(), tenant.id, demand_of(tenant, request.options.gpus, request.devices));
   if (reply.gpus.count == 0) placements_.hold_unplaced(client.peer(), tenant.id);
   reply.threads = administration_.threads_of(tenant, reply.gpus);
+  reply.units = tenant.options.units;
   const Bytes limit = vouched ? group_limit_of(tenant, request.host_memory, administration_.settings(),
                                                {.largest = administration_.largest_gpu_of(tenant.id),
                                                 .all = administration_.memory_of(reply.gpus)})

@@ -105,7 +105,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   for many in 2147483648 99999999999999999999999; do
     qstat_prints "x = GRES:sharedgpu:$many"
     run -0 prologue "$job"
-    [[ -z $output ]]
+    [[ $output == *"--units 1000000: this node has only 8 units; the run gets 8" ]]
     tenants_are 8 0
   done
   epilogue "$job"

@@ -209,10 +209,10 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
   CHECK(part.say(JoinRun{.token = reply->token}).find<JoinReply>()->inside == 0);
 }
 
-TEST_CASE("A run counts with no more units than the node has, and the log says so") {
+TEST_CASE("A run counts with no more units than the node has, and log and reply say so") {
   Site site;
   Guest run(site.host, 0, {}, site.command.pid());
-  REQUIRE(run.say(vouched(gibibytes(4), 100'000)).find<RunReply>());
+  CHECK(run.say(vouched(gibibytes(4), 100'000)).find<RunReply>()->units == 8);
   CHECK(site.limit("/sharedgpu/run_1") == bytes(gibibytes(12)));
   CHECK(site.host.status()["tenants"][0]["units"] == 8);
   CHECK(site.host.new_log_lines().front() ==

@@ -191,7 +191,7 @@ Fields fields_of(Tag<RunRequest>) {
 }
 Fields fields_of(Tag<RunReply>) {
   return join({FIELD(RunReply, token), FIELD(RunReply, tenant), FIELD(RunReply, gpus),
-               FIELD(RunReply, threads), FIELD(RunReply, confined)});
+               FIELD(RunReply, threads), FIELD(RunReply, confined), FIELD(RunReply, units)});
 }
 Fields fields_of(Tag<JoinRun>) { return FIELD(JoinRun, token); }
 Fields fields_of(Tag<JoinReply>) { return FIELD(JoinReply, inside); }
