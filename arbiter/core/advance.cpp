@@ -9,19 +9,20 @@
 //   2. Planner::overgrown(): the running set has outgrown the GPU.
 //   3. Planner::may_leave(), if another tenant can enter then: the member is idle, yields its turn or is
 //      preempted, its turn is over, or the other tenant is recalled.
-//   4. core.cpp: a session came back from another arbiter without the lease (on(SessionCame),
+//   4. core.cpp: a session of an earlier arbiter has reconnected without the lease (on(SessionCame),
 //      attach_returned()).
 //   5. TurnMachine::detach(): its last session has ended.
 //
-// To add a reason: if it does not depend on waiting tenants, a condition in must_leave() or drop_members();
-// if it makes room for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. If
-// the tenant must also stay out afterwards, these functions must not let it in: Planner::is_in_line() and
-// anybody_could_enter(), Scheduler::waits(), the stakes of accounts.cpp. If the core learns of the reason by
-// an event (events.h), tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event,
-// too. Anything that happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (a tenant leaves),
-// planner.cpp (the choice of tenants that make room, the end of a turn) and turns.cpp (effects on the next
-// turn) of tests/unit/arbiter. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
-// docs/architecture.md, "A turn", describes it.
+// To add a reason: if the reason does not depend on waiting tenants, add a condition to must_leave() or
+// drop_members(). If the tenant leaves to make room for others, extend Planner::may_leave(). If the reason
+// ends the turn of all members, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards,
+// exclude it in Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and
+// Accounts::stake_of(). If the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
+// tests/property/arbiter/world.cpp must send that event, too. If a condition becomes true at a known time,
+// pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
+// tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.
+// Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). Describe the reason in
+// docs/architecture.md, "A turn".
 #include <algorithm>
 
 #include "arbiter/core/core.h"
@@ -51,7 +52,7 @@ void Core::advance_all() {
       model_.set_advanced(domain, now);
     }
     // After a tenant has entered or left, further changes may be due: the domain is advanced again with the
-    // next event, or soon.
+    // next event, or after kSoon if none comes.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
@@ -118,7 +119,7 @@ void Core::plan(const Domain& domain) {
 // Drops members of the running set that must leave it, whether or not others wait.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
-    // The wait of a tenant that cannot use the GPU does not count.
+    // The time for which a tenant cannot use the GPU does not count as waiting.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
     if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
@@ -135,7 +136,8 @@ void Core::drop_members(const Domain& domain) {
     if (scheduler_.exhausted(domain, *tenant)) leave_or_ask(*tenant);
 }
 
-// Returns true if the tenant is stopped as a whole, cannot become ready, or is announced as suspending.
+// Returns true if Slurm has announced the tenant's suspension, if all of its processes are stopped, or if it
+// is entering and a stopped process keeps it from becoming ready.
 bool Core::must_leave(const Tenant& tenant) {
   const auto is_stopped = [this](const Session* session) {
     return !attached(session) || presence_.frozen(*session);
@@ -150,8 +152,8 @@ bool Core::must_leave(const Tenant& tenant) {
 }
 
 // A session that may have all of its memory resident delays the others if it neither sends Ready nor shows
-// progress. Its tenant then waits until it sends something. Progress and new sessions extend the timeout, but
-// not indefinitely.
+// progress. Its tenant then leaves the running set, and does not wait for a turn until a session asks for the
+// GPU again. Progress and new sessions extend the timeout, but not indefinitely.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
   std::vector<const Session*> awaited;

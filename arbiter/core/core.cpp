@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handlers of events: each enters the contents of its event into the part that owns them.
+// The handlers of events. Each handler stores the event's data in the part of the core that owns the data.
 #include "arbiter/core/core.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// A timer that fires later than this shows that the arbiter itself stood still.
+// If a timer fires later than this, the arbiter itself did not run for a while.
 constexpr std::chrono::milliseconds kStandstill{100};
 
 }  // namespace
@@ -48,8 +48,8 @@ Actions Core::handle(const Event& event, Nanoseconds now) {
   return effects_.take();
 }
 
-// The arbiter did not run in time: the host was suspended, or the process stopped. The answers of tenants are
-// still unread, so nothing that they had to do meanwhile counts against them.
+// Call if the arbiter did not run for `standstill`, because the host was suspended or the process was
+// stopped. Answers of tenants may still be unread, so all timeouts are extended by this time.
 void Core::pass_over(Nanoseconds standstill) {
   memory_.pass_over(model_, standstill);
   turns_.pass_over(model_, standstill);
@@ -82,7 +82,7 @@ void Core::on(const GpuFound& event) {
   const auto found = std::count_if(model_.gpus().begin(), model_.gpus().end(),
                                    [](const auto& other) { return !other.second.learned; });
   const auto [gpu, is_known] = model_.add(event.gpu);
-  // A GPU that the arbiter itself finds, even later, replaces what sessions reported of it.
+  // If the arbiter itself finds a GPU, its data replaces earlier data that sessions reported on the GPU.
   if (is_known && (event.learned || !gpu->learned)) return;
   gpu->number = static_cast<unsigned>(event.learned ? known : found);
   gpu->minor = event.minor;
@@ -122,7 +122,7 @@ void Core::on(const Surveyed& event) {
   for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
 }
 
-// The running sets stay as they are; the new rules take effect as these end.
+// The new rules do not change the present running sets; they take effect as these sets end.
 void Core::on(const RulesSet& event) {
   model_.set_rules(event.node, event.own);
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
@@ -186,7 +186,7 @@ void Core::on(const SessionCame& event) {
   session->resumes = event.hello.resuming != 0;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
-  // The tenant's wait under the earlier arbiter is unknown.
+  // The time that the tenant waited under the earlier arbiter is unknown, so its wait begins now.
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);
@@ -194,8 +194,8 @@ void Core::on(const SessionCame& event) {
   turns_.add(*session, wants);
   scheduler_.add(*session);
 
-  // A lease that the ledger knows continues without a pause. Any other claim to a lease is resolved after
-  // Attach, by a Revoke that the session must answer.
+  // A lease that the ledger knows continues without a pause. If the session claims any other lease, the core
+  // sends a Revoke after Attach, which the session must answer.
   if (session->resumes && turns_.resuming(*tenant) && turns_.phase_of(*tenant) == Phase::running) {
     if (event.hello.held != 0 && event.hello.epoch == turns_.epoch(*tenant))
       turns_.keep_open(*session);
@@ -230,7 +230,8 @@ void Core::remove(Session& session) {
   turns_.finish_leaving(tenant);
 }
 
-// The accounting includes the memory of the process at all times, and never twice.
+// The heir takes over the memory of `old` in one step, so the memory of the process is always counted, and
+// never twice.
 void Core::succeed(const Session& old, Session& heir) {
   if (&old == &heir) return;
   model_.touch(*heir.tenant);
@@ -273,17 +274,17 @@ void Core::attach(Session& session, Gpu& gpu) {
   memory_.note_progress(session);
 }
 
-// A session that came back may still be at work on the GPU until it has answered a Revoke, unless its lease
-// continues.
+// If the lease of a reconnected session does not continue, the session may still be at work on the GPU until
+// it has answered a Revoke.
 void Core::attach_returned(Session& session) {
   const Tenant& tenant = *session.tenant;
   if (turns_.gate_open(session)) return turns_.confirm(session);
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
-    if (turns_.in_set(tenant)) return;  // it is revoked together with the other nodes of its job
+    if (turns_.in_set(tenant)) return;  // the lease ends together with the leases on its job's other nodes
     if (turns_.phase_of(tenant) == Phase::leaving)
-      return;  // its lease was revoked together with the other nodes' leases
+      return;  // the lease was revoked together with the leases on its job's other nodes
   }
   turns_.revoke_returned(session);
 }
@@ -297,7 +298,7 @@ void Core::leave(const Tenant& tenant, Move::Leave how) {
   scheduler_.after_leave(how);
 }
 
-// A tenant whose job spans nodes leaves only together with its other nodes.
+// A tenant of a gang leaves together with the gang's tenants on other nodes, so the coordinator is asked.
 void Core::leave_or_ask(const Tenant& tenant) {
   if (gangs_.must_be_asked(tenant)) return gangs_.end_for_good(tenant);
   leave(tenant);
@@ -322,7 +323,8 @@ void Core::on(const From<Want>& event) {
   memory_.note_progress(*session);
 }
 
-// Sessions send it often. The report of one session has no effect before all sessions of the tenant are idle.
+// Sessions send Idle often. The report of one session has no effect before all sessions of the tenant are
+// idle.
 void Core::on(const From<Idle>& event) {
   Session* session = model_.find(event.session);
   if (session == nullptr) return;
@@ -332,7 +334,7 @@ void Core::on(const From<Idle>& event) {
   if (scheduler_.estimates().idle_enough(*session->tenant)) model_.touch(*session->tenant);
 }
 
-// The session offers its turn only to tenants that wait now, not to later ones.
+// The session yields its turn only to tenants that wait now, not to tenants that begin to wait later.
 void Core::on(const From<GiveBack>& event) {
   const Session* session = find_reporting(event.session);
   if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
@@ -353,7 +355,7 @@ void Core::on(const From<Released>& event) {
   if (session == nullptr || !attached(session)) return;
   memory_.note_progress(*session);
   if (!turns_.accepts(*session, event.body)) return;
-  presence_.resume(*session);  // the session has no work left for which it would need another lease
+  presence_.resume(*session);  // no on_resumed(): without work left, the session needs no other lease
   memory_.report_residency(*session, event.body.use, turns_.residency(*session));
   const bool wants = turns_.wants(*session) || event.body.wants != 0;
   scheduler_.on_drained(*session, event.body.submission, wants);
@@ -409,12 +411,12 @@ void Core::on(const GangOrdered& event) {
   turns_.finish_leaving(*tenant);
 }
 
-// Domains that are due are advanced with any event.
+// Nothing is left to do here: after each event, handle() advances all domains that are due.
 void Core::on(const TimerFired& /*event*/) {}
 
 // ---- the arbiter before ----
 
-// A session that has not come back by the end of the recovery period died while no arbiter ran.
+// A session that has not reconnected by the end of the recovery period died while no arbiter ran.
 void Core::end_recovery() {
   recovery_.end();
   model_.touch_all();

@@ -2,11 +2,11 @@
 // The arbiter's core: a deterministic state machine, (state, event, now) -> (state, actions).
 //
 // It has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code. An
-// event is handled in two parts. on() enters its contents into the part of the core that owns them. Then each
-// domain that the event concerns is advanced: this decides which tenants run (scheduler/, turns/), and which
-// memory moves (memory/). advance() derives everything from the state and can be run at any time, so an event
-// that is lost, repeated or crosses another costs time at most. Core only dispatches: the parts own the
-// state. Not thread-safe.
+// event is handled in two parts. on() stores the event's data in the part of the core that owns the data.
+// Then each domain that the event concerns is advanced: this decides which tenants run (scheduler/, turns/),
+// and which memory moves (memory/). advance() derives everything from the state and can be run at any time,
+// so an event that is lost, repeated or late can cause a delay, but no wrong state. Core only dispatches: the
+// parts own the state. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -31,7 +31,7 @@ namespace sharedgpu {
 
 class Core {
  public:
-  // `policy` holds on all GPUs until a RulesSet. All policies must outlive the core.
+  // `policy` applies to all GPUs until the first RulesSet event. All policies must outlive the core.
   Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now);
   // Not copyable: its parts refer to each other.
   Core(const Core&) = delete;
@@ -41,17 +41,17 @@ class Core {
   // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Drops the tenant's lease times, because it will not return or starts at zero. Also ends its leases from
-  // before the core's start if no session has come back for them.
+  // Call if the tenant will not return or is to start at zero: drops its lease times. Also ends its leases
+  // from before the core's start if no session has come back for them.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
-  // The view of one session; none if unknown. This overload serves callers that need the state at each
-  // message.
+  // The part of snapshot() about one session; nullopt if the session is unknown. Callers that need the state
+  // at each message use it, because snapshot() is slow.
   std::optional<Snapshot::Session> session(SessionId id) const;
   // The state that figures are computed from. The second overload returns only what the last event may have
-  // changed, given the actions that handle() returned for it. For a report of a session these are few values;
-  // after a timer or a survey, the values of the advanced domains; after other events, all values.
+  // changed, given the actions that handle() returned for it. After a report of a session these are few
+  // values; after a timer or a survey, the values of the advanced domains; after other events, all values.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
@@ -68,14 +68,16 @@ class Core {
   Bytes to_evict(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
-  // The fraction of the GPU's threads for a process with these claims that starts now, see Rules::by_threads.
+  // The fraction of the GPU's threads that a process with these claims gets if it starts now, see
+  // Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
-  // The memory of a GPU that a tenant with this limit (zero: none) sees, with or without a session there.
+  // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on its footprint (zero:
+  // none). The tenant needs no session there.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
-  // The limit for which the session cannot have `size` more evictable bytes. Leaves `request` and `told` to
-  // the caller.
+  // Returns the limit that forbids the session `size` more evictable bytes. The caller sets `request` and
+  // `told` of the reply.
   RefusalReply explain(SessionId session, Bytes size) const;
 
  private:
@@ -104,7 +106,7 @@ class Core {
   void on(const From<Deadlines>& event);
 
   Session* find(SessionId id);
-  // The same, for a session that has just sent a message: its process is not stopped.
+  // Finds a session that has just sent a message, and notes that its process is not stopped.
   Session* find_reporting(SessionId id);
   void resume(Session& session);
   void set_terms(Tenant& tenant, const Limits& limits, const Claims& claims);

@@ -36,7 +36,7 @@ struct GpuDrained {
   bool drained = false;
 };
 
-// A session was admitted as `tenant`. The core reads only token and backend of `hello`, unless the session
+// A session of `tenant` was admitted. The core reads only token and backend of `hello`, unless the session
 // resumes, which means that it was connected to an earlier arbiter.
 struct SessionCame {
   SessionId session;
@@ -46,7 +46,7 @@ struct SessionCame {
   Bytes host_cap = {};    // the tenant's limit on host memory for swap; zero: none
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
-  std::uint32_t job = 0;  // number of the tenant's job if that spans nodes; else zero
+  std::uint32_t job = 0;  // number of the tenant's job if the job spans several nodes; otherwise zero
   Hello hello;
 };
 
@@ -71,14 +71,14 @@ struct RulesSet {
   std::map<GpuUuid, Rules> own = {};
 };
 
-// Processes of the tenant are about to start: it is placed on GPUs, unless it already has some that they can
-// open.
+// Processes of the tenant are about to start. The tenant is placed on GPUs, unless it already has GPUs that
+// these processes can open.
 struct Place {
   TenantId tenant;
   Demand demand;
 };
 
-// Ends the tenant's placement, because no process is left that uses it.
+// Ends the tenant's placement, because no process is left that uses the placement.
 struct Unplace {
   TenantId tenant;
 };
@@ -90,7 +90,7 @@ struct Looked {
   bool suspended = false;  // it is stopped by root
 };
 
-// If `suspended`: the tenant's processes are about to be stopped, and have a moment to release the GPU.
+// If `suspended`: Slurm is about to stop the tenant's processes, which have a short time to release the GPU.
 // Otherwise: the suspension has ended.
 struct Suspend {
   TenantId tenant;

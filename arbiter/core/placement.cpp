@@ -8,10 +8,10 @@
 namespace sharedgpu {
 namespace {
 
-// The load of a GPU by tenants other than the one to be placed.
+// The load of a GPU, without the tenant that is to be placed.
 struct Candidate {
   const Snapshot::Gpu* gpu = nullptr;
-  bool used = false;  // GPUs used by sessions of the tenant to be placed
+  bool used = false;  // sessions of the tenant to be placed use this GPU
   std::uint64_t units = 0;
   Bytes memory;
   unsigned tenants = 0;
@@ -63,7 +63,7 @@ std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const D
     if (takes(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
-  // The host's order, because the tenant's processes enumerate their GPUs in that order.
+  // Sorts in the host's order, because the tenant's processes enumerate their GPUs in that order.
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 

@@ -5,8 +5,8 @@
 // host's order. A tenant is never placed on a GPU that has failed or whose device file its processes cannot
 // open. A drained GPU takes no new tenants. Pure.
 //
-// On each GPU of its placement, a tenant counts with its units. On a GPU that a tenant uses without being
-// placed there, it counts with one unit.
+// On each GPU of its placement, a tenant adds its units (units_on_each()) to the GPU's load. On a GPU that a
+// tenant uses without being placed there, the tenant adds one unit.
 #pragma once
 
 #include "arbiter/core/snapshot.h"
@@ -15,8 +15,8 @@ namespace sharedgpu {
 
 // The request of a tenant that is to be placed.
 struct Demand {
-  unsigned units = 1;      // number of units in all, which are spread over its GPUs
-  unsigned gpus = 1;       // number of GPUs; if there are fewer, it gets all of them
+  unsigned units = 1;      // total number of units, which are spread over its GPUs
+  unsigned gpus = 1;       // number of GPUs; if the host has fewer, the tenant gets all of them
   DeviceSet devices = {};  // the devices that its processes can open; empty: unknown
 };
 
@@ -24,7 +24,7 @@ struct Demand {
 // host's GPUs; sessions report only some of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// Returns true if the GPU still serves a tenant with this demand that has been placed on it.
+// Returns true if a tenant with this demand that was placed on the GPU earlier can still use it.
 bool serves(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // Returns true if a new tenant with this demand can be placed on the GPU.
@@ -36,7 +36,7 @@ std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const D
 // Returns the tenant's GPUs that processes with this demand can open.
 std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
-// Returns the number of units with which a tenant counts on each of its GPUs, rounded up.
+// Returns the number of units that a tenant adds to the load of each of its GPUs, rounded up.
 constexpr unsigned units_on_each(unsigned units, std::size_t gpus) {
   const auto over = static_cast<unsigned>(gpus);
   return over == 0 ? units : units / over + (units % over != 0 ? 1 : 0);

@@ -13,8 +13,8 @@ struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};
   Nanoseconds last_record{};       // time of the predecessor's last write
-  unsigned expected_sessions = 0;  // number of sessions that were attached at that time and whose processes
-                                   // are alive
+  unsigned expected_sessions = 0;  // number of sessions that were attached at `last_record` and whose
+                                   // processes are alive
   Epoch last_epoch;
 };
 

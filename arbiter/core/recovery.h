@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recovery period after a restart. The core waits for the sessions that the ledger knows, so that no
-// memory is promised twice. The period ends when each of them has reported its memory or is gone, or at a
-// timeout. Not thread-safe.
+// memory is promised twice. The period ends when each of these sessions has reported its memory or has ended,
+// or at a timeout. Not thread-safe.
 #pragma once
 
 #include <set>
@@ -23,14 +23,14 @@ class Recovery {
   Nanoseconds until() const { return until_; }
   bool over(Nanoseconds now) const { return active_ && (now >= until_ || expected_ == 0); }
   void end() { active_ = false; }
-  // Call when a session that the ledger knows has come. The recovery period then lasts at least until
-  // settle() is called for it.
+  // Call when a session that the ledger knows has reconnected. The recovery period then lasts at least until
+  // settle() is called for this session, or until the timeout.
   void expect(SessionId session) { awaited_.insert(session); }
   // Call when `heir`, a new connection of the same process, replaces the session `from`.
   void hand_over(SessionId from, SessionId heir) {
     if (awaited_.erase(from) > 0) awaited_.insert(heir);
   }
-  // Call when the session has reported its memory or is gone.
+  // Call when the session has reported its memory or has ended.
   void settle(SessionId session) {
     if (awaited_.erase(session) > 0 && expected_ > 0) --expected_;
   }
@@ -38,8 +38,8 @@ class Recovery {
  private:
   bool active_;
   Nanoseconds until_;
-  unsigned expected_;            // sessions that the period waits for, whether or not they have come
-  std::set<SessionId> awaited_;  // sessions that have come, and have not reported their memory yet
+  unsigned expected_;            // sessions that the period still waits for, reconnected or not
+  std::set<SessionId> awaited_;  // sessions that have reconnected but not yet reported their memory
 };
 
 }  // namespace sharedgpu

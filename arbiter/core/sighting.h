@@ -15,22 +15,22 @@ struct Sighting {
     TenantId tenant;
     StepName step;
     bool wants = false;  // a thread waits at its gate
-    Bytes footprint;     // including memory that it does not report, see GpuSurvey::unreported
+    Bytes footprint;     // including memory that it does not report (GpuSurvey::unreported)
     Bytes resident;      // on the GPU, including memory that cannot be swapped
     bool operator==(const Session&) const = default;
   };
   struct Tenant {
     TenantId id;
-    bool may_wait =
-        false;  // sessions that want the GPU wait for it: the tenant has no lease, and could have one
+    // The tenant has no lease, but could get one: its sessions that want the GPU wait for it.
+    bool may_wait = false;
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
-    Nanoseconds turn_ends{};  // the end of the turn that it yielded last
+    Nanoseconds turn_ends{};  // planned end of the turn that it yielded last
     bool operator==(const Tenant&) const = default;
   };
 
-  bool whole = false;             // all sessions are listed, so sessions that are missing are gone
+  bool whole = false;             // all sessions are listed; a session that is not listed has ended
   std::vector<Session> sessions;  // sorted by id
-  std::vector<Tenant> tenants;    // includes the tenants of all these sessions
+  std::vector<Tenant> tenants;    // at least the tenants of all listed sessions
 };
 
 }  // namespace sharedgpu

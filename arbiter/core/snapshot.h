@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 // The GPUs that the tenant's processes may use; see placement.h.
 struct Placement {
-  unsigned units = 1;  // the number of units for which the tenant counts on each of these GPUs
+  unsigned units = 1;  // number of the tenant's units on each of these GPUs
   std::vector<GpuUuid> gpus;
 };
 
@@ -40,27 +40,27 @@ struct Snapshot {
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as of the last poll
-    bool suspended = false;      // its process is stopped by root, as of the last poll
+    bool suspended = false;      // as of the last poll, root has stopped its process
     bool stuck = false;          // it cannot evict at present
     bool restoring = false;      // it has been sent a Restore in this turn
     bool ready = false;          // all of its memory is resident
-    bool drained = false;        // leaving: nothing passes its gate, and its work on the GPU is done
-    bool returned = false;       // the session came back from an earlier arbiter and has not drained since
+    bool drained = false;        // its gate is closed and its work on the GPU is done
+    bool returned = false;       // it was connected to an earlier arbiter and has not drained since
     bool host_short = false;     // in its present wait, it has reported that its job needs host memory
     bool defers_growth = false;  // its growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
-    std::uint64_t order = 0;     // number of the last Revoke or Step
+    std::uint64_t order = 0;     // number of the last Revoke or Step message
     Bytes prepared_host;         // host memory named by the last Prepare
     std::uint32_t sharers = 0;   // number of processes that prepare this host memory together; zero: unknown
-    // The contents of its lease page:
+    // The fields of the session's lease page:
     bool contended = false;
     bool oversubscribed = false;
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
-    Evidence evidence;            // surveys of the memory of its process on the GPU
-    Bytes disproved;              // evictable memory that it reports on the GPU, and that is not there
-    Bytes unreported;             // memory on the GPU beyond its reports that counts as its tenant's
-    Allowed allowed;              // the most memory that it was allowed since the last survey
+    Evidence evidence;            // the memory that surveys show for its process on the GPU
+    Bytes disproved;              // evictable memory reported as resident, but not there by surveys
+    Bytes unreported;             // memory beyond its reports that counts as its tenant's
+    Allowed allowed;              // the most that it was allowed to have since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
 
@@ -74,27 +74,28 @@ struct Snapshot {
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // it runs alone on its GPUs
     double share = 0;                // the fraction of the domain's time that it is entitled to; zero if none
-    double due =
-        0;  // the smallest such fraction on any of its GPUs; while it is entitled to none, the last value
-    double due_now = 0;      // `due`, or zero while it neither competes nor pauses
+    // Its fraction of the time of one GPU, the GPU on which this fraction is smallest; while it is entitled
+    // to none, the last value.
+    double due = 0;
+    double due_now = 0;      // `due`; zero while it neither competes for time nor pauses
     Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share
     bool wants = false;      // a session waits at its gate
     bool frozen = false;     // a process is stopped
     bool absent = false;     // a process is stopped, or a suspension has been announced
     bool suspended = false;  // Slurm has announced a suspension and has not ended it
-    bool revoked = false;    // the lease was revoked without an answer of its processes
+    bool revoked = false;    // its lease was ended without an answer from its processes
     bool recalled = false;   // the tenant was recalled for its host memory
     std::optional<Overdue> overdue;  // set while it keeps others waiting although its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
     Nanoseconds gates_closed{};   // when they last closed
-    Nanoseconds yielded_until{};  // the end of the turn that it yielded last
+    Nanoseconds yielded_until{};  // planned end of the turn that it yielded last
     Nanoseconds handoff{};        // running mean of the time that it takes to enter; zero: unknown
-    Nanoseconds last_drain{};     // duration of its last drain if its processes waited for each other; zero:
-                                  // they did not
-    Nanoseconds used{};           // GPU time of the current burst in earlier turns
-    Nanoseconds mean_burst{};     // running mean of the GPU time of a burst; zero: unknown
-    unsigned long_pauses = 0;     // consecutive ones
+    // Duration of its last drain if its processes waited for each other meanwhile; otherwise zero.
+    Nanoseconds last_drain{};
+    Nanoseconds used{};        // GPU time that the current burst used in earlier turns
+    Nanoseconds mean_burst{};  // running mean of the GPU time of a burst; zero: unknown
+    unsigned long_pauses = 0;  // number of long pauses in a row
     struct Deadlines {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
@@ -113,11 +114,12 @@ struct Snapshot {
     bool learned = false;  // known only from sessions
     GpuCondition condition = GpuCondition::healthy;
     bool drained = false;  // by an administrator
-    Bytes usable;  // the capacity, or the memory that the contexts leave of the total, whichever is less
+    // Memory for footprints: the capacity, or less if contexts and unmanaged memory leave less.
+    Bytes usable;
     bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;        // if surveyed: memory of processes without a session there, and hidden memory of
-                            // processes with sessions
-    Bytes promised;         // memory that sessions have on the GPU or may take at any moment
+    Bytes unmanaged;  // memory of processes without a session there, and hidden memory of processes with
+                      // sessions; zero if not surveyed
+    Bytes promised;   // memory that sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet
@@ -134,7 +136,7 @@ struct Snapshot {
   std::vector<Session> sessions;
   std::map<TenantId, Placement> placements;
 
-  // Null if there is none. Valid as long as the snapshot.
+  // Returns null if there is none. The pointer is valid as long as the snapshot.
   const Gpu* find(const GpuUuid& uuid) const { return lookup(gpus, uuid, &Gpu::uuid); }
   const Tenant* find(TenantId id) const { return lookup(tenants, id, &Tenant::id); }
   const Session* find(SessionId id) const { return lookup(sessions, id, &Session::id); }

@@ -2,10 +2,10 @@
 // The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
 //
 // A survey is slightly older than the claims, and memory may be freed and allocated while it is taken. So a
-// claim is doubted only if it is older than the survey before the last one and neither of the two shows it.
-// Turns move evictable memory out of the GPU and back between two surveys, so a claim of evictable memory is
-// disproved only if the session has made it without interruption. A session that surveys cannot see is
-// believed. Pure; sizes in bytes.
+// claim is doubted only if it is older than the survey before the last one and neither of the two surveys
+// shows the memory. Between two surveys, evictable memory may leave the GPU and return. So a claim of
+// evictable memory is disproved only if the session has claimed the memory all the time between the surveys.
+// A session that surveys cannot see is believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes present;      // all memory that it reports as being on the GPU
   Bytes evictable;    // the evictable part of `present`; zero for managed memory, which surveys do not show
-  Bytes all;          // its whole footprint, wherever that is, and its contexts
+  Bytes all;          // its whole footprint, on the GPU or evicted, and its contexts
 };
 
 // The most memory that a session may have on the GPU, including memory that it may take at any moment.
 struct Allowed {
   Bytes memory;
-  Bytes context;  // as reported, since contexts are not granted
+  Bytes context;  // as reported, since contexts need no grant
 
   void raise(const Allowed& other) {
     memory = std::max(memory, other.memory);
@@ -38,8 +38,9 @@ struct Allowed {
 
 class Evidence {
  public:
-  // A survey shows `there`; `claimed` are the session's claims when the survey arrives. Differences below
-  // `tolerance` plus a sixteenth are ignored: NVML counts in pages, and sizes of contexts are guesses.
+  // A survey shows `there`; `claimed` are the session's claims when the survey arrives. Claims that exceed
+  // `there` by less than `tolerance` plus a sixteenth of `there` are not doubted: NVML counts in pages, and
+  // sizes of contexts are estimates.
   void show(Bytes there, const Claimed& claimed, Bytes tolerance) {
     const Claimed held = shown_ ? held_by_both(claimed) : Claimed{};
     const Bytes seen = there + Bytes{there.count / 16} + tolerance;
@@ -54,9 +55,10 @@ class Evidence {
     claimed_ = claimed;
     untold_ = false;
   }
-  // Call whenever the claims may have changed. `evictable` is the session's present claim.
+  // Call whenever the claims may have changed. `evictable` is the evictable memory that the session claims
+  // now.
   void between_surveys(Bytes evictable) { claimed_.evictable = std::min(claimed_.evictable, evictable); }
-  // Call if a survey was taken that cannot see the session.
+  // Call if a survey could not see the session's process.
   void pass_over() {
     *this = {};
     untold_ = true;
@@ -66,16 +68,17 @@ class Evidence {
 
   // The memory of its process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The part of a claim that is certain while surveys are taken: all of the claim if surveys cannot see the
-  // session, and nothing before the first survey.
+  // The part of a claim that is certain while surveys are taken: nothing before the first survey, later at
+  // most the memory that the last survey shows. If surveys cannot see the session, the whole claim is
+  // certain.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
   // The part of the session's claimed unevictable memory that surveys contradict.
   Bytes doubted() const { return unevictable_.doubted; }
-  // The part of the memory that the session reports as being on the GPU, and that surveys contradict.
+  // The part of the memory that the session reports as being on the GPU, but that surveys contradict.
   Bytes absent() const { return present_.doubted; }
-  // The part of absent() that is certainly not there: even if all memory that surveys show of the process is
-  // evictable, it is by this amount less than the evictable memory that the session reports. Pinned memory
-  // may be there and not be shown.
+  // The part of absent() that is certainly not on the GPU: by this amount, the evictable memory that the
+  // session reports exceeds all memory that surveys show for its process. The rest of absent() may be pinned
+  // memory that surveys do not show.
   Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
   // nothing of the memory that it claims.
@@ -84,9 +87,9 @@ class Evidence {
  private:
   static constexpr unsigned kAbsences = 2;
 
-  // The missing memory that both of the last two surveys show: the smaller of their two amounts.
+  // Claimed memory that was missing in both of the last two surveys: the smaller of the two missing amounts.
   struct Doubt {
-    Bytes last;  // as the last survey alone shows it
+    Bytes last;  // the amount that was missing in the last survey
     Bytes doubted;
     void lacks(Bytes bytes) { doubted = std::min(bytes, std::exchange(last, bytes)); }
   };
@@ -100,7 +103,7 @@ class Evidence {
 
   std::optional<Bytes> shown_;
   bool untold_ = false;
-  Claimed claimed_;  // when the last survey arrived; evictable: the least since then
+  Claimed claimed_;  // the claims at the last survey; evictable: the least claim since then
   Doubt unevictable_;
   Doubt present_;
   Doubt evictable_;

@@ -12,15 +12,16 @@ namespace sharedgpu {
 struct GpuSurvey {
   Bytes unmanaged;    // memory of processes without a session there
   Bytes hidden = {};  // memory of processes beyond the limits of their sessions there
-  // The part of the hidden memory that counts for a session as if it had reported it.
+  // For each session, the part of the hidden memory that counts as if the session had reported it.
   std::map<SessionId, Bytes> unreported = {};
   // The site's limits on the memory that the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
-  // The memory of the processes of sessions; none if surveys cannot see it. Sessions that are missing here
-  // may be in the next survey.
+  // For each session, the memory of its process; none if surveys cannot see the process. Sessions that are
+  // missing here may be in the next survey.
   std::map<SessionId, std::optional<Bytes>> sessions = {};
-  // The most that counts as contexts of a session; missing: any amount. Memory beyond that is hidden.
+  // For each session, the most memory that counts as its contexts; memory beyond that is hidden. A session
+  // that is missing here has no such bound.
   std::map<SessionId, Bytes> contexts = {};
 };
 

@@ -26,11 +26,11 @@ class GrowthForecast {
     most_ = after;
     last_ = now;
   }
-  // Call when the session has freed memory. If it waits for its turn, no further growth is expected in that
-  // turn.
+  // Call when the session has freed memory. If the session waits for its turn, no further growth is expected
+  // in that turn.
   void fell() { waits_ = false; }
-  // Call when the session cannot grow until resume() is called. At most `most` of growth is expected after
-  // resume().
+  // Call when the session cannot grow until resume() is called. The growth expected after resume() is at most
+  // `most`.
   void suspend(Nanoseconds now, Bytes most) {
     waits_ = lasts(now);
     deferred_ = std::min(half(), most);

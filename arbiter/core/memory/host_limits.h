@@ -9,10 +9,10 @@
 namespace sharedgpu {
 
 struct HostLimits {
-  std::optional<Bytes> units;  // the host memory that the tenant's units bring
+  std::optional<Bytes> units;  // the host memory that the tenant gets with its units
   std::optional<Bytes> job;    // the limit of its cgroup, which counts the program's own memory, too
-  std::optional<Bytes>
-      budget;  // the most that its swap may use: the least of both, with a margin left in `job`
+  // The most host memory that its swap may use: `units`, or `job` less a margin, whichever is smaller.
+  std::optional<Bytes> budget;
 };
 
 }  // namespace sharedgpu

@@ -2,9 +2,9 @@
 // The memory accounting: the memory that each session has on its GPU, may have there, and is asked to evict.
 //
 // The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
-// resident limit and the pin limit of each session, and any memory that it has in addition. Memory is
-// promised to a session only when it is free. This class owns all of these entries; it receives the turns of
-// sessions as Residency values. Sizes in bytes. Not thread-safe.
+// resident limit and the pin limit of each session, and memory that the session has beyond these limits.
+// Memory is promised to a session only when it is free. This class owns the entries of all sessions and GPUs.
+// A Residency value tells it the state of a session's turn. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -37,21 +37,21 @@ struct SessionBook {
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
   Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
-  Evidence evidence;                  // surveys of the memory of the session's process on the GPU
-  std::optional<Bytes> most_context;  // the most that counts as context, by the last survey; none: any amount
+  Evidence evidence;                  // the memory that surveys show for the session's process on the GPU
+  std::optional<Bytes> most_context;  // the most that counts as contexts, by the last survey; none: no bound
   Allowed allowed;                    // the maximum of allowed_now() since the last survey
 
-  // Requests for growth without a Verdict, and the arrival of the first one.
+  // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
   // Requests deferred until freed host memory is returned, or until there is room beside processes without
-  // sessions. Their growth is not in `use`.
+  // sessions. The growth of deferred requests is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
-  std::optional<Nanoseconds> crowded_since;  // start of the lack of room beside processes without sessions
+  std::optional<Nanoseconds> crowded_since;  // since when processes without sessions leave too little memory
   Bytes reported_swappable;                  // as of its last report, including deferred growth
   Bytes reported_pinned;                     // as of its last report, including deferred growth
-  Bytes job_host_limit;  // limit on the evictable memory of the whole job, as reported; zero: none
+  Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
 
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
   // growth that was never granted. Growth that this report requests counts as already promised.
@@ -60,31 +60,34 @@ struct SessionBook {
   bool growth_counted = false;
   bool unjudged = false;  // requests that came during the recovery have not been judged
 
-  // The restore for the turn that its tenant enters.
+  // The restore of the session's memory for the turn that its tenant enters.
   bool restoring = false;                // it has been sent a Restore in this turn
   bool ready = false;                    // all of its memory is resident
   bool restored_all = false;             // the last Restore allowed all memory that it needs
-  bool restored_same_twice = false;      // it was sent the same limit twice
-  std::optional<Nanoseconds> all_since;  // when a Restore first allowed all
+  bool restored_same_twice = false;      // it was sent two Restores with the same limit
+  std::optional<Nanoseconds> all_since;  // when a Restore first allowed all memory that it needs
   Bytes restored_limit;                  // limit of the last Restore
-  Nanoseconds pressed{};                 // last eviction by others beyond the accounting, or last growth
+  // When other sessions last had to evict because this restore took too long, or when the session last
+  // grew.
+  Nanoseconds pressed{};
 
-  bool evicting = false;          // it was asked to evict since it was last ready
-  std::optional<Bytes> evict_to;  // the limit of the last Evict; none once the session has reached it, has
-                                  // reported that it cannot, or its next turn has begun
+  bool evicting = false;  // it was asked to evict since it was last ready
+  // The limit of the last Evict. It is reset when the session has reached the limit, has reported that it
+  // cannot evict more, or has begun its next turn.
+  std::optional<Bytes> evict_to;
   Bytes taken;               // the part of its memory that is evicted for tenants that cannot drain otherwise
   Nanoseconds evicted_at{};  // when it was asked to evict, or when its memory last left the GPU
-  Nanoseconds
-      last_progress{};  // when it last reported something that counts as progress, or was asked for some
-  Nanoseconds stuck_until{};               // it cannot evict before this time
+  // When it last reported progress, or was last asked to do something.
+  Nanoseconds last_progress{};
+  Nanoseconds stuck_until{};               // it counts as unable to evict until this time
   std::optional<Nanoseconds> stuck_noted;  // time of the last log message about stuck_until
 
   Bytes prepared_host;        // host memory named by the last Prepare
   std::uint32_t sharers = 1;  // number of processes that prepare prepared_host together; zero: unknown
-  std::optional<Nanoseconds> less_host_since;  // since when less than prepared_host has been enough
+  std::optional<Nanoseconds> less_host_since;  // since when less host memory than prepared_host has sufficed
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
-  // Does not include pins that the session asks for and may not have yet.
+  // Does not include memory that the session asks to pin, since the request may not be granted yet.
   Claimed claimed(Backend backend) const {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
@@ -92,9 +95,9 @@ struct SessionBook {
             .evictable = backend == Backend::managed ? Bytes{} : use.resident,
             .all = std::max(use.swappable, use.resident) + kept};
   }
-  // The evictable memory that the session reports as being on the GPU, and that is certainly not there.
+  // The evictable memory that the session reports as being on the GPU, but that is certainly not there.
   Bytes disproved() const { return std::min(evidence.disproved(), use.resident); }
-  // Does not include pins that surveys do not show.
+  // Does not include pinned memory that surveys contradict.
   Allowed allowed_now() const {
     return {.memory = std::max({use.resident, resident_limit, restore_in_flight}) +
                       minus(pin_limit, minus(evidence.doubted(), use.context)),
@@ -106,7 +109,7 @@ struct SessionBook {
 struct GpuBook {
   Bytes usable;                                         // as of begin()
   std::optional<GpuSurvey> survey;                      // the last survey; none: there are no surveys
-  Nanoseconds first_survey_until = Nanoseconds::min();  // until when growth waits for the first survey
+  Nanoseconds first_survey_until = Nanoseconds::min();  // growth waits for the first survey until this time
 };
 
 class MemoryBooks {
@@ -119,17 +122,17 @@ class MemoryBooks {
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // The arbiter did not run for `standstill`. It read no answers in this time, so all timeouts are extended
-  // by it.
+  // Call if the arbiter did not run for `standstill`. It read no answers in this time, so all timeouts are
+  // extended by `standstill`.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
 
-  // Takes a report and, if it contains one, a request for growth. While `recovering`, other sessions have not
-  // reported yet, so nothing is refused.
+  // Processes a report, and the request for growth that it may contain. While `recovering`, other sessions
+  // may not have reported yet, so no request is refused.
   void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
-  // Ready and Released report where memory is. Their amounts may be older than growth that was granted
-  // meanwhile.
+  // Processes the memory use in Ready and Released. Its footprint is ignored, since the session may have sent
+  // the message before growth was granted.
   void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
   void on_ready(const Session& session);
   void on_drained(const Session& session);
@@ -137,15 +140,17 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
-  // Surveys of the GPU begin. The first survey comes soon, unless surveys are impossible.
+  // Call when surveys of the GPU begin. The first survey is then expected soon, unless surveys are
+  // impossible.
   void expect_survey(const Gpu& gpu) {
     gpus_[gpu].first_survey_until = effects_.now() + tuning_.first_surveys;
   }
   bool surveyed(const Gpu& gpu) const { return gpus_[gpu].survey.has_value(); }
-  // Memory of processes without sessions, and memory that processes of sessions hide. Zero if surveys cannot
-  // see the GPU.
+  // Memory of processes without sessions, and hidden memory of processes with sessions. Zero if surveys
+  // cannot see the GPU.
   Bytes unmanaged(const Gpu& gpu) const;
-  // The memory that the session's process has on the GPU beyond its reports, and that counts as the tenant's.
+  // The memory that the session's process has on the GPU beyond the session's reports, and that counts as the
+  // tenant's.
   Bytes unreported(const Session& session) const;
   // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
@@ -158,11 +163,12 @@ class MemoryBooks {
   void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
   void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
   void open(const Session& session);
-  // The session's gate closes while it has work: its footprint cannot grow before its next turn.
+  // Call when the session's gate closes while the session has work: the footprint cannot grow before its next
+  // turn.
   void defer_growth(const Session& session);
   // Call at the end of a turn: from now on the session must not restore memory.
   void hold_at_resident(const Session& session);
-  // The session's process is stopped, so memory that it was asked to evict stays on the GPU for now.
+  // Call when the session's process is stopped: memory that it was asked to evict stays on the GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
 
   // ---- advancing a GPU; in this order ----
@@ -170,7 +176,8 @@ class MemoryBooks {
   void notice_stuck(const Gpu& gpu, const Residencies& at);
   void begin(const Gpu& gpu, const Residencies& at);
   void expect_evictions(const Gpu& gpu, const Residencies& at);
-  // Hands out room, and evicts to make up for a shortage.
+  // Gives free memory to the sessions that need it, and makes other sessions evict if the free memory does
+  // not suffice.
   void rebalance(const Gpu& gpu, const Residencies& at);
   // Returns the sessions that must be sent a Restore up to their resident limit, and records it as sent.
   std::vector<const Session*> take_restores(const Gpu& gpu, const Residencies& at);
@@ -178,16 +185,17 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // Records what the next survey neither counts as hidden nor disproves: allowed memory and changed claims.
+  // Records the most memory that each session was allowed, and the least that it claimed, since the last
+  // survey. The next survey is compared with these values.
   void note_between_surveys(const Gpu& gpu);
 
-  // The recovery period is over: judges the requests that came meanwhile.
+  // Call when the recovery period is over: judges the requests that came during it.
   void end_recovery(const Model& model, const Residencies& at);
 
   // ---- read only ----
 
-  // The capacity, or what contexts and processes without sessions leave of the total if that is less.
-  // usable_now() returns the value as of begin().
+  // The memory for footprints: the capacity, or less if contexts and processes without sessions leave less of
+  // the total. usable_now() returns the value as of begin().
   Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
   Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
   // Physical memory that a session, or all sessions of a GPU, have or may take at any moment.
@@ -195,7 +203,7 @@ class MemoryBooks {
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
   // The memory of the session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
-  // The part of a session outside the running set that counts as staying on the GPU. `tenant_grows`:
+  // The memory of a session outside the running set that counts as staying on the GPU. `tenant_grows`:
   // needs_growth_to_drain() of its tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
   // Returns true if the session has allocated memory recently, or requests more.
@@ -210,8 +218,8 @@ class MemoryBooks {
   // Returns true if the session's tenant may be unable to end its turn before the session gets more memory.
   bool needs_growth_to_drain(const Session& session, const Residency& at) const;
   bool needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const;
-  // Returns true if memory of the session was evicted and not restored, while peers may wait for its next
-  // submission.
+  // Returns true if memory of the session was evicted and not restored, while other processes of its tenant
+  // may wait for its next submission.
   bool displaced(const Session& session, const Residency& at) const;
   // The memory that the session was told to evict outside its turn, and that it has neither evicted nor
   // reported as unevictable.
@@ -225,11 +233,11 @@ class MemoryBooks {
     Bytes free;
   };
   Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
-  // The total of this view, in whole pages as the driver reports it.
+  // Room::total, in whole pages, as the driver reports the memory of a GPU.
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
   HostLimits host_limits(const Tenant& tenant) const;
-  // The limit for which growth of the session by `size` evictable bytes is refused, and the amount with which
-  // the limit would suffice, see RefusalReply.
+  // The limit that forbids the session to grow by `size` evictable bytes, and the value with which the limit
+  // would allow it, see RefusalReply.
   struct Passed {
     Bound bound = Bound::none;
     Bytes most = {};
@@ -242,23 +250,23 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // The ways in which the memory of other sessions may count. `believed`: all memory that they are believed
-  // to have. `certain`: only memory that surveys have shown, if surveys are taken on the GPU. `uncrowded`: as
+  // The ways to count the memory of other sessions. `believed`: all memory that they are believed to have.
+  // `certain`: only memory that surveys have shown; on a GPU without surveys, as `believed`. `uncrowded`: as
   // `believed`, without the memory of processes that have no session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
-  // The memory of a session that cannot be taken from it.
+  // The memory of a session that cannot be evicted.
   struct Unevictable {
     Bytes pinned;
     Bytes context;
   };
-  // Growth fits, may fit when others have gone, or never fits.
+  // Growth fits, may fit when processes without sessions have ended, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
-  // The largest amount that the processes of a tenant could have to evict, over all GPUs.
+  // The most memory that the processes of a tenant can have to evict, summed over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
-    Bytes held;  // of_all, and the host memory that is still held for freed device memory
+    Bytes held;  // of_all, plus host memory still held for freed device memory
   };
 
   // belief.cpp
@@ -277,7 +285,7 @@ class MemoryBooks {
   void note_eviction_report(const Session& session, bool failed);
   void keep_on_gpu(const Session& session);
   Bytes whole(const Session& session, const Residency& at) const;
-  // The memory that a drained session cannot give up at present.
+  // The memory that a drained session cannot evict at present.
   Bytes staying(const Session& session, const Residency& at) const;
   bool waits_to_grow(const Session& session, const Residency& at) const;
   bool blocks_peers(const Residency& at) const { return effects_.now() >= at.blocks_peers_from; }

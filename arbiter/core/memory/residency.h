@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residency: the state of a session in its tenant's turn, as far as the memory accounting needs it. Plain
-// values: turns/ computes them, and memory/ never asks about phases.
+// values, which turns/ computes, so that memory/ needs nothing else of turns/.
 #pragma once
 
 #include "arbiter/core/model/phase.h"
@@ -21,11 +21,11 @@ struct Residency {
   bool tenant_wants = false;   // a thread waits at the gate of a session of its tenant
   bool frozen = false;         // its process is stopped
   bool suspending = false;     // its tenant is announced as suspending
-  bool revoked = false;        // its tenant's lease was revoked without consent
+  bool revoked = false;        // its tenant's lease was ended without an answer from its processes
   bool peers_drain = false;    // a process of its tenant that is not stopped has yet to drain
-  bool comes_late = false;     // its job has or may have a turn on other nodes, and has none here yet
+  bool comes_late = false;     // its job has or may have a turn on other nodes, but has no turn here yet
   bool peers_grow = false;     // a process of its job on another node needs more memory to drain
-  Nanoseconds gang_since{};    // start of the gang's wait; all nodes agree which of two gangs is older
+  Nanoseconds gang_since{};    // when its gang began to wait; all nodes agree which of two gangs is older
   Nanoseconds gates_closed{};  // when its tenant's gates last closed
   Nanoseconds last_ran{};      // when its tenant last held a lease
   // From this time on, other sessions of its tenant may wait for its next submission. max(): none waits.

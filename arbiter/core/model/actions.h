@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions that the core requests. Plain values; the shell performs them in order.
+// The actions that the core requests. Plain values; the daemon performs them in order.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ struct RecordLease {
   Nanoseconds at{};
 };
 
-// The session broke the protocol or cannot be served: send it the reason and drop it. SessionGone follows.
+// The session broke the protocol or cannot be served: send the reason to the session and close its
+// connection. SessionGone follows.
 struct Drop {
   SessionId session;
   std::string reason;
@@ -72,18 +73,18 @@ struct Note {
 };
 
 // The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
-// memory that it had to evict. Until it has, the core sends one note, one warning for each GPU, and repeated
-// cancels.
+// memory that it had to evict. Until the tenant has done so, the core requests one note, and after MaxOveruse
+// one warning for each GPU or repeated cancels.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while
-    warn,    // it exceeds the limit
+    warn,    // the time exceeds MaxOveruse
     cancel,  // the time exceeds MaxOveruse: the tenant's processes with a session on the GPU are to be ended
   };
   TenantId tenant;
   GpuUuid gpu;
   unsigned number = 0;   // number of the GPU, in the host's order
-  Nanoseconds lasted{};  // the time that counts, see scheduler/overuse.h
+  Nanoseconds lasted{};  // how long others have waited, as counted by scheduler/overuse.h
   Response response = Response::note;
   bool evicts = false;   // the tenant has released the GPU, and still has to evict memory there
   bool stopped = false;  // its processes there are stopped

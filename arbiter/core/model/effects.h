@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The effects and the time of the current event. All parts of the core put their actions here.
+// Collects the actions of all parts of the core during an event, and has the time of the event.
 //
-// The shell performs actions in the order in which they were put.
+// The daemon performs the actions in the order in which put() received them.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,13 @@ class Effects {
     put(Drop{.session = session.id, .reason = std::move(reason)});
   }
 
-  // Requests that the domain being advanced is advanced again at that time. A time in the past is ignored.
+  // Requests that the domain that is being advanced is advanced again at the time `at`. A time in the past is
+  // ignored.
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // Requests another pass. Call it when a running set has changed or its turn has ended, since more may
-  // follow from that.
+  // Requests another pass. Call it when a running set has changed or its turn has ended, since further
+  // changes may follow.
   void advance_again() { again_ = true; }
 
   // Call before a domain is advanced. Afterwards wake() returns when the domain is to be advanced again, and

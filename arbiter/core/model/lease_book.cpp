@@ -55,7 +55,7 @@ Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   return sum;
 }
 
-// Returns the time up to which the tenant surely held the GPU, as its open leases there show.
+// Returns the latest time at which one of the tenant's open leases on the GPU was surely held.
 Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
   Nanoseconds end{};
   for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});
@@ -113,7 +113,7 @@ LeaseBook::Closed LeaseBook::closed_of(TenantId tenant) const {
   return closed;
 }
 
-// The ledger may have a record twice.
+// The ledger may have the same record twice, so only the difference to the known time is added.
 void LeaseBook::carry(TenantId tenant, StepName step, Nanoseconds time) {
   Nanoseconds& known = both_[{tenant, step}];
   steps_[step] += time - known;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lease time: the leases on each GPU, with their begins and ends.
+// Lease time: when each lease on each GPU began and ended.
 //
-// The unit is a step's lease on one GPU. A tenant's lease time on a GPU is the union of its steps' leases
-// there. The core uses this class while it runs, the ledger when it is replayed. Not thread-safe.
+// Each entry is the lease of one step on one GPU. A tenant's lease time on a GPU is the union of its steps'
+// leases there. The core uses this class at run time, and arbiter/ledger/ uses it to replay a ledger. Not
+// thread-safe.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
   // If set, it is in doubt whether the lease is still held. The value is the last time at which the lease
-  // surely was held. Until the lease is confirmed, it counts up to this time.
+  // surely was held. Until the lease is confirmed, its lease time is counted only up to this value.
   std::optional<Nanoseconds> doubted = {};
 };
 
@@ -39,7 +40,7 @@ class LeaseBook {
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
-  // Lease time so far, summed over all GPUs; leases that are open at `now` count up to then.
+  // Lease time so far, summed over all GPUs; leases that are open at `now` count up to `now`.
   Nanoseconds of_step(StepName step, Nanoseconds now) const;
   Nanoseconds of_tenant(TenantId tenant, Nanoseconds now) const;
   std::vector<std::pair<StepName, Nanoseconds>> steps_of(TenantId tenant, Nanoseconds now) const;
@@ -50,8 +51,8 @@ class LeaseBook {
   // Returns true if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // The times that a checkpoint of the ledger has in addition to the open leases: the lease time of each
-  // step, and the tenant's lease time on each GPU before its oldest open lease there began.
+  // The times that a checkpoint of the ledger records beside the open leases: the lease time of each step,
+  // and the tenant's lease time on each GPU before its oldest open lease there began.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;
@@ -74,7 +75,7 @@ class LeaseBook {
 
   std::map<LeaseKey, OpenLease> open_;
   std::map<StepName, Nanoseconds> steps_;                      // closed leases of each step
-  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // totals by tenant and step, for the status
+  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // closed leases by tenant and step
   std::map<std::pair<TenantId, GpuUuid>, Union> tenants_;
 };
 

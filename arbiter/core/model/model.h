@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs, the tenants with their sessions, and the domains in which they depend on each other. Identities
-// only: memory, turns and waits belong to other parts (memory/, turns/, scheduler/).
+// The GPUs, the tenants with their sessions, and the domains, in which GPUs and tenants depend on each other.
+// Identities only: memory, turns and waits belong to other parts (memory/, turns/, scheduler/).
 //
-// Only Core's dispatch changes the model. Pointers to an entity are valid until it is removed.
+// Only Core's dispatch changes the model. Pointers to an entity are valid until the entity is removed.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Session {
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
   Backend backend = Backend::swap;
-  bool resumes = false;  // it was a session of an earlier arbiter
+  bool resumes = false;  // an earlier arbiter had this session
 };
 
 // Limits of a tenant. Zero: none.
@@ -53,12 +53,12 @@ struct Tenant {
   TenantId id;
   Slot slot = 0;
   Limits limits;
-  Claims stated;                      // stated by its job
-  bool exclusive = false;             // the policy lets it run only alone, even if memory suffices for more
-  std::uint32_t job = 0;              // number of its job there if that spans nodes, see gang.h; else zero
-  bool gang = false;                  // it has its turns together with its other nodes
-  bool unsettled = false;             // a gang that may still be allocating; no two such gangs run together
-  std::vector<Session*> sessions;     // in the order in which they came
+  Claims stated;                   // stated by its job
+  bool exclusive = false;          // the policy lets no tenant run beside it, even if memory suffices
+  std::uint32_t job = 0;           // number of its job if that spans several nodes (gang.h); otherwise zero
+  bool gang = false;               // a coordinator orders its turns, on all nodes of its job at once
+  bool unsettled = false;          // a gang that may still be allocating; no two such gangs run together
+  std::vector<Session*> sessions;  // in the order in which they connected
   std::optional<std::size_t> domain;  // index of its domain; none while no session is attached
 
   bool attached() const {
@@ -73,9 +73,9 @@ struct Gpu {
   std::optional<unsigned> minor;  // minor number of its device file, if the driver reports it
   Bytes total;
   Bytes capacity;        // see docs/design/memory.md
-  bool learned = false;  // known only from sessions; forgotten with the last one
+  bool learned = false;  // known only from sessions; removed with its last session
   GpuCondition condition = GpuCondition::healthy;
-  bool drained = false;            // out of service by an administrator; present tenants continue
+  bool drained = false;            // taken out of service by an administrator; its tenants continue
   std::vector<Session*> sessions;  // the sessions attached to it, sorted by id
 };
 
@@ -84,7 +84,7 @@ struct Gpu {
 struct Domain {
   Slot slot = 0;  // its index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // sorted by id within each group that was merged
+  std::vector<Tenant*> tenants;  // sorted by id within each of the groups that were merged into this
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced
@@ -109,33 +109,34 @@ class Model {
   const Tenant* find(TenantId id) const { return const_cast<Model*>(this)->find(id); }
   const Gpu* find(const GpuUuid& uuid) const { return const_cast<Model*>(this)->find(uuid); }
 
-  // The second value is true if the entity existed. A new entity has only its id and slot.
+  // The second value is true if the entity existed already. A new entity has only its id and slot.
   std::pair<Session*, bool> add(SessionId id);
   std::pair<Tenant*, bool> add(TenantId id);
   std::pair<Gpu*, bool> add(const GpuUuid& uuid);
   void join(Tenant& tenant, Session& session);
   void attach(Session& session, Gpu& gpu);
-  void remove(Session& session);  // also removes a learned GPU with its last session
+  void remove(Session& session);  // removes a learned GPU, too, if this was its last session
   void remove(Tenant& tenant);    // it must have no sessions
 
   const std::map<SessionId, Session>& sessions() const { return sessions_; }
   const std::map<TenantId, Tenant>& tenants() const { return tenants_; }
   const std::map<GpuUuid, Gpu>& gpus() const { return gpus_; }
 
-  // Sets the rules of GPUs that have their own, and of all others.
+  // Sets the rules: those in `own` for the GPUs that `own` lists, `node` for all other GPUs.
   void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
   const Rules& rules_of(const GpuUuid& gpu) const;
-  // The rules of the tenant's domain, or the node's if it has no domain.
+  // The rules of the tenant's domain, or the node's rules if the tenant has no domain.
   const Rules& rules_of(const Tenant& tenant) const;
 
-  // The domains as of the last find_domains(). If stale(), the inputs of the domains have changed since.
+  // The domains as of the last find_domains(). If stale() returns true, data from which domains are computed
+  // has changed since then.
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
   // Recomputes the domains. The claims of a tenant can affect the rules for all tenants in its domain, see
   // Policy.
   void find_domains();
-  // Sets the terms that hold for the tenant's job from now on.
+  // Sets the limits and claims of the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Call if something about the tenant changes: its domain is advanced with the current event.
   void touch(const Tenant& tenant);

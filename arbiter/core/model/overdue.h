@@ -6,12 +6,14 @@
 namespace sharedgpu {
 
 // Says for how long, and why, a tenant keeps others waiting for a GPU: it has not left the GPU since its
-// lease was revoked, or it has not evicted memory since it was told to or was stopped.
+// lease was revoked, or the GPU still has memory that the tenant was told to evict or that its stopped
+// processes hold.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
-  bool stopped =
-      false;  // its processes there are stopped; if false, one of these has yet to report that it has drained
+  // True: its processes there are stopped. False: one of its processes there runs, and has yet to drain or to
+  // evict.
+  bool stopped = false;
   bool evicts = false;  // it has drained, and others wait only for its memory
 };
 

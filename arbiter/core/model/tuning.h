@@ -12,13 +12,13 @@ namespace sharedgpu {
 
 // The times for which a tenant may keep others waiting after its lease was revoked, see scheduler/overuse.h.
 struct OveruseRules {
-  // The longest wait for a session that is silent and, by the memory accounting, has nothing on the GPU. A
-  // working session answers within milliseconds, or slightly later on a busy host.
+  // The longest wait for a session that does not answer and that, according to its reports, has nothing on
+  // the GPU. A working session answers within milliseconds, or slightly later on a busy host.
   Nanoseconds silence = std::chrono::seconds(2);
   // Overuse is reported when it has lasted for `notice`, and again when it exceeds `most`.
   Nanoseconds notice = std::chrono::seconds(10);
   Nanoseconds most = std::chrono::minutes(5);
-  bool cancel = false;  // a tenant that exceeds `most` is to be ended
+  bool cancel = false;  // a tenant that exceeds `most` is to be ended; otherwise it is only reported
 };
 
 struct Tuning {
@@ -33,26 +33,28 @@ struct Tuning {
   // promises any memory.
   Nanoseconds grace = std::chrono::seconds(2);
   // The timeout of a session that was asked to do something, plus one second for each GiB that it has to
-  // move. The core plans around a session that makes no progress for this long.
+  // move. If the session makes no progress for this long, the core no longer waits for it.
   Nanoseconds patience = std::chrono::seconds(10);
   // If a session may restore all of its memory and is not ready after this time plus one second per GiB, the
   // GPU has less free memory than the memory accounting shows. Then other sessions evict more.
   Nanoseconds shortage = std::chrono::milliseconds(500);
-  // A request to pin memory in place is refused after this time if its turn ends and no room can be made.
+  // If a session requests to pin memory in place while its turn ends, and there is no room for that, the
+  // request is refused after this time.
   Nanoseconds settle = kSettlePatience;
   // Growth that waits only for host memory to be returned is refused after this time.
   Nanoseconds host_patience = std::chrono::seconds(3);
-  // Growth that lacks room only because of processes without sessions is refused after this time. It waits so
+  // Growth that lacks room only because of processes without sessions is refused after this time. The time is
   // long because these processes may end.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
-  // The longest wait for the first surveys, after a recovery and after the first session comes to a GPU.
-  // Growth that lacks room only because a survey is still missing is refused after this time. Zero: there are
-  // no surveys.
+  // The longest wait for the first survey after a recovery, and after a GPU gets its first session. Growth
+  // that lacks room only because a survey is still missing is refused after this time. Zero: there are no
+  // surveys.
   Nanoseconds first_surveys{};
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
-  // If some sessions of a tenant have drained and others have not, a drained one may submit once when the
-  // gates have been closed for step_after, and again after step_pause or a longer pause.
+  // If some sessions of a tenant have drained and others have not, a drained session may submit once when the
+  // gates have been closed for step_after. It may submit once more after each further pause of at least
+  // step_pause.
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of a process whose answer is overdue.
@@ -60,17 +62,17 @@ struct Tuning {
   // The time between two polls of a tenant that runs while others wait; each poll looks at one of its
   // processes.
   Nanoseconds look_in_turn = std::chrono::milliseconds(500);
-  // A tenant whose processes are stopped loses its lease this long after it could last submit. Submitted work
-  // may still run after that, since nobody can tell when it is done.
+  // A tenant whose processes are stopped loses its lease this long after it could last submit. Work that it
+  // submitted may still run after that, since a stopped process cannot report the end of its work.
   Nanoseconds stop_grace = std::chrono::seconds(1);
   // A tenant that was announced as suspending and is not stopped within this time counts as resumed.
   Nanoseconds suspend_notice = std::chrono::seconds(30);
-  // The least amount to evict for a growing tenant. It saves a message for each small allocation.
+  // The least amount to evict for a growing tenant. Without it, each small allocation would need a message.
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
-  // A tenant that runs short of host memory preempts others at once, for at most this time. The tenant may
-  // preempt in this way again only after a pause of the same length.
+  // A tenant that runs short of host memory is recalled (scheduler.h): it preempts others at once, for at
+  // most this time. The tenant may be recalled again only after a pause of the same length.
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);
