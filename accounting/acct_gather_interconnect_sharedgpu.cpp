@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The accounting plugin: writes the seconds that each step held a lease, and waited for one, into TRES
-// gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the
-// first value of each in TRESUsageInTot, the second in TRESUsageOutTot. The plugin is one of Slurm's
-// interconnect plugins, because these may write any TRES, and a site can list several of them.
+// gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the time
+// with a lease and the MiB to the GPU in TRESUsageInTot, and the time of waiting and the MiB from the GPU in
+// TRESUsageOutTot. The plugin is one of Slurm's interconnect plugins, because these may write any TRES, and a
+// site can list several of them.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.
@@ -56,8 +57,8 @@ void start() {
   if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
-// No other plugin writes this TRES. So an entry that another plugin seems to have written belongs to another
-// TRES, and is left alone.
+// Returns true if no plugin has written the entry yet. Only this plugin writes its TRES, so an entry that has
+// been written belongs to another TRES: the layout of the data is unknown.
 bool is_untouched(const acct_gather_data_t& entry) {
   return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&
          entry.size_write == INFINITE64;

@@ -26,7 +26,8 @@ constexpr milliseconds kPatience{1000};
 // many times the CPU time of the last polls, but never longer than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// The most trials in one update to find the reporting task's call. The next update continues the search.
+// The most polls in one update to find the call for the reporting task (see usage_writer.h). The next update
+// continues the search.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
@@ -39,7 +40,7 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Returns nullopt if the lists lack one of sharedgpu's TRES. TRES that Slurm does not keep are ignored.
+// Returns nullopt if the lists lack one of sharedgpu's TRES, except a TRES that AccountingStorageTRES lacks.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -83,8 +84,8 @@ bool is_own_child(const char* pid) {
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
 }
 
-// A live task of the step, or 0 if none. Tasks are children of slurmstepd, but not all its children are
-// tasks.
+// Returns a live task of the step, or 0 if there is none. Tasks are children of slurmstepd, but not all its
+// children are tasks.
 pid_t find_task() {
   DIR* processes = opendir("/proc");
   if (processes == nullptr) return 0;
@@ -152,7 +153,7 @@ class UsagePoller {
   pid_t reporting_task_ = 0;
 };
 
-// Wall-clock time would include the time that a busy machine keeps this thread waiting.
+// Returns CPU time, since wall-clock time includes time in which a busy machine keeps this thread waiting.
 Nanoseconds own_cpu_time() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -2,10 +2,10 @@
 // A thread of slurmstepd that keeps the step's lease seconds and swap traffic in Slurm's accounting up to
 // date.
 //
-// Slurm polls every JobAcctGatherFrequency seconds (30 by default). In 22.05 the poll after a task's end does
-// not ask this plugin about the task, so its last value stays. This thread therefore asks the arbiter several
-// times a second, and makes Slurm poll whenever a number has changed. These additional polls do not change
-// Slurm's own polls. At the step's end the lease seconds are off by less than a second.
+// Slurm polls every JobAcctGatherFrequency seconds (30 by default). In Slurm 22.05, the poll after a task's
+// end does not call this plugin for the task, so the task's last value stays. This thread therefore asks the
+// arbiter several times a second, and makes Slurm poll whenever a number has changed. These additional polls
+// do not change Slurm's own polls. At the step's end the lease seconds are off by less than a second.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct OurTres {
   std::optional<std::uint32_t> swap;
 };
 
-// Starts the thread, once in a process. It becomes idle when the step has ended, and ends with slurmstepd.
+// Starts the thread. Call once in a process. The thread becomes idle when the step has ended, and ends with
+// slurmstepd.
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres);
 
 // Must be called in every call of Slurm's get_data. Returns true and sets `value` if this thread made the

@@ -44,7 +44,7 @@ bool UsageWriter::is_due(const StepCounts& total) const {
 }
 
 void UsageWriter::begin_poll(const StepCounts& total) {
-  // Counts never shrink. If the arbiter's answer lacks a value, Slurm's value stays.
+  // Counts never shrink. If a count in the arbiter's answer is lower than before, Slurm's value stays.
   const StepCounts rest = each(
       total, settled_, [](std::uint64_t all, std::uint64_t part) { return all > part ? all - part : 0; });
   wanted_ = each(rest, reported_.value_or(StepCounts{}),
@@ -57,7 +57,8 @@ std::optional<StepCounts> UsageWriter::next_call() {
   if (way_ == Way::every_call) return wanted_;
   if (way_ == Way::first_call) return call == 0 ? wanted_ : StepCounts{};
   if (call == reporting_call_) return wanted_;
-  // A zero could overwrite the value of the reporting task, whose call may have a new index.
+  // A zero is not written while it could overwrite the value of the reporting task, whose call may have a new
+  // index.
   if (searching_ || !cleans_) return std::nullopt;
   return StepCounts{};
 }

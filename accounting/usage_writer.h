@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Writes a step's usage into Slurm's accounting exactly once on a node. Pure.
 //
-// Slurm sums the values written for each task of a step (with jobacct_gather/linux, for each process below
-// a task as well). A step's usage belongs to no single process, so one task reports all of it, and the
-// others report zero. Two things complicate that:
+// Slurm sums the values that a plugin writes for each task of a step. With jobacct_gather/linux, the sum
+// includes the values for each process that a task has started, too. A step's usage belongs to no single
+// process, so one task reports all of it, and the others report zero. Two properties of Slurm complicate
+// this:
 //
-// - In a poll, Slurm asks once per process but does not say which process it is. So the index of the
-//   reporting task's call is found by trial, and each trial is checked against Slurm's record of that task.
-//   The index rarely changes, unless processes come and go: then it changes with every poll. So for a step
-//   with one task on this node every call gets the step's total, since mostly Slurm counts only the task. If
-//   Slurm counts processes below the task as well, the sum is several times too high; then only the first
-//   call gets the total.
+// - In a poll, Slurm calls the plugin once for each process, but does not say for which process. So the
+//   number of the call for the reporting task is found by trial, and each trial is checked against Slurm's
+//   record of that task. If processes start and end all the time, this number changes with every poll. So if
+//   the step has only one task on this node, the plugin returns the step's total in every call, since Slurm
+//   usually counts only the task. If Slurm counts processes that the task has started, too, the sum is
+//   several times too high; the plugin then returns the total only in the first call.
 // - When a task ends, its reported value stays in the step's sum. The next reporting task reports only the
 //   rest.
 #pragma once
@@ -38,20 +39,21 @@ class UsageWriter {
 
   // Rounds to whole seconds. A time above zero becomes at least 1, so zero means that the GPU was not used.
   static std::uint64_t seconds(std::chrono::nanoseconds lease);
-  // Rounds bytes to MiB in the same way.
+  // Rounds bytes to MiB. A count above zero becomes at least 1.
   static std::uint64_t mebibytes(std::uint64_t bytes);
 
   // Returns true if Slurm's accounting shows less than `total` for the step, or nothing yet.
   bool is_due(const StepCounts& total) const;
 
-  // begin_poll() prepares a poll that shall make the step's sum `total`. next_call() returns the value to
-  // write for each call in turn, none to write nothing. end_poll() takes the value that Slurm then shows
-  // for the reporting task, and returns true if it is right; otherwise another poll is needed.
+  // begin_poll() prepares a poll that is to make the step's sum equal to `total`. next_call() returns the
+  // value to write in the next call of the poll, or nullopt if nothing is to be written. end_poll() takes the
+  // value that Slurm then shows for the reporting task, and returns true if it is right; otherwise another
+  // poll is needed.
   void begin_poll(const StepCounts& total);
   std::optional<StepCounts> next_call();
   bool end_poll(const std::optional<StepCounts>& shown);
 
-  // The reporting task has ended. Its last shown value is final.
+  // Call when the reporting task has ended. The value that Slurm last showed for this task is final.
   void reporting_task_ended();
 
  private:
@@ -63,9 +65,9 @@ class UsageWriter {
   StepCounts settled_;                  // reported by tasks that have ended
   std::optional<StepCounts> reported_;  // the value that Slurm shows for the reporting task
   StepCounts wanted_;                   // value that the reporting task must show after this poll
-  std::uint32_t reporting_call_ = 0;    // index of the call believed to be the reporting task's
+  std::uint32_t reporting_call_ = 0;    // index of the call that is assumed to be for the reporting task
   std::uint32_t calls_ = 0;             // number of calls in this poll so far
-  bool searching_ = false;              // the last trial was wrong: keep values that other calls wrote
+  bool searching_ = false;              // the last trial was wrong: other calls write nothing
   bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };
 

@@ -3,11 +3,13 @@
 // chooses the subcommand, it runs and sets `status` to the exit status.
 //
 // To add a subcommand:
-//   1. Here: its add function, defined in arbiter/cli/NAME.cpp. main.cpp beside it calls the function at the
-//      place that the subcommand has in `sharedgpu --help`; arbiter/CMakeLists.txt lists the file.
+//   1. Declare its add function here, and define it in arbiter/cli/NAME.cpp. Call it in arbiter/cli/main.cpp,
+//      at the place that the subcommand is to have in `sharedgpu --help`. List the file in
+//      arbiter/CMakeLists.txt.
 //   2. Test its exit statuses in tests/unit/command/exit_statuses.sh, and its effect in tests/integration.
 //      Regenerate options_sharedgpu.golden and exit_statuses.golden in tests/unit/command (see tests/golden).
-//   3. Document it in docs/man/sharedgpu.1, and in README.md, which has the output of `sharedgpu --help`.
+//   3. Document the subcommand in docs/man/sharedgpu.1, and in README.md, which has the output of `sharedgpu
+//      --help`.
 #pragma once
 
 #include <string>
@@ -25,7 +27,8 @@ void add_drain(CLI::App& app, int& status);
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-// Returns the number of words to parse; the remaining words belong to the user's command.
+// Returns the number of words of `argv` that `app` must parse. The remaining words belong to the user's
+// command.
 int add_run(CLI::App& app, int argc, char** argv, int& status);
 void add_set(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
@@ -40,7 +43,7 @@ void complain(const std::string& text);
 bool load_settings(const std::string& config, Settings& settings);
 
 // Finds a file of this installation by its path in the install tree, or else in the build tree; both are
-// relative to this program. Returns an empty path if there is none.
+// relative to this program. Returns an empty path if there is no such file.
 std::string find_sibling(const char* installed, const char* built);
 
 }  // namespace sharedgpu::cli

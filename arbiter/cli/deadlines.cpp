@@ -24,14 +24,14 @@
 namespace sharedgpu::cli {
 namespace {
 
-// The size of one read. A pipe that is writable has room for a write of this size.
+// The size of one read. If poll() reports that a pipe is writable, a write of this size does not block.
 constexpr int kPiece = 4096;
-// Milliseconds between two checks whether the child has ended. The end of stderr does not show it, since
-// processes that the child leaves behind may keep stderr open forever.
+// Milliseconds between two checks whether the child has ended. The end of stderr does not show that the child
+// has ended, since processes that it leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
-// Writes to stderr. May block as a write of the command itself would, but only while the command lives.
-// Returns false if the reader is gone, or if the child has ended and this process is told to end.
+// Writes to stderr. Like a write of the command itself, it blocks while the reader is slow. Returns false if
+// the reader is gone, or if the child has ended and a signal has asked this process to end.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {
     pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -113,9 +113,10 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   bool open = true;
   while (open && !child.child_has_ended())
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
-  if (!open) reading.reset();  // if there is no reader, the child must get an error
+  if (!open) reading.reset();  // without a reader, writes of the child must fail
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
-  // Only the output of the program itself counts, not that of processes that it leaves behind.
+  // Reads only text that is in the pipe now, since later text comes from processes that the program has left
+  // behind.
   int unread = 0;
   if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
   for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines, child);

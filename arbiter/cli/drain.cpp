@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu drain gpu LIST [REASON...] and sharedgpu undrain gpu LIST: forbids new tenants on these GPUs, or
-// allows them again.
+// allows new tenants again.
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <memory>

@@ -34,7 +34,8 @@ struct Arguments {
   std::string format = "table";
 };
 
-// Formats in local time: for people as parse_moment() reads it, for programs with microseconds and time zone.
+// Formats a time as local time. If `exact`, the text includes microseconds and the time zone; otherwise
+// parse_moment() can read the text.
 std::string format_moment(Nanoseconds moment, bool exact) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(moment);
   const std::time_t seconds = whole.count();
@@ -57,7 +58,7 @@ std::string user_name(std::uint32_t uid) {
   return user == nullptr ? std::to_string(uid) : user->pw_name;
 }
 
-// The columns of all formats, in order.
+// Returns the columns of a row, in the order in which all output formats show them.
 Json fields_of(const LeaseRow& row, bool exact) {
   Json fields;
   fields["tenant"] = label_of(row.name, row.tenant);
@@ -97,7 +98,8 @@ Status read_given_file(const std::string& path, LeaseTable& table) {
   return {};
 }
 
-// Sorts the files of one ledger by age, whatever the shell's order; other files keep their order.
+// Sorts the files of one ledger by age, since a shell's wildcard lists them in another order. Other files
+// keep their order.
 std::vector<std::string> oldest_first(std::vector<std::string> files) {
   const auto number_of = [](const std::string& file) -> long {
     const std::size_t dot = file.rfind('.');

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   CLI11_PARSE(app, own, argv);
-  // Fails if the output is incomplete: half of a table must not pass for all of it.
+  // Fails if the output is incomplete, so that a script does not take half of a table for the whole.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));
     return status == 0 ? 1 : status;

@@ -41,7 +41,7 @@ std::string format_time(Nanoseconds moment) {
   return format_time(std::time_t{std::chrono::floor<std::chrono::seconds>(moment).count()});
 }
 
-// The first second of the month `months` after the current one.
+// Returns the first second of the month that comes `months` months after the current one.
 std::string begin_of_month(int months) {
   const std::time_t now = std::time(nullptr);
   std::tm parts = {};
@@ -54,8 +54,8 @@ std::string begin_of_month(int months) {
   return format_time(std::mktime(&begin));
 }
 
-// Reads the output of sacct. Returns an empty string, or an error message. The times come from this file, so
-// they contain no shell metacharacters.
+// Reads the output of sacct. Returns an empty string, or an error message. `since` and `until` are times that
+// this file has formatted, so they contain no shell metacharacters.
 std::string ask_sacct(const std::string& since, const std::string& until, std::string& text) {
   const std::string command =
       "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noconvert --noheader --parsable2 "

@@ -2,8 +2,8 @@
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
 // The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
-// it is a child instead. The command and the processes that it starts inherit the connection: the tenant
-// lives until the last of them ends.
+// it is a child instead. The command and the processes that it starts inherit the connection to the arbiter:
+// the tenant exists until the last of these processes ends.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -75,8 +75,8 @@ void tell_missing_effects(const Arguments& arguments, const GivenOptions& given)
     complain(line);
 }
 
-// Sets the user and the host memory of the tenant, if the caller vouches for it. Returns an empty string, or
-// an error message.
+// Sets the user and the host memory of the tenant if the caller states --user, --units or --host-memory,
+// which only root may do. Returns an empty string, or an error message.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   if (!arguments.user && !arguments.units && !arguments.host_memory) return {};
   request.vouched = 1;
@@ -106,8 +106,8 @@ void read_environment(Settings& settings) {
     settings.arbiter_timeout = std::chrono::milliseconds(*milliseconds);
 }
 
-// Connects and asks, for at most `patience`, since the arbiter may be starting. Returns an empty string, or
-// the reason why there is no tenant.
+// Asks the arbiter for a tenant. Waits for the arbiter for at most `arbiter_timeout`, since the arbiter may
+// be starting. Returns an empty string, or the reason why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   Message message;
   const char* devices = std::getenv(environment::kDevices);  // set if run within a Slurm step
@@ -130,8 +130,8 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
   return {};
 }
 
-// Asks the arbiter to move this process into the control group of its run. Whatever fails, the command runs:
-// if it opens a session, the arbiter moves it then.
+// Asks the arbiter to move this process into the control group of its run. The command runs even if this
+// fails. When it opens a session, the arbiter moves it to the control group then.
 void join_group(const Settings& settings) {
   const char* text = std::getenv(environment::kToken);
   RunToken token;
@@ -182,7 +182,8 @@ int execute(const std::vector<std::string>& command) {
 
 int run(const Arguments& arguments) {
   Settings settings;
-  // A task of a batch job runs even if the settings are wrong or its user cannot read them.
+  // With --join (a task of a batch job), the command runs even if the settings are wrong or the user cannot
+  // read them.
   if (!load_settings(arguments.config, settings) && !arguments.join) return 2;
   GivenOptions given{.prefix = kRunPrefix, .job = {}, .texts = {}};
   RunRequest request;
@@ -198,15 +199,15 @@ int run(const Arguments& arguments) {
     join_group(settings);
     return execute(arguments.command);
   }
-  for (const char* name : kDeadlineVariables) unsetenv(name);  // the variables of an outer run do not apply
+  for (const char* name : kDeadlineVariables) unsetenv(name);  // an outer run may have set them
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
                                         : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
-    // The descriptor is not 3: a script may open a file of its own as descriptor 3, which would close the
-    // connection.
+    // Moves the connection to a descriptor other than 3: a script may open a file of its own as descriptor 3,
+    // which would close the connection.
     channel.move_out_of_the_way();
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
@@ -232,7 +233,7 @@ int run(const Arguments& arguments) {
   return run_with_stderr_read([&arguments] { return execute(arguments.command); });
 }
 
-// The number of words before the user's command, including the command's name.
+// Returns the number of words up to and including the name of the user's command.
 int own_words(const CLI::App& subcommand, int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];

@@ -32,8 +32,8 @@ std::string choices() {
   return text.substr(0, text.size() - 2);
 }
 
-// Sets `lines` to equivalent lines of sharedgpu.conf. Returns an empty string, or an error message about
-// `changes`.
+// Converts `changes` to the equivalent `lines` of sharedgpu.conf. Returns an empty string, or an error
+// message.
 std::string lines_of(const std::vector<std::string>& changes, std::string& lines) {
   const std::vector<std::string_view> keys = section_keys();
   const std::vector<std::string_view> kinds = section_kinds();

@@ -21,12 +21,12 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// Returns the summary that docs/accounting.md describes, if it covers `nodes` nodes. Other programs may have
-// added text before this summary, and fields in it.
+// Returns the summary of a job in AdminComment (docs/accounting.md), or nullopt if it does not cover `nodes`
+// nodes. Other programs may have added text before the summary, and other fields to its JSON object.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);
-  const std::size_t ours = text.rfind(R"({"sharedgpu":)");  // after text that is not JSON
+  const std::size_t ours = text.rfind(R"({"sharedgpu":)");  // the summary may follow text that is not JSON
   if (!comment.is_object() && ours != text.npos) comment = parsed(text.substr(ours));
   if (!comment.is_object() || !comment.contains("sharedgpu")) return std::nullopt;
   const auto& job = comment["sharedgpu"];
@@ -67,7 +67,8 @@ bool SiteReport::add(std::string_view line) {
   const auto units = count_of(fields[allocated], "gres/sharedgpu");
   const auto seconds = parse_number<std::uint64_t>(fields[elapsed]);
   if (!units || !seconds) return false;
-  // The times have one format, "2026-11-22T14:30:00". A running job has "Unknown".
+  // All times have the format "2026-11-22T14:30:00", so they can be compared as text. A running job has
+  // "Unknown".
   const bool has_ended = !fields[end].empty() && fields[end].front() <= '9';
   if (*units == 0 || !has_ended || fields[end] < since_ || fields[end] >= until_) return true;
   counts_ = &sums_[{.user = std::string(fields[user]),

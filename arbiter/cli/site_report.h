@@ -22,9 +22,9 @@ class SiteReport {
   SiteReport(std::string since, std::string until) : since_(std::move(since)), until_(std::move(until)) {}
 
   // Adds a line of `sacct --parsable2`. Call with the line of a job, then with those of its steps. Returns
-  // false if the line has another form. The totals of a job come from its AdminComment if all its nodes have
+  // false if the line cannot be parsed. The totals of a job come from its AdminComment if all its nodes have
   // reported there: concurrent steps hold a GPU together, and Slurm keeps nothing of steps that died with
-  // their node. Otherwise they are the sum over its steps.
+  // their node. Otherwise the totals of the job are the sum over its steps.
   bool add(std::string_view line);
 
   struct Who {
@@ -35,7 +35,7 @@ class SiteReport {
   };
   struct Sums {
     std::uint64_t jobs = 0;          // a requeued job counts once for each run
-    std::uint64_t unit_seconds = 0;  // sum over the jobs: units times seconds
+    std::uint64_t unit_seconds = 0;  // sum of units times seconds over all jobs
     double lease_seconds = 0;
     double waited_seconds = 0;
     double swap_mebibytes = 0;  // in both directions
@@ -48,7 +48,7 @@ class SiteReport {
   std::string since_;
   std::string until_;
   std::map<Who, Sums> sums_;
-  std::string job_;  // the job whose steps may follow
+  std::string job_;  // the job of the last line; lines of its steps may follow
   // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;

@@ -31,7 +31,7 @@ bool is_one_of(const int (&signals)[N], int signal) {
 void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   const int before = errno;
   const bool from_kernel = info->si_code > 0;
-  const bool own = !from_kernel && info->si_pid == getpid();  // also SIGPIPE from a broken pipe
+  const bool own = !from_kernel && info->si_pid == getpid();  // sent by this process itself, such as SIGPIPE
   if (is_one_of(kFaults, number) && (from_kernel || own)) {
     signal(number, SIG_DFL);  // the fault recurs and ends this process
     return;
@@ -53,8 +53,9 @@ void divert_signals() {
 
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
-// SIGTTOU: if the terminal has the tostop flag, a background process can write only while it blocks SIGTTOU.
-// With a handler, each write would fail.
+// Returns the set of SIGTTOU, which this process blocks. If the terminal has the tostop flag, a background
+// process can write to the terminal only while the process blocks SIGTTOU. With a handler for SIGTTOU, each
+// write would fail.
 sigset_t only_of_writing_to_terminals() {
   sigset_t set;
   sigemptyset(&set);
@@ -68,10 +69,10 @@ int StandIn::start(const std::function<int()>& execute) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, &before);  // blocked until the child to which they are forwarded is known
+  sigprocmask(SIG_BLOCK, &all, &before);  // until the child's pid is known, for forwarding
   struct sigaction on_child = {};
   sigaction(SIGCHLD, nullptr, &on_child);
-  signal(SIGCHLD, SIG_DFL);  // if ignored, no exit status is available
+  signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, no exit status is available
   const pid_t parent = getpid();
   child_ = fork();
   if (child_ == 0) {
@@ -107,7 +108,7 @@ bool StandIn::look(int options) {
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
-  // If the child exits by itself after a signal, the earlier request to hurry no longer holds.
+  // If the child exits normally after a signal, this process need not hurry any more.
   if (!ended_ && info.si_code == CLD_EXITED) wanted_to_end = 0;
   return ended_ = true;
 }
@@ -122,7 +123,7 @@ int StandIn::end() {
   waitpid(child_, &status, 0);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   signal(WTERMSIG(status), SIG_DFL);
-  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // only the child's core file is of use
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // only the child's core file is useful
   setrlimit(RLIMIT_CORE, &none);
   raise(WTERMSIG(status));
   return 128 + WTERMSIG(status);

@@ -71,8 +71,8 @@ std::string join(const Json& list) {
   return text.empty() ? "-" : text;
 }
 
-// Prints "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": the current length of turns and its
-// reasons.
+// Prints "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": the policy, the current length of
+// turns and the rule that set it, and the mean duration of handoffs.
 void print_turns(const Json& gpu) {
   std::printf("  policy %s, turns %.1f s (%s)", gpu.value("policy", "").c_str(),
               gpu.value("quantum_seconds", 0.0), gpu.value("quantum_rule", "").c_str());
@@ -156,7 +156,8 @@ std::string gpus_of(const Json& status, const Json& tenant) {
   return join(numbers);
 }
 
-// Prints the tenant's own deadlines, and the share of time that the deadlines of others leave it.
+// Prints how many deadlines the tenant has met and missed, and the share of time that deadlines of other
+// tenants leave it.
 void print_deadlines(const Json& tenant) {
   if (tenant.value("deadline_seconds", 0.0) > 0)
     std::printf("  (deadlines %llu met, %llu missed)", tenant.value("deadlines_met", 0ull),
@@ -166,7 +167,7 @@ void print_deadlines(const Json& tenant) {
     std::printf("  (at most %.1f%% of the time)", 100 * allowed);
 }
 
-// Prints why the tenant is overdue on a GPU that others wait for. Returns false if it is not.
+// Prints why the tenant is overdue on a GPU that others wait for. Returns false if the tenant is not overdue.
 bool print_overdue(const Json& tenant) {
   const Json overdue = tenant.value("overdue", Json());
   if (!overdue.is_object()) return false;

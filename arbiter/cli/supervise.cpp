@@ -2,9 +2,9 @@
 // sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running on hosts without a service
 // manager.
 //
-// Restarts the arbiter when it ends, except by SIGTERM or with exit status 0. The first restart is immediate,
-// further ones follow after growing pauses. Kills an arbiter that sends no heartbeats. Passes on SIGTERM and
-// SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
+// Restarts the arbiter when it ends, except by SIGTERM or with exit status 0. The first restart is immediate;
+// before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats. Passes on
+// SIGTERM and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,10 +35,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
-constexpr std::chrono::milliseconds kLongestPause{
-    2'000};  // jobs wait ten seconds for an arbiter, and then run without it
-constexpr std::chrono::seconds kHealthy{
-    60};  // if the arbiter has lived for this long, it is restarted at once again
+// Shorter than the ten seconds for which jobs wait for an arbiter before they run without it.
+constexpr std::chrono::milliseconds kLongestPause{2'000};
+// An arbiter that ends after it has run for longer than this is restarted at once.
+constexpr std::chrono::seconds kHealthy{60};
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
 
@@ -73,8 +73,8 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
-// Creates the socket to which the arbiter reports that it serves, and then, twice in each kSilence, that it
-// is alive (sd_notify(3)). Returns an empty descriptor on failure, with errno.
+// Creates the socket for the arbiter's reports (sd_notify(3)): first that it is ready, then, twice in each
+// kSilence, that it is alive. On failure, returns an empty descriptor and sets errno.
 UniqueFd listen_for_signs(const std::string& path) {
   sockaddr_un address;
   errno = make_address(path.c_str(), address);
@@ -90,20 +90,21 @@ UniqueFd listen_for_signs(const std::string& path) {
 struct Watch {
   sigset_t signals;   // SIGCHLD, SIGTERM and SIGINT, blocked
   UniqueFd arrivals;  // a signalfd for them
-  UniqueFd signs;     // the socket for signs of life; if empty, a silent arbiter is not killed
+  UniqueFd signs;     // the socket of listen_for_signs(); if empty, a silent arbiter is not killed
   bool asked_to_end = false;
 
   // Waits for the child's death. Passes termination signals on to the child, and kills the child if it is
   // silent for too long after its first sign of life.
   int wait_for(pid_t child) {
     std::optional<Clock::time_point> limit;
-    int measure = SIGABRT;  // leaves a core file, if the site enables them
+    int measure = SIGABRT;  // SIGABRT leaves a core file if the site enables core files
     for (;;) {
       int status = 0;
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
       if (is_asked_to_end()) kill(child, SIGTERM);
-      // If this process itself did not run for a while, the arbiter may not have run either.
+      // If this process itself did not run for a while, the arbiter may not have run either, so it gets more
+      // time.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
       if (has_given_signs()) limit = Clock::now() + kSilence;
       if (!limit || Clock::now() < *limit) continue;

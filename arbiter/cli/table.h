@@ -10,8 +10,8 @@
 
 namespace sharedgpu::cli {
 
-// Prints an array of objects that all have the keys of `header`, in its order; `format` is "table", "csv" or
-// "json". In a table, columns that are numbers in `header` are right-aligned.
+// Prints an array of objects. All of them have the keys of `header`, in the same order. `format` is "table",
+// "csv" or "json". In a table, columns that are numbers in `header` are right-aligned.
 void print_rows(const nlohmann::ordered_json& rows, const nlohmann::ordered_json& header,
                 const std::string& format);
 
@@ -19,8 +19,8 @@ void print_rows(const nlohmann::ordered_json& rows, const nlohmann::ordered_json
 // 1970.
 std::optional<Nanoseconds> parse_moment(const std::string& text);
 
-// Parses an option's value in the same way into `moment`, which an empty text leaves unchanged. Returns an
-// empty string, or an error message.
+// Parses the value of `option` like parse_moment(), and stores the time in `moment`. If `text` is empty,
+// `moment` stays as it is. Returns an empty string, or an error message.
 std::string read_moment(const char* option, const std::string& text, Nanoseconds& moment);
 
 }  // namespace sharedgpu::cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The admission of growth: what the GPU and the host can ever hold, now or when others have made room.
+// The admission of growth: checks whether the GPU and the host can hold the memory, now or after other
+// tenants have made room.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -11,7 +12,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostRequests = 4096;  // one for each thread of the session
+constexpr std::size_t kMostRequests = 4096;  // each thread of the session can have one request
 
 // The memory of a session once its pin request is granted.
 MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
@@ -27,13 +28,14 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   SessionBook& its = book(session);
   MemoryUse reported = usage.use;
   const Bytes pins = std::min({reported.settling, reported.swappable, reported.resident, reported.pinned});
-  // Pinned memory counts as swappable until it is granted.
+  // Memory that is to be pinned in place counts as swappable until the request is granted.
   if (usage.request != 0 || its.unreported) reported.pinned -= pins;
   reported.settling = {};
   its.reported_swappable = reported.swappable;
   its.reported_pinned = reported.pinned;
   its.job_host_limit = usage.job_host_limit;
-  // While it restores, only restored memory counts as progress: reports alone must not hold a turn.
+  // While a session restores, a report counts as progress only if it shows more resident memory. Otherwise a
+  // session could delay the turn by reports alone.
   if (at.phase != Phase::entering || reported.resident > its.use.resident) note_progress(session);
   if (std::exchange(its.unreported, false)) take_first_report(session, reported);
 
@@ -44,11 +46,12 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
       reported_before || wanted.swappable > its.use.swappable;  // a decrease is always accepted
   if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
   const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
-  // During the recovery, other sessions have not reported their memory yet. end_recovery() then judges the
-  // request.
+  // During the recovery, other sessions may not have reported their memory yet, so end_recovery() judges the
+  // request later.
   const bool judged = asks && !recovering;
   Fit fits = !judged ? Fit::yes : host_most != Bytes{} ? Fit::never : fit(session, wanted, at);
-  if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;  // the end of a turn may wait for the answer
+  // A request to pin memory is never deferred, since the end of a turn may wait for the answer.
+  if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;
   if (fits == Fit::never) {
     refuse(session, usage.request, host_most);
   } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
@@ -64,8 +67,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     its.pin_request = asks ? pins : std::min(its.pin_request, pins);
     if (asks) begin_request(session, usage.request);
   }
-  // While growth was not answered, the session could not send Ready, even if all its memory is resident.
-  // Another Restore lets it send Ready.
+  // While a request for growth has no answer, the session cannot send Ready, even if all of its memory is
+  // resident. Another Restore then makes the session send Ready.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
     its.restored_all = false;
@@ -74,8 +77,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   if (at.drained) note_eviction_report(session, usage.stuck != 0);
 }
 
-// A session of an earlier arbiter already has the memory that it reports. So only promises made after this
-// report can be kept within the GPU.
+// A session of an earlier arbiter already has the memory that it reports. So the promises to such sessions
+// may exceed the GPU; only promises made after this report are kept within the GPU.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
@@ -131,7 +134,7 @@ void MemoryBooks::judge_request(const Session& session, const Residency& at) {
   if (fits == Fit::never) refuse_all(session, host_most);
 }
 
-// Admits deferred growth once the memory is there, or refuses it.
+// Admits deferred growth when there is enough memory, or refuses it after a timeout.
 void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
     judge_request(*session, at[*session]);
@@ -164,20 +167,22 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   }
 }
 
-// Growth of a session at work is granted when there is room for it. Other growth is granted at once, since
-// its room comes with the next turn. Pinned memory needs its room at once in any case. If a job has a turn on
-// other nodes, its process here gets no memory before it enters the running set here: as long as it has no
-// memory, no process on another node submits work that waits for it.
+// If a session is at work, its growth is granted when there is room on the GPU. If it is not at work, its
+// growth is granted at once, since the session needs the room only in its next turn. Growth of pinned memory
+// needs room on the GPU in either case. If a job has a turn on other nodes but not here, its processes here
+// get no memory before the job enters the running set here: no process on another node submits work that
+// waits for a process without memory.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
     if (its.unjudged || (at.comes_late && at.phase == Phase::out)) continue;
-    if (at.revoked && at.frozen) continue;  // the session is at work again as soon as its process resumes
+    if (at.revoked && at.frozen) continue;  // when its process resumes, the session is at work again
     if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
-    // A session that may submit once gets the memory for that together with the order to submit.
+    // A drained session may not restore memory now: if it is to submit once, the Step message allows it the
+    // memory.
     const Bytes limit = at.drained ? std::min(its.resident_limit, its.use.resident) : its.resident_limit;
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
@@ -187,8 +192,9 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// A session that reconnects reports pending growth together with the memory that it has, and both count as
-// promised. The growth is granted when there is room for all of it; until then other tenants evict or leave.
+// A session that reconnects reports pending growth together with the memory that it has, so the growth counts
+// as promised before it is granted. The growth is granted when all promises fit on the GPU; until then other
+// tenants evict or leave.
 bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
   const SessionBook& its = of(session);
   if (!its.growth_counted) return false;
@@ -200,13 +206,14 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
   return true;
 }
 
-// Nobody can make room for a session that asks for memory while it leaves: all sessions with memory here wait
-// for more themselves, or cannot evict. Without a refusal they would keep the GPU forever. So the request of
-// the session whose gate closed last is refused. If a gang waits for more on another node, one of the two
-// nodes refuses: that of the younger gang.
+// Refuses a request if all sessions with memory on the GPU block each other: each of them asks for memory
+// while it leaves, or cannot evict. Without a refusal these sessions would keep the GPU forever. The request
+// of the session whose gate closed last is refused. If a gang with memory here waits for more memory on
+// another node, only one of the two nodes refuses a request: the node on which the younger of the two tenants
+// waits.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  const Session* youngest = nullptr;  // among sessions that wait for more on another node
+  const Session* youngest = nullptr;  // of the sessions whose job waits for memory on another node
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
   };
@@ -238,7 +245,8 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
 }
 
 void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
-  // A running session may have reported growth that was never granted.
+  // A running session may have reported growth that was never granted. Its limit is lowered if the promises
+  // exceed the GPU.
   for (const auto& [uuid, gpu] : model.gpus()) {
     if (promised(gpu, at) <= usable(gpu)) continue;
     for (const Session* session : gpu.sessions)
@@ -252,10 +260,10 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
-// Growth waits for a while if it lacks room only because of unmanaged memory or memory that no survey has
-// shown yet: those processes may end, and the next survey shows more. After that, it is refused only if
-// memory that is certain takes the room. Surveys are the only source of doubt about what sessions claim, so
-// growth waits for the first of them, too.
+// Growth waits for a while if it lacks room only because of unmanaged memory, or because of claimed memory
+// that no survey has shown yet: the unmanaged processes may end, and the next survey may contradict the
+// claims. After this wait, growth is refused only if it does not fit beside memory that is certain. Growth
+// waits for the first survey, too, since only surveys can contradict claims.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {
@@ -280,8 +288,8 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
   return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
 }
 
-// Returns true if `session` with `use` could be resident beside the memory that can never leave the GPU, and
-// the others could still run as before.
+// Returns true if the session could have the memory `use` on the GPU beside all memory that can never leave
+// the GPU, and if every other tenant that could run before could still run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -294,7 +302,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     return its;
   };
   Bytes footprint;
-  Bytes hidden;  // of the tenant; it counts against the tenant's limit, and lowers what is usable anyway
+  Bytes hidden;  // hidden memory of the tenant, for its limit; usable() excludes it
   Bytes own_pinned;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {
@@ -337,7 +345,7 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// The same, assuming that `session` has the memory `use`.
+// Does the same as evictable(), as if `session` had the memory `use`.
 MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const MemoryUse& use) const {
   Evictable sum = evictable(*session.tenant, session.step, &session);
   sum.of_step += use.swappable;
@@ -347,8 +355,8 @@ MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const
 }
 
 // Returns the limit on host memory that the tenant would exceed if `session` had the memory `use`; zero:
-// none. A step's limit covers the evictions of its own processes, the job's limit those of all its steps.
-// Sessions report both. The site's limit is on the whole tenant.
+// none. The limit of a step covers the memory that the step's processes may have to evict. The limit of the
+// job covers all of its steps. Sessions report these two limits. The site's limit covers the whole tenant.
 Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& use) const {
   const Evictable sum = evictable_with(session, use);
   const Bytes site = session.tenant->limits.host;
@@ -359,7 +367,7 @@ Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& us
   return {};
 }
 
-// Returns true if the tenant exceeds the site's limit only because its processes still hold host memory of
+// Returns true if the tenant exceeds the site's limit only because its processes still hold host memory for
 // device memory that they have freed.
 bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) const {
   const Bytes site = session.tenant->limits.host;
@@ -380,7 +388,7 @@ Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
   return room;
 }
 
-// Sessions report limits less their margin. Steps may have smaller limits than the job.
+// Sessions report each limit less a margin. The limit of a step may be smaller than the job's limit.
 HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
   Bytes of_steps, of_job;
   for (const Session* session : tenant.sessions) {
@@ -401,7 +409,8 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   return sum;
 }
 
-// If both limits are passed, more units help: with them the job's own limit grows, where units bring memory.
+// If both the limit by units and the job's own limit are exceeded, the result is the limit by units: on sites
+// that give host memory with units, more units raise the job's own limit, too.
 MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size) const {
   MemoryUse use = of(session).use;
   use.swappable += size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides, by surveys of the GPU, which part of the sessions' claims is believed and how much memory others
-// have.
+// Decides, by surveys of the GPU, which part of the sessions' claims is believed and how much memory other
+// processes have.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// Differences below this fraction of a GPU are ignored.
+// Differences between claims and surveys below this fraction of a GPU are ignored.
 constexpr std::uint64_t kTolerancePart = 1024;
 // Contexts that no survey has shown yet count up to this fraction of a GPU in total.
 constexpr std::uint64_t kCreditPart = 16;
@@ -63,22 +63,23 @@ Bytes MemoryBooks::unreported(const Session& session) const {
   return found == survey->unreported.end() ? Bytes{} : found->second;
 }
 
-// The part of the GPU that may be handed out beside processes without sessions. Hidden memory counts as
-// contexts do: the driver uses some of it for a session that does not know of it.
+// The memory of the GPU that may be handed out beside processes without sessions. Hidden memory does not
+// lower this value. Like contexts, it only counts against the total (usable()), because the driver uses some
+// of it for a session without the session's knowledge.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
 }
 
-// If surveys show that a part of the contexts is hidden, the rest counts as shown, even if it exceeds the
-// amount up to which a tenant's reports are believed. Growth that lacks room because of this excess must
-// wait.
+// If the last survey has a bound for the session's contexts (most_context), reported contexts count up to
+// this bound. Otherwise they count only up to a fraction of the GPU (kContextPart). Growth that lacks room
+// only because of the difference must wait.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));
 }
 
-// Doubt applies to contexts first: they are only reported, while pinned memory was granted.
+// Doubt applies to contexts first: contexts are only reported, while pinned memory was granted.
 MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session& session,
                                                      const MemoryUse& use) const {
   const Evidence& evidence = of(session).evidence;

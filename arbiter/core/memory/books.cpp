@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of sessions on their memory, and the limits that follow from them.
+// Processes the sessions' reports on their memory, and computes limits from them.
 #include <algorithm>
 #include <utility>
 
@@ -18,12 +18,12 @@ void MemoryBooks::add(const Session& session) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.sharers = session.resumes ? 0 : 1;  // an earlier arbiter may have sent any number of sharers
+  book.sharers = session.resumes ? 0 : 1;  // zero: the number that an earlier arbiter sent is unknown
   book.last_progress = effects_.now();
 }
 
-// Requests and orders end with the connection. Which of them have arrived is unknown, so they do not pass to
-// the heir.
+// Requests and orders end with the connection. Whether the last ones arrived is unknown, so the heir begins
+// without requests and orders.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
@@ -36,7 +36,7 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   to.forecast = from.forecast;
   to.evidence = from.evidence;
   to.unreported = from.unreported || (!attached(&old) && to.unreported);
-  to.sharers = 0;  // whether the last Prepare has arrived is unknown, too
+  to.sharers = 0;  // unknown, since the last Prepare may not have arrived
 }
 
 // Enters a session's report of its memory. Growth counts only if it was requested: a session that could grow
@@ -48,14 +48,14 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     reported.swappable = std::min(reported.swappable, its.use.swappable);
     reported.pinned = std::min(reported.pinned, its.use.pinned);
   }
-  // Nothing is restored before a Restore is sent, and a session may report as resident the memory that it
-  // pins in place. A session at work may fill growth that it has yet to request, with room that freed memory
-  // left.
+  // A session that has drained, or has no Restore yet, restores nothing: if it reports more resident memory,
+  // it counts memory that it pins in place. A session at work may already have filled memory that it has yet
+  // to request, in room that it has freed.
   Bytes most = its.use.resident;
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
   reported.resident = std::min(reported.resident, most);
-  // Contexts reduce the memory that other sessions may have.
+  // Contexts reduce the memory of other sessions, so only a bounded amount is believed.
   its.told_context = reported.context;
   Bytes believed{session.gpu->total.count / kContextPart};
   for (const Session* other : session.tenant->sessions)
@@ -64,19 +64,20 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // After growth, another Restore is due, even if a Restore for the memory before it was sent long ago.
+  // After growth, the session needs another Restore, and its time for the restore begins anew.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
-  // Memory that the session frees or allocates while it evicts is not returned to it.
+  // Only evicted memory is to be returned to the session, neither memory that it has freed nor memory that it
+  // has allocated since.
   its.taken = std::min(its.taken, minus(std::min(its.use.swappable, reported.swappable), its.resident_limit));
   its.use = reported;
   if (its.evict_to && its.use.resident <= *its.evict_to) its.evict_to.reset();
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
   its.granted_pins = std::min(its.granted_pins, reported.pinned);
-  // Freed memory cannot be filled again without a request. An exception is a session that restores: it may
-  // fill memory up to its limit, for growth that it is about to request.
+  // When a session frees memory, its limit falls, so it must request memory before it allocates again.
+  // Exception: the limit of a session that restores stays, for growth that it is about to request.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
   if (at.phase == Phase::out) its.resident_limit = std::min(its.resident_limit, reported.resident);
 }
@@ -93,8 +94,8 @@ void MemoryBooks::on_ready(const Session& session) {
   its.ready = its.use.resident >= its.use.swappable;
   if (!its.ready) return;
   its.evicting = false;
-  // The session may have freed memory since it was sent a Restore. That Restore, with the higher limit, may
-  // not have arrived yet.
+  // The session may have freed memory after a Restore with a higher limit was sent. That Restore may not have
+  // arrived yet.
   const bool more_to_come = its.restored_same_twice || its.restored_limit > its.use.resident;
   its.restore_in_flight = more_to_come ? its.restored_limit : Bytes{};
 }
@@ -150,8 +151,8 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
       "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
 }
 
-// The session does not evict, so others are planned around its memory. Only memory that surveys show counts:
-// reports alone take no memory.
+// Call if the session does not evict: its memory then counts as staying on the GPU, except memory that
+// surveys contradict. Otherwise a session could take memory from others by false reports.
 void MemoryBooks::keep_on_gpu(const Session& session) {
   SessionBook& its = book(session);
   its.use.resident = minus(its.use.resident, its.evidence.absent());
@@ -233,8 +234,8 @@ bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) con
 }
 
 // Returns true if the drain may need the growth: the session's next submission may need the memory while
-// other processes wait for that submission, or a thread that the drain waits for is allocating. Most drains
-// need no growth, and end before this.
+// other processes wait for that submission, or a thread that the drain waits for is allocating. Growth counts
+// only after step_after, since most drains need no growth and end earlier.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
   if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;

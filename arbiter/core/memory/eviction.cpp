@@ -2,10 +2,10 @@
 // The movement of memory: free memory of the GPU goes to the sessions that need it, and other sessions evict
 // what is still lacking.
 //
-// To change the order of eviction: the sort in evict(), which reads SessionBook and Residency. A value that
-// neither of them has must be added to Residency (residency.h) and set in turns/pages.cpp. Tests:
-// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order. The
-// decisions change: regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// To change the order of eviction, change the sort in evict(), which reads SessionBook and Residency. If the
+// sort needs another value, add the value to Residency (residency.h) and set it in turns/pages.cpp. Tests:
+// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order. Since
+// decisions change, regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
 // docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the handles
 // within a session.
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace sharedgpu {
 
-// Finds sessions that were asked to evict and make no progress. For a while, plans do not count on their
-// memory.
+// Finds sessions that were asked to evict and make no progress. For a while, their memory counts as staying
+// on the GPU.
 void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -26,8 +26,8 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
       effects_.wake_at(at.gates_closed + tuning_.patience);
     }
     if (!at.drained || its.resident_limit >= its.use.resident) continue;
-    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // a report without less resident memory
-                                                                    // is no progress
+    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // only a report of less resident memory
+                                                                    // is progress
     effects_.wake_at(due);
     if (effects_.now() < due) continue;
     its.stuck_until = effects_.now() + tuning_.patience;
@@ -80,7 +80,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
       fill(book(*session));
       growing += missing - before;
     }
-  // One tenant at a time gets the memory that it lacks to drain, even from other tenants that leave.
+  // Only one tenant at a time gets the memory that it needs to drain. Other leaving tenants may have to evict
+  // for it.
   const Tenant* first = first_to_fill(gpu, all);
   for (const Session* session : sessions)
     if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));
@@ -102,8 +103,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// A session outside the running set with nothing on the GPU is granted the memory that it requests at once.
-// No session evicts for that memory yet.
+// Call for a session whose process has nothing on the GPU, as surveys show: its requests are granted at once,
+// and no session evicts for that memory yet.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -125,8 +126,9 @@ Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const 
 
 // Grants requests to pin resident memory in place: the memory stays where it is, and counts as pinned. During
 // a restore, the session may not have received its new limit yet, and may restore up to the old limit in
-// addition to what it pins. So there must be room for both. The end of a turn may wait for the answer, so the
-// answer has a timeout. Returns the room that is missing for such requests.
+// addition to what it pins. So there must be room for the old limit and the pinned memory. The end of a turn
+// may wait for the answer, so the answer has a timeout. Returns the amount of memory that is missing for such
+// requests.
 Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   Bytes missing;
   for (const Session* session : gpu.sessions) {
@@ -144,7 +146,7 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
       if (at.at_work && !at.submits_once) its.resident_limit = minus(its.resident_limit, pins);
       if (at.drained) its.resident_limit = std::min(its.resident_limit, its.use.resident);
       its.pin_request = {};
-      // While the session waits for a pin it restores nothing, so memory that is not restored by now stays
+      // While the session waits for the answer it restores nothing, so memory that is evicted now stays
       // evicted.
       if (at.phase == Phase::running)
         its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
@@ -161,8 +163,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// Returns the tenant that is next to get the memory that it needs to drain: the one that has waited longest
-// among the tenants whose memory fits beside all memory that cannot leave now. Null if there is none.
+// Returns the tenant that is the next to get the memory that it needs to drain. Of the tenants whose memory
+// fits beside all memory that cannot leave now, this is the tenant that has waited longest. Returns null if
+// there is none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -194,8 +197,7 @@ bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) co
 }
 
 // Asks tenants without a lease, least recently run first, to evict memory that is not being evicted already.
-// If `first` is set, the memory is for this tenant, which cannot drain without it: then other leaving tenants
-// evict what they can, too.
+// If `first` is set, this tenant cannot drain without the memory, so other leaving tenants evict as well.
 void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& all) {
   std::vector<const Session*> victims;
   for (const Session* session : gpu.sessions) {
@@ -248,9 +250,8 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
   return restores;
 }
 
-// The accounting has only the sessions' guesses at the size of contexts, and knows nothing of unmanaged
-// programs. If it promises more memory than there is, the driver refuses a restore. Then waiting tenants
-// evict memory in steps.
+// The accounting may promise more memory than there is, since sizes of contexts are estimates and unmanaged
+// memory may be unknown. The driver then refuses a restore, and waiting tenants evict memory in steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {
@@ -265,7 +266,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
       its.pressed = effects_.now();
       due = effects_.now() + tuning_.shortage;
       effects_.note(*session->tenant, "finds less free memory on the GPU than the arbiter has computed");
-      // The session may have reported memory as resident for which it is still trying to get physical memory.
+      // The session may report memory as resident before the driver has given it physical memory, so at least
+      // evict_step is evicted.
       shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);
     }
     effects_.wake_at(due);
@@ -274,7 +276,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
 }
 
 // Memory is evicted before a suspension, since a stopped process cannot evict and other tenants may need the
-// room. Memory stays if another process of the tenant may need it to end its turn.
+// room. The memory of a session stays if another process of the tenant may need the session's work to end the
+// turn.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that evictions may need. It is announced in advance, because allocating host memory takes
+// Announces to sessions, in advance, the host memory that evictions may need: allocating host memory takes
 // longer than evicting to it.
 #include <algorithm>
 #include <bit>
@@ -11,10 +11,11 @@ namespace {
 
 // The sessions of a tenant together allocate host memory in units of this size.
 constexpr Bytes kSlab = mebibytes(128);
-// Evictions are expected when less than this fraction of a GPU is left.
+// Evictions are expected when less than one part in kLastPart of a GPU is free.
 constexpr std::uint64_t kLastPart = 8;
 
-// Rounded up, so that a new session of a large job rarely causes a message to each of the others.
+// Rounds up to a power of two, so that a new session of a large job rarely causes a message to each of its
+// other sessions.
 std::uint32_t sharers_of(const Tenant& tenant) {
   return static_cast<std::uint32_t>(std::bit_ceil(tenant.sessions.size()));
 }
@@ -48,11 +49,12 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     to_leave.begin(*session->tenant) = all[*session].suspending ? Bytes{~0ull} : of_one;
   for (const Session* session : gpu.sessions) {
     const Residency& at = all[*session];
-    if (at.frozen) continue;  // other sessions of its tenant evict instead
+    if (at.frozen) continue;  // stopped; other sessions of its tenant evict instead
     const SessionBook& its = of(*session);
     Bytes& left = to_leave[*session->tenant];
     const Bytes share = std::min(its.use.swappable, left);
-    // Memory that this session has already evicted does not make further room for other sessions.
+    // Memory that this session has already evicted does not reduce the amount that other sessions may have to
+    // evict.
     const Bytes can_leave = stuck(*session, at) ? Bytes{} : std::min(its.resident_limit, its.use.resident);
     left -= std::min(share, can_leave);
     prepare_host(*session, share);

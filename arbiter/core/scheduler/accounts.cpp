@@ -7,8 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kKeptFor{20};  // repaying a debt of 10 s takes this long with a limit of 1/100
-                                              // long
+// With a limit of 1/100, a tenant repays a debt of 10 s in 1,000 s.
+constexpr std::chrono::minutes kKeptFor{20};
 
 }  // namespace
 
@@ -79,9 +79,8 @@ Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
           .competes = enters || holds || (turns_.wants(tenant) && !presence_.absent(tenant))};
 }
 
-// Computes two shares for each tenant: its share among all tenants of its domain, and on each GPU its share
-// among the tenants of that GPU, since tenants on other GPUs do not use it. A tenant that does not compete
-// keeps its last share on its GPU.
+// Computes two shares for each tenant: `share` among all tenants of its domain, and `due` among the tenants
+// of one GPU, the GPU on which this share is smallest. A tenant that does not compete keeps its last `due`.
 std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
   std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants' accounts: the lag of each behind its share, in GPU time (negative: ahead of it).
 //
-// An ActivityInterval describes what a tenant does and lasts until that changes. An account is updated when
-// it is read, by the AccountRules of its policy (lag_account.h). Not thread-safe.
+// An ActivityInterval describes what a tenant does, and lasts until the tenant does something else. An
+// account is updated when it is read, by the AccountRules of its policy (lag_account.h). Not thread-safe.
 #pragma once
 
 #include <map>
@@ -58,7 +58,7 @@ class Accounts {
   struct Stake {
     bool enters = false;
     bool holds = false;     // a lease
-    bool competes = false;  // waits for a share of the time
+    bool competes = false;  // has, or waits for, a share of the time
   };
   struct Row {
     const Policy* policy = nullptr;

@@ -5,9 +5,10 @@
 // congestion window of TCP (CudaMon, section 3.4). So the fraction oscillates around the largest value with
 // which deadlines are met.
 //
-// The claims that a job states are kept apart from the claims that deadlines of others leave it (claims()). A
-// tenant that reports nothing for a while has ended or waits for work, and limits nobody until it reports
-// again. A report of a tenant that has not had the GPU since its last report limits nobody either.
+// The claims that a job has stated are kept unchanged in Tenant::stated. claims() returns them as reduced by
+// the deadlines of other tenants. A tenant that reports nothing for a while has ended or waits for work, and
+// limits nobody until it reports again. A report of a tenant that has not had the GPU since its last report
+// limits nobody either.
 //
 // With Rules::by_threads, reports change a fraction of the GPU's threads instead: the fraction that processes
 // with a low priority get when they start. MPS sets such a bound once, at the start of a process, so the
@@ -24,10 +25,11 @@
 
 namespace sharedgpu {
 
-// The new limit on a tenant's fraction of the time, which was `part`, after a higher-priority tenant of its
-// domain has reported on its deadlines. `stated` are the claims stated by the tenant's job. The tenant keeps
-// at least its own request, and at least a twentieth. If by the rules deadlines limit nobody, the result is
-// the stated limit. If `seen` is empty, `part` is only clamped to its bounds.
+// Returns the new limit on a tenant's fraction of the time, after a higher-priority tenant of its domain has
+// reported `seen`. `part` is the limit before the report; `stated` are the claims stated by the tenant's job.
+// The new limit is at most the stated limit. Below that, it is at least the tenant's own request and at least
+// 1/20. If the policy has no deadlines, the new limit is the stated limit. If `seen` is empty, `part` is only
+// clamped to these bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,
                   const DeadlinesSeen& seen);
 
@@ -45,16 +47,16 @@ class DeadlineLimits {
   void add(const Gpu& gpu) { threads_.begin(gpu); }
   void begin(const Domain& domain) { hold_until_.begin(domain); }
 
-  // The tenant's job states new claims; `tenant.stated` still has the old ones.
+  // Call when the tenant's job states new claims, before `tenant.stated` is changed.
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
-  // Call when another policy takes over: the limits of the previous policy do not hold under it.
+  // Call when another policy takes over: the limits of the previous policy end.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
-  // Receives a tenant's report on its deadlines. Returns false if the report limits nobody.
+  // Receives a tenant's report on its deadlines. Returns false if the report must not limit other tenants.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
-  // Restores the stated claims of tenants that no tenant with deadlines ranks above; with Rules::by_threads,
-  // of all tenants. Returns true if a limit has changed.
+  // Restores the stated claims of each tenant, unless a tenant of a higher priority still reports deadlines.
+  // With Rules::by_threads, restores the stated claims of all tenants. Returns true if a limit has changed.
   bool lift(const Domain& domain);
 
   // Returns the tenant's stated claims, reduced by the limits that deadlines of others set.

@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
-// Speed in bytes per second that the guess of the first handoff's duration assumes.
+// The copy speed, in bytes per second, that is assumed to guess the duration of a tenant's first handoff.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 }  // namespace
@@ -44,7 +44,8 @@ void Estimates::on_contended(const Session& session, bool contended) {
 }
 
 void Estimates::on_leave(const Tenant& tenant) {
-  // The tenant may have been idle before others began to wait; only the time since they wait counts.
+  // The tenant may have been idle before other tenants began to wait; only the time since they began to wait
+  // counts.
   if (turns_.phase_of(tenant) == Phase::running)
     tenants_[tenant].used += std::max(Nanoseconds{}, busy_time(tenant) - idle_time(tenant));
 }
@@ -60,7 +61,7 @@ void Estimates::forget_idleness(const Tenant& tenant) {
 
 void Estimates::on_handoff(const Tenant& tenant, Nanoseconds took) {
   // In the first handoff, leaving tenants may have had to allocate and pin host memory, which later handoffs
-  // reuse. So if a later handoff is faster, the estimate forgets the first one.
+  // reuse. So if the second handoff is faster, the estimate ignores the first one.
   TenantRow& its = tenants_[tenant];
   const bool first = its.handoff == Nanoseconds{};
   if (first || (its.handoff_is_first && took < its.handoff))

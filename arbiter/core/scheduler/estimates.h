@@ -38,11 +38,11 @@ class Estimates {
   void on_submission(const Session& session, Nanoseconds submission) {
     sessions_[session].submission = submission;
   }
-  // The tenant is about to leave; its phase has not changed yet.
+  // Call when the tenant is about to leave, before its phase changes.
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
-  // `released`: the tenant has lost its place in the running set because it was idle; false: it has a place
-  // again.
+  // `released` is true if the tenant has lost its place in the running set because it was idle, and false if
+  // it has a place again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
@@ -58,8 +58,8 @@ class Estimates {
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // The GPU time of one submission of the tenant; zero: unknown. Only tenants that yield their turn before
-  // submissions that would not end in time have it.
+  // The GPU time of one submission of the tenant; zero: unknown. Known only for tenants that yield their turn
+  // before a submission that would not end in time.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
   // Returns true if the tenant has been idle for so long that its turn is over.

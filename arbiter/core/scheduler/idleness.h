@@ -15,14 +15,16 @@ namespace sharedgpu {
 
 constexpr unsigned kMostLongPauses = 3;
 
-// `least`: the initial minimum, however fast handoffs are. `most`: the maximum of the handoff time.
+// `least`: the minimum before long pauses halve it, even if handoffs are faster. `most`: the maximum of the
+// part that depends on `handoff`.
 constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, Nanoseconds least,
                                     Nanoseconds most) {
   const int halved = 1 << std::min(long_pauses, kMostLongPauses);
   return std::max(least / halved, std::min(most, handoff / halved));
 }
 
-// `pause`: the rest of the pause, after the tenant had lost its place.
+// Returns true if a pause was long. `pause` is the part of the pause after the tenant had lost its place in
+// the running set.
 constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff, Nanoseconds least) {
   return pause >= 2 * std::max(handoff, least);
 }

@@ -18,16 +18,16 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
     case Earns::share:
       return scaled(time, did.share);
     case Earns::due:
-      // During a handoff no tenant has a lease, so shares earn nothing. But limits do, since a limit is a
-      // fraction of all time.
+      // During a handoff no tenant has a lease, and a tenant's share earns nothing. If its share has reached
+      // its limit, the tenant earns in handoffs, too, since a limit is a fraction of all time.
       return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
   }
   return {};
 }
 
 // With Pays::due a tenant pays for all of its time on the GPU, or, if several tenants have the GPU together,
-// for its part, in proportion to its share. So the lags of tenants that run together fall equally, and the
-// lags of waiting tenants rise by the same amount in total.
+// for a part that is in proportion to its share. So the lags of tenants that run together fall equally, and
+// the lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:
@@ -43,8 +43,8 @@ Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanosec
   return {};
 }
 
-// In a pause, a tenant earns back debt as a waiting tenant does, and some debt is forgotten. Debt from a
-// limit is not forgotten, since a limit also covers pauses. A tenant loses its positive lag.
+// In a pause, a tenant's debt falls as if the tenant waited, and a part of the debt is forgotten. Debt from a
+// limit is not forgotten, since a limit also covers pauses. A positive lag falls by the length of the pause.
 Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                         Nanoseconds time) {
   if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});
@@ -62,8 +62,8 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // The window is at least as long as a turn; otherwise the account could not fall far enough in a long turn
-  // to end it.
+  // The account may fall at least by the length of a turn. Otherwise it could not fall far enough to end a
+  // long turn.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

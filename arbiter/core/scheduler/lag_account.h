@@ -18,19 +18,20 @@ struct ActivityInterval {
   bool overuses = false;  // it has a lease although its turn is over
   unsigned holders = 1;   // number of tenants on its GPUs that have a lease or are entering
   double share = 1;       // its fraction of the domain's time, while others wait
-  // Set if some tenants have to take turns, because memory is short or because a tenant is exclusive:
-  bool counted = false;  // true in that case
-  bool holds = false;    // it has a lease
-  unsigned leases = 0;   // number of tenants with a lease in its domain
-  double due = 0;  // its fraction of the time by shares(), among the tenants that have or want a lease: the
-                   // smallest fraction on its GPUs; in a pause, the last value
-  double due_to_holders =
-      0;  // sum of `due` of all tenants with a lease on one of its GPUs; the smallest sum of its GPUs
+  bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
+  bool holds = false;     // it has a lease
+  unsigned leases = 0;    // number of tenants with a lease in its domain
+  // Its fraction of the time by shares(), among the tenants that have or want a lease on the same GPU; if it
+  // uses several GPUs, the smallest of its fractions. In a pause, the last value.
+  double due = 0;
+  // The sum of `due` of all tenants that have a lease on the same GPU; if it uses several GPUs, the smallest
+  // of these sums.
+  double due_to_holders = 0;
   double limit = 1;  // the limit of its Claims
   bool operator==(const ActivityInterval&) const = default;
 };
 
-// Returns the lag of a tenant that had `lag` and then did `did` for `time`. With a time of zero, the lag is
+// Returns the lag of a tenant that had `lag` and then did `did` for `time`. If `time` is zero, the lag is
 // only clamped to its present bounds.
 Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                       Nanoseconds time);

@@ -11,11 +11,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that is to be ended is dead after at most half a minute. By then, new processes of the tenant may
-// have come.
+// A process that is to be ended is dead after at most half a minute. The tenant may have started new
+// processes by then, so the response is repeated after this time.
 constexpr Nanoseconds kUntilEnded = 31s;
-// A shorter time without waiting tenants does not reset the measurement, since waiting tenants let others go
-// first for moments.
+// A shorter time without waiting tenants does not reset the measurement, since a waiting tenant may let
+// others go first for a moment.
 constexpr Nanoseconds kCalm = 1min;
 
 // The time that an eviction takes on a heavily loaded host, at 64 MiB/s.
@@ -69,8 +69,8 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obst
   if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
 }
 
-// Call while nobody waits for the tenant: it has its own turn, or others wait for another tenant, or nobody
-// waits.
+// Call while no other tenant waits for this one: it has its own turn, or others wait for another tenant, or
+// no tenant waits.
 void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
   its.clock = Clock::stands;
@@ -81,7 +81,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
     its.calm_since = effects_.now();
 }
 
-// Starts measuring again; responses that were sent are remembered.
+// Starts the measurement anew. Responses that were requested before are remembered.
 void Overuse::begin(Row& its) const {
   const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();
@@ -89,7 +89,7 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The tenant that has taken memory may ask for memory for `most`, drain for `most`, and then has to be
+  // The tenant for which memory was taken may ask for memory for `most`, and drain for `most`. Then it is
   // ended.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
@@ -104,8 +104,8 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// Memory that the tenant has evicted since the last check gives it more time, up to the time that a silent
-// tenant has. A tenant owes no eviction in its turn, so entering a turn does not count as an eviction.
+// Memory that the tenant has evicted since the last check adds to the time that does not count, at most up to
+// `patience`. A tenant that enters its turn no longer has to evict; this does not count as an eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -124,9 +124,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// The sessions of a leaving, evicting or stopped tenant that others wait for. Running processes are blamed
-// before stopped ones. If all processes of the tenant are stopped, only those that keep other tenants out are
-// blamed, if there are any.
+// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. Running processes
+// are blamed before stopped ones. If all processes of the tenant are stopped, only those that keep other
+// tenants out are blamed, if there are any.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -163,8 +163,8 @@ Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, 
   return memory_.needs_growth_to_drain(tenant, at) ? Clock::grows : Clock::runs;
 }
 
-// Returns true if the tenant waits. That includes a tenant that was entering and had to leave for lack of
-// room, and one that asks for memory.
+// Returns true if the tenant waits. Tenants that were entering and had to leave for lack of room wait, too,
+// and so do tenants that ask for memory.
 bool Overuse::waits(const Tenant& tenant) const {
   if (presence_.absent(tenant) || turns_.revoked(tenant)) return false;
   if (turns_.wants(tenant) && !turns_.leases().holds(tenant.id) && gangs_.possible(tenant)) return true;
@@ -185,8 +185,8 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Returns true if the memory of the stopped process leaves no room for a waiting tenant. Otherwise other
-// tenants have their turns beside that memory.
+// Returns true if the memory of the stopped process leaves no room for a waiting tenant. If the memory leaves
+// enough room, other tenants have their turns beside it.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);

@@ -4,20 +4,23 @@
 // that they keep on the GPU leaves no room for a waiting tenant.
 //
 // Time counts while others wait, from the revocation until the tenant has reported that it has drained and
-// has evicted as ordered. After that, or when no tenant has waited for a while, the time is forgotten. If a
-// process reconnects, its new session keeps the time of the old one. Time does not count in these cases:
+// has evicted as ordered. After that, or after a while in which no tenant waited, the measurement begins
+// again at zero. If a process reconnects, its new session keeps the time of the old one. Time does not count
+// in these cases:
 //
-//   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
-//   - it evicts: for each byte that leaves the GPU, the time of a slow copy does not count;
-//   - it asks for memory that it may need to drain (at most for MaxOveruse);
-//   - it cannot drain because memory was taken from one of its processes for another tenant (at most for the
-//     time that the other tenant may take to drain or to be ended);
-//   - the arbiter itself stands still and handles no messages.
+//   - Slurm has suspended the tenant, and all of its processes that others wait for are stopped, see
+//     turns/presence.h;
+//   - the tenant evicts: for each byte that leaves the GPU, the time that a slow copy takes does not count;
+//   - the tenant asks for memory that it may need to drain (at most for MaxOveruse);
+//   - the tenant cannot drain because memory was taken from one of its processes for another tenant (at most
+//     for the time that the other tenant may take to drain or to be ended);
+//   - the arbiter itself does not run, and handles no messages.
 //
-// When a tenant exceeds MaxOveruse, the shell is notified once for each GPU on which others wait for the
-// tenant. If the tenant is to be ended, the shell is notified repeatedly, since its processes come and go.
+// When a tenant exceeds MaxOveruse, the daemon is notified once for each GPU on which others wait for the
+// tenant. If the tenant is to be ended, the daemon is notified repeatedly, since the tenant may start new
+// processes.
 //
-// Overuse changes no decision of the core; it only requests responses from the shell. Not thread-safe.
+// Overuse changes no decision of the core. It only asks the daemon to respond (Overstay). Not thread-safe.
 #pragma once
 
 #include <array>
@@ -51,14 +54,13 @@ class Overuse {
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
   // Call when the tenant is about to enter a running set.
   void note_entry(const Tenant& tenant, const Residencies& at);
-  // Call when a session of the tenant is gone, so that others no longer wait for it. watch() finds the
-  // sessions for which they still wait.
+  // Call when a session of the tenant has ended, so that others no longer wait for this session. The next
+  // watch() finds the sessions that others still wait for.
   void note_end(const Tenant& tenant);
   // Call at the end of the domain's advance, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
 
-  // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
-  // count.
+  // Call if the arbiter did not run for `standstill`, so that this time does not count.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
@@ -72,7 +74,8 @@ class Overuse {
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
-  // How the time until the next check counts: not at all, fully, or with one of the excuses listed above.
+  // The way in which the time until the next check counts: not at all, fully, or with one of the excuses
+  // listed above.
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 
@@ -83,7 +86,7 @@ class Overuse {
     Clock clock = Clock::stands;          // as of `watched`
     Nanoseconds watched{};
     Nanoseconds lasted{};                        // all time that counted
-    std::array<Nanoseconds, kClocks> spare{};    // time that will not count, for each Clock
+    std::array<Nanoseconds, kClocks> spare{};    // for each Clock, time left that does not count
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
     std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
     bool noted = false;                          // the note has been sent
@@ -93,7 +96,7 @@ class Overuse {
   };
 
   // For each GPU that was checked: the tenants whose stopped processes leave no room for a waiting tenant,
-  // even if that tenant ran alone.
+  // even if the waiting tenant ran alone.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

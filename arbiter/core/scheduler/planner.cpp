@@ -16,8 +16,8 @@ constexpr std::chrono::seconds kLongWait{10};
 
 // Members that the policy wants to retain are considered first. A member stays if it fits beside the members
 // that stay already. The first running member stays even if it does not fit, because revoking its lease would
-// make room for nobody. It leaves only if it asks for more memory, or if the turn is over and a tenant needs
-// memory to drain.
+// make room for nobody. This member leaves only if it asks for more memory, or if the turn is over and a
+// tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -46,7 +46,7 @@ std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   return leave;
 }
 
-// Reads the running set anew. Afterwards exactly its members are chosen in the selection.
+// Reads the running set anew. Afterwards the selection consists of the members of the running set.
 void Planner::look(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   running_ = {.turn = scheduler_.turn_of(domain_), .members = {}};
@@ -96,7 +96,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
-    // If a gang could enter here, it does not wait for this node, but for other nodes.
+    // A gang to which this node has offered a turn waits for other nodes, not for this node.
     const bool is_offered = gangs_.is_bound(*first.tenant);
     if (running_.nobody_passes && first.waited >= kLongWait && !is_offered) break;
     if (!is_offered) let_nobody_pass(first.waited);
@@ -106,8 +106,9 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// A tenant that has waited for long may fit after the leaving tenants are out. As long as these still have
-// time to leave, no tenant that has had a turn since the long wait began enters before the waiting tenant.
+// A tenant that has waited for long may fit as soon as the leaving tenants are out. As long as they still
+// have time to leave, a tenant that has had a turn since the long wait began does not enter before the
+// waiting tenant.
 void Planner::let_nobody_pass(Nanoseconds waited) {
   if (waited < kLongWait || passed_since_) return;
   if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
@@ -115,8 +116,8 @@ void Planner::let_nobody_pass(Nanoseconds waited) {
     passed_since_ = effects_.now() - waited;
 }
 
-// Returns false only if no tenant can enter. This is so after most events, and saves the slow ranking of many
-// tenants. May return true although nobody can enter; that costs only time.
+// Returns false only if no tenant can enter. After most events no tenant can, and the slow ranking of all
+// tenants is not needed. If the function returns true although no tenant can enter, only time is lost.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
   const bool preemptible = running_.turn.state.begun && running_.preemptible;
@@ -167,9 +168,9 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// The policy decides which places in the line gangs have. The gangs take these places in the order of their
-// waits, longest first, which is the same on all nodes. If two nodes preferred different gangs, neither gang
-// could begin.
+// The policy's ranks decide which places in the line belong to gangs. The gang that has waited longest takes
+// the first of these places, and so on; the order of the gangs is the same on all nodes. If two nodes
+// preferred different gangs, neither gang could begin.
 void Planner::seat_gangs(std::vector<InLine>& line) const {
   const auto first = std::partition(line.begin(), line.end(),
                                     [](const InLine& its) { return !its.tenant->gang || its.ordered; });
@@ -197,7 +198,7 @@ void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Schedule
   std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
 }
 
-// Returns true if the member needs its lease no longer: it is idle, or yields the rest of its turn.
+// Returns true if the member no longer needs its lease: it is idle, or yields the rest of its turn.
 bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
@@ -230,17 +231,17 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiter: a job that is apart leaves for no other job on
-// several nodes.
+// Returns true if the member never makes room for the waiter: a job that is apart makes room for no other job
+// on several nodes.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && !member.gang && waiter.job != 0;
 }
 
 // Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
-// the turn is over and the policy gives the member no other turn; or the policy lets the waiter preempt the
-// member. For a recall, members that are still entering leave, too. A gang whose turn has begun on other
-// nodes waits only for an elder gang that is still entering, and not even for that if another member cannot
-// drain without it.
+// the turn is over and the policy does not extend the member's turn; or the policy lets the waiter preempt
+// the member. For a recall, members that are still entering leave, too. If the waiter is a gang whose turn
+// has begun on other nodes, all members leave for it, except an elder gang that is still entering. That gang
+// leaves, too, if a process on another node cannot drain without the waiter.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -277,8 +278,8 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
 // Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit after
 // members that may leave have left. A tenant that was displaced because the running set grew enters only when
 // the turn is over, or if it fits beside the largest footprints of this turn. Otherwise a running set that
-// grows and shrinks could displace it again and again. Returns true if the caller must
-// read the running set again.
+// grows and shrinks could displace it again and again. Returns true if the selection has changed, so that the
+// caller must call look().
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;
@@ -310,7 +311,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Deselected members that fit beside the newcomer after all do not leave.
+  // Members that were deselected, but fit beside the newcomer after all, stay.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -333,9 +334,9 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   return true;
 }
 
-// Asks the gangs among the leaving members for the end of their turns, since a gang leaves only by its
-// coordinator's order. Until they have left, nobody else takes the room that the waiter is to have. Returns
-// true if a gang was asked.
+// Asks the coordinators of gangs among the leaving members to end their turns, since a gang leaves only by
+// its coordinator's order. Until these gangs have left, no other tenant takes the room that the waiter needs.
+// Returns true if a gang was asked.
 bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
   bool asked = false;
   for (const Candidate* member : leaving) {
@@ -351,8 +352,8 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
 // Offers a turn to a gang that could begin one here. If several gangs do not fit together, only the eldest
 // gets an offer. A younger gang that has had an offer may have begun its turn, so the elder gang gets an
 // offer only after the younger gang's offer has been withdrawn. All nodes agree which of two gangs is older,
-// so no two gangs wait for each other. The running set goes on until the gang's turn begins; tenants that
-// make nobody leave may enter meanwhile.
+// so no two gangs wait for each other. The running set goes on until the gang's turn begins. Meanwhile a
+// tenant may enter if no member has to leave for it.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
@@ -377,9 +378,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// Returns true while the next turn is kept for a gang to which it was offered. The gang's other nodes use
-// this time, the length of a turn but at least kLongWait, to end their turns. After that a tenant of this
-// node has the turn, and the gang is offered the following turn.
+// Returns true while the next turn is kept for a gang to which it was offered. The turn is kept for the
+// length of a turn, at least for kLongWait, so that the gang's other nodes can end their turns. After that
+// time another tenant gets the turn, and the gang is offered the next one.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;

@@ -31,13 +31,14 @@ class Planner {
   std::vector<const Tenant*> overgrown(const Residencies& at);
   // Begins a pass: looks at the running set, and lines up the tenants that wait.
   void begin(const Residencies& at);
-  // Returns the next move, or nullopt if the pass is over. `at`: after the last move was carried out.
+  // Returns the next move, or nullopt if the pass is over. `at` must be the state after the last move was
+  // carried out.
   std::optional<Move> next(const Residencies& at);
   // Returns true if the turn is over and the policy gives the running set another turn.
   bool gives_another_turn() const { return extends_ && scheduler_.turn_of(domain_).over(); }
 
  private:
-  // A tenant, and what the policy sees of it.
+  // A tenant, and the policy's view of it.
   struct Candidate {
     const Tenant* tenant;
     TenantView view;
@@ -49,7 +50,8 @@ class Planner {
     bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
     bool nobody_passes = false;      // nobody runs, so no tenant may overtake a tenant that has waited for
                                      // long
-    bool is_kept_free = false;  // the room that leaving tenants free is for a member that waited for long
+    // Memory that leaving tenants free is kept for a member that has waited for long.
+    bool is_kept_free = false;
   };
   struct InLine {
     const Tenant* tenant;
@@ -98,14 +100,14 @@ class Planner {
   const Policy& policy_;
   RunningSet running_;
   std::priority_queue<InLine> line_;
-  // The time at which a tenant that has waited for long began to wait. Tenants that have had a turn since
-  // then do not enter before that tenant. Otherwise two tenants could alternate for ever, each entering while
-  // the other one drains.
+  // Set if a tenant has waited for long: the time at which this wait began. Tenants that have had a turn
+  // since then do not enter before the waiting tenant. Otherwise two such tenants could alternate for ever,
+  // each entering while the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // The gangs that could enter here, as this pass has found, the eldest first; see offer().
+  // The gangs for which this pass has found room here, eldest first; see offer().
   std::vector<const Tenant*> gangs_before_;
-  // Room is kept for a waiter until gangs have left, or for a gang's turn; meanwhile nobody else displaces
-  // members.
+  // True if room is kept for a waiting tenant until gangs have left, or for the next turn of a gang.
+  // Meanwhile no other tenant makes members leave.
   bool is_held_ = false;
   bool moved_ = false;    // next() has returned a move, so the running set has changed
   bool extends_ = false;  // the policy gives a member another turn

@@ -123,8 +123,8 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
   return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
 }
 
-// Records a recall, and forgets earlier ones that no longer delay another recall (must_recall()). Recalls on
-// a GPU follow one another, so few are kept.
+// Records a recall, and forgets earlier ones that no longer delay another recall (must_recall()). A GPU has
+// at most one recall at a time, so few are kept.
 void Scheduler::after_enter(const Domain& domain, const Move& move) {
   if (!move.for_host) return;
   std::erase_if(recalls_, [this](const auto& entry) {
@@ -284,10 +284,10 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
-// A displaced tenant may have entered without memory, and then asked for memory, which it keeps. If another
-// such tenant entered while the displaced one leaves, such tenants could follow each other forever. So others
-// wait for the displaced tenant for its full time: MaxOveruse to drain, and MaxOveruse again for memory that
-// it needs to drain.
+// A displaced tenant may have entered without memory, and then got memory that it keeps. If another such
+// tenant entered before the displaced tenant has left, tenants could displace each other forever. So others
+// wait for a displaced tenant for the longest time that it may take: MaxOveruse to drain, and MaxOveruse
+// again for memory that it needs to drain.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;
@@ -326,7 +326,7 @@ bool Scheduler::yields(const Tenant& tenant) const {
 // A recall does not wait for the end of the turn, since a tenant that is short of host memory stops evicting.
 // Such a tenant reports the shortage every second. The report may be a lie, or the tenant itself may have
 // caused the shortage. So there is a pause between two recalls of a tenant, even if its processes have
-// changed. And after each recall, other tenants have the GPU for as long as the recall took.
+// changed. After each recall, other tenants have the GPU for at least as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

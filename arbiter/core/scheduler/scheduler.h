@@ -5,7 +5,8 @@
 // Recall: a tenant enters before its turn, because its evicted memory takes host memory that its job needs.
 // The recall lasts from the entry to the exit of the tenant.
 //
-// The scheduler changes no phase and no memory. It learns of events through on_...(). Not thread-safe.
+// The scheduler changes no phase and no memory. The core reports events to it through the on_...() functions.
+// Not thread-safe.
 #pragma once
 
 #include <map>
@@ -39,7 +40,7 @@ class Scheduler {
   void set_rules(const Gpu& gpu) { lengths_.set_rules(gpu, model_.rules_of(gpu.uuid)); }
   // Call when the domains have been recomputed.
   void on_domains();
-  // The tenant's job states new claims; `tenant.stated` still has the old ones.
+  // Call when the tenant's job states new claims, before `tenant.stated` is changed.
   void restate(const Tenant& tenant, const Claims& stated);
   void on_end(const Tenant& tenant) {
     accounts_.keep(tenant);
@@ -56,7 +57,7 @@ class Scheduler {
   void on_yield(const Session& session);
   void forget_yields(const Domain& domain);
   void on_drained(const Session& session, Nanoseconds submission, bool wants);
-  // Returns false if the report limits nobody.
+  // Returns false if the report must not limit other tenants.
   bool on_deadlines(const Tenant& tenant, const DeadlinesSeen& seen) { return limits_.report(tenant, seen); }
   void apply_deadlines(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
   void lift_limits(const Domain& domain);
@@ -81,8 +82,8 @@ class Scheduler {
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
   // Wakes the core when the turn is over or may be preempted, or when a tenant has used up its limit. Returns
-  // the end of the turn; zero: no end. `seen_over`: the plan of this pass treated the turn as over. A turn
-  // that has ended since the plan needs another pass.
+  // the end of the turn; zero: no end. `seen_over`: the plan of this pass already treated the turn as over.
+  // If the turn has ended only since the plan was made, another pass is requested.
   Nanoseconds watch_turn(const Domain& domain, bool seen_over, const Residencies& at);
 
   // ---- read only ----
@@ -126,12 +127,13 @@ class Scheduler {
  private:
   struct Row {
     Nanoseconds waiting_since{};
-    Nanoseconds waited{};         // how long it had waited when it was chosen
-    Nanoseconds elapsed{};        // the used part of its preempted turn; the tenant still gets the rest
-    bool preempted = false;       // its turn was preempted
-    bool yields = false;          // it yields the rest of its present turn
-    Nanoseconds yielded_until{};  // end of the turn that it yielded last; before that end it does not overuse
-    bool displaced = false;       // it lost its place because the running set had grown
+    Nanoseconds waited{};    // how long it had waited when it was chosen for the set
+    Nanoseconds elapsed{};   // the used part of its preempted turn; the tenant still gets the rest
+    bool preempted = false;  // its turn was preempted
+    bool yields = false;     // it yields the rest of its present turn
+    // Planned end of the turn that it yielded last; before this time, it does not overuse the GPU.
+    Nanoseconds yielded_until{};
+    bool displaced = false;  // it lost its place because the running set had grown
   };
   struct Facts {
     bool exclusive = false;  // a tenant of the domain runs alone on its GPUs
@@ -163,7 +165,7 @@ class Scheduler {
   Accounts accounts_;
   Selection selection_;
   Table<Tenant, Row> tenants_;
-  // When the session last reported that its job needs the host memory that holds evicted contents.
+  // When the session last reported that its job needs the host memory in which its evicted contents are kept.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
   // Each tenant's last recall, kept as long as it affects others, even after the tenant has ended.

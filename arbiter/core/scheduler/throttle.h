@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hard limit on a tenant's time: a tenant that has used up its limit waits, even if nobody else wants the
-// GPU. The tenant's account is a token bucket that fills at the rate of the limit. A tenant whose limit does
-// not lower its share is not throttled. Pure.
+// GPU. The tenant's account is a token bucket that fills at the rate of the limit. A tenant is not throttled
+// if its share is below its limit. Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"

@@ -6,19 +6,20 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::microseconds kTick{1};  // a shorter time may not change an account at all
-// The number of slices by which an account may fall in one turn, and the lowest rate at which an account is
-// assumed to fall.
+constexpr std::chrono::microseconds kTick{1};  // in less time, rounding may leave an account unchanged
+// kStepsAtOnce bounds how far an account may fall before Policy::extends() compares the accounts (at_once()).
+// kLeastFall is the lowest rate at which an account is assumed to fall.
 constexpr int kStepsAtOnce = 2;
 constexpr double kLeastFall = 0.05;
 // Tenants report the duration of their submissions themselves, and could lie. So a reported duration counts
 // only up to this limit.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// The longest turn that the leader's account alone decides. A tenant that fits beside each of the others may
-// have the GPU all the time, and owe more than its account can hold; then the accounts of all the others may
-// rise together. So after some slices Policy::extends() compares the accounts. If the accounts of all tenants
-// are full, turns of this length give the tenants their shares.
+// Returns the longest turn for which only the leader's account counts; after that, Policy::extends() compares
+// the accounts of all tenants. The comparison is needed because a tenant that fits beside each other tenant
+// may have the GPU all the time. It may then owe more than its account can hold, while the accounts of all
+// other tenants rise together. If the accounts of all tenants are full, turns of this length give the tenants
+// their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
@@ -35,8 +36,8 @@ Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, con
   return scaled(tenant.lag + allowance(rules.entitlement, tenant, turn), 1 / falls) + kTick;
 }
 
-// The duration of submissions varies. So the length includes a quarter of a submission more, in which no
-// submission begins, for a submission that takes longer than expected.
+// The duration of submissions varies. So the length has a reserve of a quarter of a submission, in which no
+// submission begins, in case a submission takes longer than expected.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
   const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
   if (each == Nanoseconds{}) return length;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a turn: a turn is over after its length or, with PolicyRules::lag_ends_turns, when the account
-// of the tenant for which it began has fallen by the policy's limit below that of a waiting tenant. Pure.
+// of the tenant for which it began has fallen, by the policy's limit, below the account of a waiting tenant.
+// Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"
@@ -11,13 +12,13 @@ namespace sharedgpu {
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// Returns the time for which the tenant can have the GPU until its account reaches its lower bound. Negative
-// if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time and this time
-// is constant, so the computed end of the turn does not drift.
+// Returns the time for which the tenant can have the GPU until its account reaches its lower bound. The time
+// is negative if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time
+// and the returned time is constant, so the computed end of the turn does not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
-// Returns a time close to `length` in which a whole number of submissions fits, at least one. If `submission`
-// is zero (unknown), returns `length`.
+// Returns a time close to `length` in which a whole number of submissions fits, at least one. `submission` is
+// the duration of a submission; if it is zero (unknown), the result is `length`.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission);
 
 }  // namespace sharedgpu

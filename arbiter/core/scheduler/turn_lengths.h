@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of turns in each domain. Counting running sets is expensive, so they are counted again only if
-// an input has changed. Not thread-safe.
+// The length of turns in each domain, which depends on the number of running sets. Counting running sets is
+// expensive, so they are counted again only if an input has changed. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ struct TurnDemand {
   bool waits = false;
   bool takes_turns = false;  // it waits, or has the GPU
   Nanoseconds measured{};    // mean duration of its handoffs; zero: none measured yet
-  Nanoseconds expected{};    // `measured`, or a guess from its size
+  Nanoseconds expected{};    // `measured`, or a guess from its size if nothing was measured
 };
 
 class TurnLengths {
