@@ -30,7 +30,7 @@ constexpr int kPiece = 4096;
 // has ended, since processes that it leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
-// Writes to stderr. Like a write of the command itself, it blocks while the reader is slow. Returns false if
+// Writes to stderr. Blocks while the reader is slow, as a write of the command itself would. Returns false if
 // the reader is gone, or if the child has ended and a signal has asked this process to end.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {

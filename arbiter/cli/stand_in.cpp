@@ -69,7 +69,8 @@ int StandIn::start(const std::function<int()>& execute) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, &before);  // until the child's pid is known, for forwarding
+  // Blocks all signals until the pid of the child is known, since they are to be forwarded to the child.
+  sigprocmask(SIG_BLOCK, &all, &before);
   struct sigaction on_child = {};
   sigaction(SIGCHLD, nullptr, &on_child);
   signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, no exit status is available

@@ -11,7 +11,7 @@
 //      preempted, its turn is over, or the other tenant is recalled.
 //   4. core.cpp: a session of an earlier arbiter has reconnected without the lease (on(SessionCame),
 //      attach_returned()).
-//   5. TurnMachine::detach(): its last session has ended.
+//   5. TurnMachine::detach(): the tenant's last session has ended.
 //
 // To add a reason: if the reason does not depend on waiting tenants, add a condition to must_leave() or
 // drop_members(). If the tenant leaves to make room for others, extend Planner::may_leave(). If the reason
@@ -136,8 +136,8 @@ void Core::drop_members(const Domain& domain) {
     if (scheduler_.exhausted(domain, *tenant)) leave_or_ask(*tenant);
 }
 
-// Returns true if Slurm has announced the tenant's suspension, if all of its processes are stopped, or if it
-// is entering and a stopped process keeps it from becoming ready.
+// Returns true if Slurm has announced the tenant's suspension, if all of its processes are stopped, or if the
+// tenant is entering and a stopped process keeps it from becoming ready.
 bool Core::must_leave(const Tenant& tenant) {
   const auto is_stopped = [this](const Session* session) {
     return !attached(session) || presence_.frozen(*session);

@@ -355,7 +355,7 @@ void Core::on(const From<Released>& event) {
   if (session == nullptr || !attached(session)) return;
   memory_.note_progress(*session);
   if (!turns_.accepts(*session, event.body)) return;
-  presence_.resume(*session);  // no on_resumed(): without work left, the session needs no other lease
+  presence_.resume(*session);  // without on_resumed(), since a drained session needs no lease
   memory_.report_residency(*session, event.body.use, turns_.residency(*session));
   const bool wants = turns_.wants(*session) || event.body.wants != 0;
   scheduler_.on_drained(*session, event.body.submission, wants);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arbiter's core: a deterministic state machine, (state, event, now) -> (state, actions).
 //
-// It has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code. An
-// event is handled in two parts. on() stores the event's data in the part of the core that owns the data.
+// The core has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code.
+// An event is handled in two parts. on() stores the event's data in the part of the core that owns the data.
 // Then each domain that the event concerns is advanced: this decides which tenants run (scheduler/, turns/),
 // and which memory moves (memory/). advance() derives everything from the state and can be run at any time,
 // so an event that is lost, repeated or late can cause a delay, but no wrong state. Core only dispatches: the
@@ -41,8 +41,8 @@ class Core {
   // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Call if the tenant will not return or is to start at zero: drops its lease times. Also ends its leases
-  // from before the core's start if no session has come back for them.
+  // Call if the tenant will not return or is to start at zero: drops its lease times. Also ends leases of the
+  // tenant from before the core's start, if no session has reconnected to continue them.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;

@@ -12,7 +12,7 @@ namespace sharedgpu {
 struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};
-  Nanoseconds last_record{};       // time of the predecessor's last write
+  Nanoseconds last_record{};       // when the previous arbiter last wrote to the ledger
   unsigned expected_sessions = 0;  // number of sessions that were attached at `last_record` and whose
                                    // processes are alive
   Epoch last_epoch;

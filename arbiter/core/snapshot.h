@@ -46,7 +46,7 @@ struct Snapshot {
     bool ready = false;          // all of its memory is resident
     bool drained = false;        // its gate is closed and its work on the GPU is done
     bool returned = false;       // it was connected to an earlier arbiter and has not drained since
-    bool host_short = false;     // in its present wait, it has reported that its job needs host memory
+    bool host_short = false;     // in its present wait at the gate, it has reported a lack of host memory
     bool defers_growth = false;  // its growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step message
@@ -58,7 +58,7 @@ struct Snapshot {
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
     Evidence evidence;            // the memory that surveys show for its process on the GPU
-    Bytes disproved;              // evictable memory reported as resident, but not there by surveys
+    Bytes disproved;              // evictable memory reported as resident, but missing in surveys
     Bytes unreported;             // memory beyond its reports that counts as its tenant's
     Allowed allowed;              // the most that it was allowed to have since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU

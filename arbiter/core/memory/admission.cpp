@@ -178,7 +178,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
     if (its.unjudged || (at.comes_late && at.phase == Phase::out)) continue;
-    if (at.revoked && at.frozen) continue;  // when its process resumes, the session is at work again
+    if (at.revoked && at.frozen) continue;  // no answer yet: when its process resumes, the session is at work
     if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
     // A drained session may not restore memory now: if it is to submit once, the Step message allows it the
@@ -213,7 +213,8 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 // waits.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  const Session* youngest = nullptr;  // of the sessions whose job waits for memory on another node
+  // The session of the youngest tenant whose job waits for memory on another node.
+  const Session* youngest = nullptr;
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
   };
@@ -302,7 +303,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     return its;
   };
   Bytes footprint;
-  Bytes hidden;  // hidden memory of the tenant, for its limit; usable() excludes it
+  Bytes hidden;  // hidden memory of the tenant, which counts against its limit
   Bytes own_pinned;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {

@@ -39,7 +39,7 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   to.sharers = 0;  // unknown, since the last Prepare may not have arrived
 }
 
-// Enters a session's report of its memory. Growth counts only if it was requested: a session that could grow
+// Records a session's report of its memory. Growth counts only if it was requested: a session that could grow
 // by a mere report would starve others.
 void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at) {
   SessionBook& its = book(session);

@@ -54,8 +54,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
-  // A session gets all the memory that it lacks, or nothing yet. If two sessions each got only a part, they
-  // could wait for each other for the rest.
+  // A session gets all the memory that it lacks, or nothing yet. If two sessions each got only a part, each
+  // could wait for the part of the other one.
   const auto fill = [&](SessionBook& its) {
     const Bytes costs = lacks(its);
     if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);

@@ -4,7 +4,7 @@
 // The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
 // resident limit and the pin limit of each session, and memory that the session has beyond these limits.
 // Memory is promised to a session only when it is free. This class owns the entries of all sessions and GPUs.
-// A Residency value tells it the state of a session's turn. Sizes in bytes. Not thread-safe.
+// A Residency value tells this class the state of a session's turn. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ namespace sharedgpu {
 // The entries of one session.
 struct SessionBook {
   MemoryUse use;       // as reported, including growth that the session waits for
-  Bytes told_context;  // as reported, before any part of it is doubted
+  Bytes told_context;  // size of the contexts as reported, even if surveys contradict it
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
@@ -72,8 +72,8 @@ struct SessionBook {
   Nanoseconds pressed{};
 
   bool evicting = false;  // it was asked to evict since it was last ready
-  // The limit of the last Evict. It is reset when the session has reached the limit, has reported that it
-  // cannot evict more, or has begun its next turn.
+  // The limit of the last Evict. The field is reset when the session has reached the limit, has reported that
+  // it cannot evict more, or has begun its next turn.
   std::optional<Bytes> evict_to;
   Bytes taken;               // the part of its memory that is evicted for tenants that cannot drain otherwise
   Nanoseconds evicted_at{};  // when it was asked to evict, or when its memory last left the GPU
@@ -131,8 +131,8 @@ class MemoryBooks {
   // Processes a report, and the request for growth that it may contain. While `recovering`, other sessions
   // may not have reported yet, so no request is refused.
   void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
-  // Processes the memory use in Ready and Released. Its footprint is ignored, since the session may have sent
-  // the message before growth was granted.
+  // Processes the memory use in Ready and Released. The footprint in the message is ignored, since the
+  // session may have sent the message before growth was granted.
   void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
   void on_ready(const Session& session);
   void on_drained(const Session& session);
@@ -179,7 +179,8 @@ class MemoryBooks {
   // Gives free memory to the sessions that need it, and makes other sessions evict if the free memory does
   // not suffice.
   void rebalance(const Gpu& gpu, const Residencies& at);
-  // Returns the sessions that must be sent a Restore up to their resident limit, and records it as sent.
+  // Returns the sessions that must be sent a Restore up to their resident limit, and records these Restores
+  // as sent.
   std::vector<const Session*> take_restores(const Gpu& gpu, const Residencies& at);
   void evict_for_shortage(const Gpu& gpu, const Residencies& at);
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);

@@ -39,7 +39,7 @@ struct Session {
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
   Backend backend = Backend::swap;
-  bool resumes = false;  // an earlier arbiter had this session
+  bool resumes = false;  // its process was connected to an earlier arbiter
 };
 
 // Limits of a tenant. Zero: none.

@@ -28,8 +28,8 @@ class Accounts {
   // Call when a tenant has come; it may have had an account before.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
-  // Call when the tenant's last process has ended. Its debt is kept for a while; otherwise a job of many
-  // short processes could exceed its limit.
+  // Call when the tenant's last process has ended. The tenant's debt is kept for a while; otherwise a job of
+  // many short processes could exceed its limit.
   void keep(const Tenant& tenant);
   // Returns true if the policy changes how the account is computed; the account then starts at zero.
   bool set_policy(const Tenant& tenant, const Policy& policy);

@@ -17,7 +17,7 @@ struct ActivityInterval {
   bool comes_in = false;  // the tenant is entering, and others wait
   bool overuses = false;  // it has a lease although its turn is over
   unsigned holders = 1;   // number of tenants on its GPUs that have a lease or are entering
-  double share = 1;       // its fraction of the domain's time, while others wait
+  double share = 1;       // its fraction of the domain's time; zero while no other tenant waits
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
   bool holds = false;     // it has a lease
   unsigned leases = 0;    // number of tenants with a lease in its domain

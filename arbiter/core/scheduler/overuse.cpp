@@ -200,7 +200,7 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;
-    Bytes stays;  // memory that stays on the GPU even while others run
+    Bytes stays;  // memory that stays on the GPU even while other tenants run
     Bytes kept;   // the part of `stays` kept by stopped processes
   };
   std::map<const Tenant*, Part> parts;

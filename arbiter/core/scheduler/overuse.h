@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: a tenant keeps others waiting for a GPU. It has not left the GPU since its lease was revoked; or
-// it has not evicted the memory that it was told to evict there; or its processes are stopped, and the memory
-// that they keep on the GPU leaves no room for a waiting tenant.
+// Overuse: a tenant keeps others waiting for a GPU. The tenant has not left the GPU since its lease was
+// revoked; or it has not evicted the memory that it was told to evict there; or its processes are stopped,
+// and the memory that they keep on the GPU leaves no room for a waiting tenant.
 //
 // Time counts while others wait, from the revocation until the tenant has reported that it has drained and
 // has evicted as ordered. After that, or after a while in which no tenant waited, the measurement begins
-// again at zero. If a process reconnects, its new session keeps the time of the old one. Time does not count
-// in these cases:
+// again at zero. If a process reconnects, its new session inherits the time of the old session. Time does not
+// count in these cases:
 //
 //   - Slurm has suspended the tenant, and all of its processes that others wait for are stopped, see
 //     turns/presence.h;

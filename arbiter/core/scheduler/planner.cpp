@@ -15,9 +15,9 @@ constexpr std::chrono::seconds kLongWait{10};
 }  // namespace
 
 // Members that the policy wants to retain are considered first. A member stays if it fits beside the members
-// that stay already. The first running member stays even if it does not fit, because revoking its lease would
-// make room for nobody. This member leaves only if it asks for more memory, or if the turn is over and a
-// tenant needs memory to drain.
+// that have been chosen to stay before. The first running member stays even if it does not fit, because
+// revoking its lease would make room for nobody. This member leaves only if it asks for more memory, or if
+// the turn is over and a tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -205,9 +205,9 @@ bool Planner::gives_up(const Candidate& member) const {
 
 // Returns true if the waiter's job is apart and another job that is apart goes first. Jobs that are apart
 // (their nodes do not reach each other) have the GPU one after the other, in the same order on all nodes, and
-// each stays until it ends. If they took turns, or shared a GPU until they no longer fit, two such jobs could
-// each have a turn on a different node and wait there for each other. A job with processes here keeps its
-// place in the order even if it does not ask for a turn, since it may have a turn on another node.
+// each stays until it ends. If such jobs took turns, or shared a GPU until they no longer fit, each of two
+// jobs could have a turn on a different node, and wait there for the other job. A job with processes here
+// keeps its place in the order even if it does not ask for a turn, since it may have a turn on another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -240,8 +240,8 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 // Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
 // the turn is over and the policy does not extend the member's turn; or the policy lets the waiter preempt
 // the member. For a recall, members that are still entering leave, too. If the waiter is a gang whose turn
-// has begun on other nodes, all members leave for it, except an elder gang that is still entering. That gang
-// leaves, too, if a process on another node cannot drain without the waiter.
+// has begun on other nodes, all members may leave, except an elder gang that is still entering. That gang may
+// leave, too, if a process on another node cannot drain without the waiter.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -278,8 +278,8 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
 // Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit after
 // members that may leave have left. A tenant that was displaced because the running set grew enters only when
 // the turn is over, or if it fits beside the largest footprints of this turn. Otherwise a running set that
-// grows and shrinks could displace it again and again. Returns true if the selection has changed, so that the
-// caller must call look().
+// grows and shrinks could displace this tenant again and again. Returns true if the selection has changed, so
+// that the caller must call look().
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;

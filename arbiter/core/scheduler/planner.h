@@ -48,8 +48,8 @@ class Planner {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
     bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
-    bool nobody_passes = false;      // nobody runs, so no tenant may overtake a tenant that has waited for
-                                     // long
+    // Nobody runs, so no tenant may overtake a tenant that has waited for long.
+    bool nobody_passes = false;
     // Memory that leaving tenants free is kept for a member that has waited for long.
     bool is_kept_free = false;
   };

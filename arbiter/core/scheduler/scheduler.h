@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 class Scheduler {
  public:
-  // The turn of a domain's running set, and the rest of the turn as the policy computes it.
+  // The turn of a domain's running set, and the time that is left of the turn, as the policy computes it.
   struct Turn {
     TurnState state;
     Nanoseconds left{};
@@ -66,7 +66,7 @@ class Scheduler {
   void before_leave(const Tenant& tenant);
   void after_leave(const Move::Leave& leave);
   void on_displaced(const Tenant& tenant) { tenants_[tenant].displaced = true; }
-  // The state that a tenant takes into its turn.
+  // Returns the state with which a tenant enters its turn.
   TurnMachine::Entry on_enter(const Move& move);
   void after_enter(const Domain& domain, const Move& move);
   void on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,
@@ -95,7 +95,8 @@ class Scheduler {
   bool wants(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   Nanoseconds waiting_since(const Tenant& tenant) const;
-  // Returns true if the tenant has used up the limit on its time, which holds even if no other tenant waits.
+  // Returns true if the tenant has used up the limit on its time. This limit applies even if no other tenant
+  // waits.
   bool exhausted(const Domain& domain, const Tenant& tenant) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;

@@ -10,8 +10,8 @@ namespace sharedgpu {
 
 // Returns how long the tenant `waiting` must still wait before it may run.
 Nanoseconds throttled_for(const PolicyRules& rules, const TenantView& waiting);
-// Returns how long the tenant `running` may continue under its limit; max(): no limit applies. Zero or less:
-// its turn ends.
+// Returns how long the tenant `running` may continue under its limit; max(): no limit applies. If the result
+// is zero or less, the tenant's turn ends.
 Nanoseconds budget_left(const PolicyRules& rules, const TenantView& running, const TurnView& turn);
 
 }  // namespace sharedgpu
