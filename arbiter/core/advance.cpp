@@ -152,8 +152,8 @@ bool Core::must_leave(const Tenant& tenant) {
 }
 
 // A session that may have all of its memory resident delays the others if it neither sends Ready nor shows
-// progress. Its tenant then leaves the running set, and does not wait for a turn until a session asks for the
-// GPU again. Progress and new sessions extend the timeout, but not indefinitely.
+// progress. The session's tenant then leaves the running set, and does not wait for a turn until a session
+// asks for the GPU again. Progress and new sessions extend the timeout, but not indefinitely.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
   std::vector<const Session*> awaited;

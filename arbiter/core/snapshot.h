@@ -74,8 +74,8 @@ struct Snapshot {
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // it runs alone on its GPUs
     double share = 0;                // the fraction of the domain's time that it is entitled to; zero if none
-    // Its fraction of the time of one GPU, the GPU on which this fraction is smallest; while it is entitled
-    // to none, the last value.
+    // The tenant's fraction of the time of one GPU, the GPU on which this fraction is smallest; while the
+    // tenant is entitled to no time, the last value.
     double due = 0;
     double due_now = 0;      // `due`; zero while it neither competes for time nor pauses
     Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share

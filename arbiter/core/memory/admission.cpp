@@ -246,8 +246,8 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
 }
 
 void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
-  // A running session may have reported growth that was never granted. Its limit is lowered if the promises
-  // exceed the GPU.
+  // A running session may have reported growth that was never granted. The limit of such a session is lowered
+  // if the promises exceed the GPU.
   for (const auto& [uuid, gpu] : model.gpus()) {
     if (promised(gpu, at) <= usable(gpu)) continue;
     for (const Session* session : gpu.sessions)

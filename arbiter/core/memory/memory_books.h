@@ -122,8 +122,8 @@ class MemoryBooks {
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // Call if the arbiter did not run for `standstill`. It read no answers in this time, so all timeouts are
-  // extended by `standstill`.
+  // Call if the arbiter did not run for `standstill`. The arbiter read no answers in this time, so all
+  // timeouts are extended by `standstill`.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----

@@ -53,8 +53,8 @@ struct Tuning {
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
   // If some sessions of a tenant have drained and others have not, a drained session may submit once when the
-  // gates have been closed for step_after. It may submit once more after each further pause of at least
-  // step_pause.
+  // gates have been closed for step_after. The session may submit once more after each further pause of at
+  // least step_pause.
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of a process whose answer is overdue.

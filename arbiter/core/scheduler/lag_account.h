@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formula that computes a tenant's account from its activity. It is the same for all policies, which
-// differ in their AccountRules. Pure.
+// The formula that computes a tenant's account from its activity. The formula is the same for all policies,
+// which differ in their AccountRules. Pure.
 #pragma once
 
 #include "arbiter/policy/account_rules.h"
@@ -21,11 +21,11 @@ struct ActivityInterval {
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
   bool holds = false;     // it has a lease
   unsigned leases = 0;    // number of tenants with a lease in its domain
-  // Its fraction of the time by shares(), among the tenants that have or want a lease on the same GPU; if it
-  // uses several GPUs, the smallest of its fractions. In a pause, the last value.
+  // The tenant's fraction of the time by shares(), among the tenants that have or want a lease on the same
+  // GPU; if the tenant uses several GPUs, the smallest of its fractions. In a pause, the last value.
   double due = 0;
-  // The sum of `due` of all tenants that have a lease on the same GPU; if it uses several GPUs, the smallest
-  // of these sums.
+  // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
+  // smallest of these sums.
   double due_to_holders = 0;
   double limit = 1;  // the limit of its Claims
   bool operator==(const ActivityInterval&) const = default;

@@ -20,7 +20,8 @@
 // tenant. If the tenant is to be ended, the daemon is notified repeatedly, since the tenant may start new
 // processes.
 //
-// Overuse changes no decision of the core. It only asks the daemon to respond (Overstay). Not thread-safe.
+// Overuse changes no decision of the core. The core only asks the daemon to respond (Overstay). Not
+// thread-safe.
 #pragma once
 
 #include <array>

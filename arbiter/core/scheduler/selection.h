@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection: computes whether chosen tenants fit together on a domain's GPUs. It sums the memory that the
-// chosen tenants need and the memory that the other tenants cannot evict.
+// Selection: computes whether chosen tenants fit together on a domain's GPUs. The selection sums the memory
+// that the chosen tenants need and the memory that the other tenants cannot evict.
 //
 // The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
 // not depend on the number of tenants. A selection is invalid after a tenant has entered or left. Not

@@ -17,9 +17,9 @@ constexpr std::chrono::seconds kLongestSubmission{1};
 
 // Returns the longest turn for which only the leader's account counts; after that, Policy::extends() compares
 // the accounts of all tenants. The comparison is needed because a tenant that fits beside each other tenant
-// may have the GPU all the time. It may then owe more than its account can hold, while the accounts of all
-// other tenants rise together. If the accounts of all tenants are full, turns of this length give the tenants
-// their shares.
+// may have the GPU all the time. This tenant may then owe more than its account can hold, while the accounts
+// of all other tenants rise together. If the accounts of all tenants are full, turns of this length give the
+// tenants their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
