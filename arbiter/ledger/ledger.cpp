@@ -14,14 +14,14 @@
 namespace sharedgpu {
 namespace {
 
-// A power failure loses the records of at most this time. Such records concern only jobs that died with the
-// host.
+// A power failure loses at most the records of this time. The jobs in those records died with the host
+// anyway.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
 
 Ledger::~Ledger() {
-  (void)flush();  // an error here cannot be reported to anybody
+  (void)flush();  // nobody is left to whom the destructor could report an error
   if (!syncer_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ void Ledger::append(const Record& record) {
                           " records were lost, because they could not be written for a long time");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
-    rotate_at_ = 0;  // the next checkpoint contains the state that these records describe
+    rotate_at_ = 0;  // makes flush() write a checkpoint, which replaces the lost records
     owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
@@ -105,7 +105,7 @@ void Ledger::rotate() {
   for (const Record& record : past_.checkpoint(starts_)) text += format_record(record);
   const std::uint64_t size = text.size();
   const std::string new_path = path_ + ".new";
-  calls_->unlink(new_path);  // left by an arbiter that died here
+  calls_->unlink(new_path);  // exists if an earlier arbiter died before rename()
   const auto file = std::make_shared<UniqueFd>(calls_->open(new_path, O_RDWR | O_CREAT | O_EXCL | O_APPEND));
   const Status replaced =
       *file ? replace(new_path, file, std::move(text)) : Status::of_errno(errno, new_path);
@@ -122,12 +122,13 @@ void Ledger::rotate() {
   dirty_ = true;
   wake_.notify_one();
   size_ = size;
-  // If the checkpoint itself is larger than the limit, the next rotation waits until the file has doubled.
+  // If the checkpoint itself is larger than the limit, the next rotation waits until the file has doubled in
+  // size.
   rotate_at_ = std::max(limits_.size, 2 * size);
 }
 
-// After each of these steps the files contain all records, because the old file keeps its name until the new
-// file is complete and takes the name.
+// No step loses a record: the old file keeps its name until rename() replaces it by the new file, which is
+// complete.
 Status Ledger::replace(const std::string& new_path, const File& file, std::string text) {
   if (Status written = write_all(file->get(), new_path, text); !written.ok()) return written;
   if (Status room = make_room(); !room.ok()) return room;
@@ -137,7 +138,8 @@ Status Ledger::replace(const std::string& new_path, const File& file, std::strin
   return failed;
 }
 
-// Renames older files to the next higher number, as far as needed, and links the current file as ledger.1.
+// Renames ledger.1 to ledger.2 and so on, up to the first unused number, and links the current file as
+// ledger.1.
 Status Ledger::make_room() {
   std::set<unsigned> numbers = older_files(path_);
   const auto remove = [&](unsigned number) {
@@ -148,14 +150,14 @@ Status Ledger::make_room() {
   struct stat current = {};
   struct stat first = {};
   if (stat(path_.c_str(), &current) == 0 && stat(newest.c_str(), &first) == 0 &&
-      current.st_ino == first.st_ino) {  // left by an arbiter that died here
+      current.st_ino == first.st_ino) {  // an earlier arbiter died between link() and rename()
     if (Status removed = remove(1); !removed.ok()) return removed;
     numbers.erase(1);
   }
   const unsigned last = limits_.files - 1;
   unsigned free = 1;
   while (free < last && numbers.count(free) > 0) ++free;
-  // Removes the oldest file, and files beyond the limit if that was lowered.
+  // Removes the oldest file, and files beyond limits_.files, which may have been lowered.
   for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it) {
     if (*it != free && *it <= last) continue;
     if (Status removed = remove(*it); !removed.ok()) return removed;

@@ -3,10 +3,10 @@
 // tenants, sessions and leases. docs/ledger.md describes them.
 //
 // append() only fills a buffer. flush() hands the buffer to the kernel in one write, so that the records
-// survive the arbiter. A background thread calls fdatasync, so that they survive a crash of the host. A full
-// disk costs only memory: records that cannot be written wait for the next flush(). A file that has grown too
-// large becomes ledger.1, and a new file begins with a checkpoint. Not thread-safe: all methods must be
-// called from one thread.
+// survive the arbiter. A background thread calls fdatasync, so that the records also survive a crash of the
+// host. A full disk costs only memory: records that cannot be written wait for the next flush(). A file that
+// has grown too large becomes ledger.1, and a new file begins with a checkpoint. Not thread-safe: all methods
+// must be called from one thread.
 #pragma once
 
 #include <condition_variable>
@@ -32,26 +32,27 @@ class Ledger {
   struct Limits {
     std::uint64_t size = 64u << 20;   // greatest size of a file, in bytes
     unsigned files = 16;              // at least two
-    std::size_t waiting = 64u << 20;  // most bytes that wait to be written; further records are lost
+    std::size_t waiting = 64u << 20;  // greatest number of buffered bytes; further records are lost
   };
   using Replay = LedgerReplay;
 
-  // A checkpoint omits processes that `starts` does not find.
+  // `starts` returns the start time of a process. Checkpoints omit placements whose processes have ended.
   Ledger(Limits limits, StartTimeOf starts, std::unique_ptr<FileCalls> calls = std::make_unique<FileCalls>())
       : limits_(limits), starts_(starts), calls_(std::move(calls)) {}
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // Opens or creates the file and passes the records that define the state to `replayed`, oldest first: the
-  // newest file, and older ones back to a whole checkpoint. If an older file is unreadable, adds a complaint
-  // and continues.
+  // Opens or creates the file. Passes the records from the last whole checkpoint on to `replayed`, oldest
+  // first; older files are read as far as necessary to find that checkpoint. If an older file is unreadable,
+  // adds a complaint and continues.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
-  // Returns further messages for the administrator since the last call.
+  // Returns the messages for the administrator since the last call, other than the errors that open() and
+  // flush() return.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:

@@ -79,7 +79,7 @@ class LedgerReader::Dispatch {
 
 void LedgerReader::read(const Record& record, LedgerVisitor& visitor) {
   std::visit(Dispatch(*this, visitor, record.at), record.what);
-  last_ = std::max(last_, record.at);  // records of a checkpoint may be older
+  last_ = std::max(last_, record.at);  // a checkpoint repeats older records
 }
 
 void LedgerReader::take(const BootRecord& boot, LedgerVisitor& visitor) {
@@ -105,7 +105,7 @@ void LedgerReader::take(const LeaseRecord& lease, Nanoseconds at, LedgerVisitor&
 }
 
 void LedgerReader::grant(const LeaseKey& key, const OpenLease& lease, LedgerVisitor& visitor) {
-  // If a lease of an earlier turn is still open, its release was lost.
+  // If the lease is still open from an earlier turn, the record of its release was lost.
   if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
     release(key, std::min(open->second.doubted.value_or(last_), lease.since), visitor);
   const auto [open, is_new] = open_.try_emplace(key, lease);
@@ -130,7 +130,8 @@ void LedgerReader::take_loss() {
     if (!lease.doubted) lease.doubted = last_;
 }
 
-// A whole checkpoint grants all open leases. The release of any other lease was lost.
+// A whole checkpoint grants all open leases again. If it does not grant a lease, the record of its release
+// was lost.
 void LedgerReader::end_checkpoint(LedgerVisitor& visitor) {
   if (!granted_) return;
   std::vector<std::pair<LeaseKey, Nanoseconds>> ended;

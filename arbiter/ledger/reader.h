@@ -18,8 +18,8 @@ namespace sharedgpu {
 
 struct LedgerReplay {
   unsigned records = 0;
-  unsigned damaged = 0;    // number of skipped lines, including a torn last line
-  unsigned unknown = 0;    // number of skipped records of a newer version
+  unsigned damaged = 0;    // number of skipped lines, including an incomplete last line
+  unsigned unknown = 0;    // number of skipped records of kinds that only newer versions know
   std::uint64_t lost = 0;  // number of records that could not be written
   LedgerReplay& operator+=(const LedgerReplay& other) {
     records += other.records;
@@ -30,16 +30,16 @@ struct LedgerReplay {
   }
 };
 
-// Passes the record of each line to `replayed`, and for a damaged line a LostRecord of zero. Records of a
-// kind that only newer versions know are skipped.
+// Passes the record of each line to `replayed`. For a damaged line, passes a LostRecord with `records` = 0.
+// Skips records of a kind that only newer versions know.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
 
-// Receives the content of a ledger, in the order of the ledger. Times count from the boot of the host that
-// was read last. Checkpoints repeat records that still count, so their times may be older than those of
-// earlier calls.
+// Receives the content of a ledger, in the order of the ledger. Times count from the boot in the last
+// BootRecord. A checkpoint repeats older records that are still valid, so a call may have an earlier time
+// than the call before it.
 class LedgerVisitor {
  public:
-  // An arbiter started. `rebooted`: the host has been booted since the calls before.
+  // An arbiter started. `rebooted`: the host was booted after the previous BootRecord.
   virtual void on_boot(const BootRecord& /*boot*/, bool /*rebooted*/) {}
   virtual void on_tenant(const TenantRecord&, Nanoseconds /*at*/) {}
   virtual void on_options(const OptionsRecord&, Nanoseconds /*at*/) {}
@@ -50,9 +50,10 @@ class LedgerVisitor {
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
-  // A lease begins, and a lease ends at `at`: the time of its release; or of the last record of that boot of
-  // the host; or, if the release was lost, of the last record before the loss. A second grant of an open
-  // lease and a release of a closed one are not reported.
+  // A lease begins (on_grant), or ends at the time `at` (on_release). `at` is the time of the release. If the
+  // host went down before the release, it is the time of the last record before that; if the record of the
+  // release was lost, the time of the last record before the loss. A second grant of an open lease and a
+  // release of a closed lease are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
@@ -96,10 +97,12 @@ class LedgerReader {
   BootRecord boot_;
   Nanoseconds last_{};
   Epoch last_epoch_;
-  // Once records are lost, an open lease is in doubt from the last record before the loss.
+  // If records were lost, OpenLease::doubted of each open lease is the time of the last record before the
+  // loss.
   std::map<LeaseKey, OpenLease> open_;
   std::optional<std::set<LeaseKey>>
-      granted_;  // leases granted in the checkpoint being read; nullopt without a whole checkpoint
+      granted_;  // leases granted so far in the checkpoint that is being read; nullopt outside of a
+                 // checkpoint, or if the checkpoint lacks a record
 };
 
 }  // namespace sharedgpu

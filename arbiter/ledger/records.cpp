@@ -93,7 +93,7 @@ class LineWriter {
   }
 
   std::string text_;
-  std::size_t zeros_ = 0;  // length of the newer fields at the end that are zero, which text() omits
+  std::size_t zeros_ = 0;  // length of the trailing zero fields that newer() wrote; text() omits these fields
 };
 
 // A visitor that reads each field from the next word of a line. After an error, all further reads fail.
@@ -128,7 +128,7 @@ class LineReader {
     (*this)(name, id.value);
   }
   void operator()(const char* name, Bytes& size) { (*this)(name, size.count); }
-  // The range is so small that the sum and the difference of two times do not overflow.
+  // The limit ensures that the sum and the difference of two times do not overflow.
   void operator()(const char* name, Nanoseconds& time) {
     unbounded(name, time);
     good_ = good_ && time.count() >= 0 && time.count() < (1ll << 62);
@@ -179,7 +179,7 @@ class LineReader {
     if (more()) (*this)(name, value.emplace());
   }
 
-  // Returns true if all fields could be read. Skips fields that this version does not know.
+  // Skips fields that this version does not know. Returns true if all known fields could be read.
   bool end() {
     while (more()) word();
     return good_;

@@ -2,24 +2,27 @@
 // The ledger's records, and the writing and reading of each as a line.
 //
 // Each record describes itself once: by the word and the meaning of its kind, and by fields(), which passes
-// the fields to a visitor in the order of the line. The writer and the reader of lines and the table in
-// docs/ledger.md are such visitors. A visitor is called with the name and the value of a field:
+// the fields to a visitor in the order of the line. The code that writes lines, the code that reads lines,
+// and the test that makes the table in docs/ledger.md all use such visitors. A visitor is called with the
+// name and the value of a field:
 //   v(name, value)            each line has the field;
-//   v.newer(name, value)      lines of older versions end before it, and so do lines in which it and all
-//                             later fields are zero: an older arbiter can read these;
-//   v.where_known(name, ...)  an optional value; a line without it ends before it;
-//   v.unbounded(name, time)   a time that is in no sum, and so may have any value.
-// Bytes and order of the fields are fixed: arbiters of other versions read and write the same files. The
-// reader skips fields after the last one that it knows, since a newer arbiter may have written the line.
+//   v.newer(name, value)      lines of older versions end before this field; lines in which this and all
+//                             later fields are zero also end before it, so that older arbiters can read them;
+//   v.where_known(name, ...)  an optional value; a line without the value ends before this field;
+//   v.unbounded(name, time)   a time that is never added to another time, and so may have any value.
+// The format and the order of the fields must not change: arbiters of other versions read and write the same
+// files. The reader skips fields after the last one that it knows, since a newer arbiter may have written the
+// line.
 //
-// To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: add a
-// struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.h and
-// history.cpp; history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
-//   1. Write it by Journal::record() from the part of arbiter/daemon/ in which it happens.
-//   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp;
-//      regenerate records.golden (see tests/golden).
-//   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.
-//      If users should see the record, arbiter/cli/ledger.cpp shows it.
+// To add a field: append a call of v.newer() to fields(), so that lines without the field can still be read.
+// To add a record: add a struct here, its type in Record::what, a call in reader.h and reader.cpp, and its
+// effect in history.h and history.cpp; if the effect has to outlive the older files, add it to
+// History::checkpoint(), too. After adding a field or a record:
+//   1. Write the record by Journal::record() in the part of arbiter/daemon/ where the event happens.
+//   2. Test the record in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to
+//      golden.cpp there; regenerate records.golden (see tests/golden).
+//   3. Copy the record's row into docs/ledger.md; tests/unit/ledger/page.cpp prints the expected table. If
+//      users should see the record, show it in arbiter/cli/ledger.cpp.
 //
 // Pure functions; thread-safe.
 #pragma once
@@ -311,7 +314,7 @@ struct OverRecord {
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
-// The reported state of a GPU. The texts have no blanks; a dash stands for an empty text.
+// The health of a GPU, and whether it is drained. The texts have no blanks; a dash stands for an empty text.
 struct GpuRecord {
   GpuUuid gpu;
   std::uint32_t condition = 0;  // GpuCondition
@@ -368,7 +371,7 @@ struct SeenRecord {
   static void fields(auto&, auto&) {}
 };
 
-// `records` is zero for a damaged line.
+// `records` is zero if it stands for a damaged line.
 struct LostRecord {
   std::uint64_t records = 0;
 
@@ -396,7 +399,8 @@ bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
 
-// Convert a text to a word of a record, which has no blanks, and back. A dash stands for an empty text.
+// word_of() converts a text to a word without blanks, for a record; text_of() converts it back. A dash stands
+// for an empty text.
 std::string word_of(std::string_view text);
 std::string text_of(std::string_view word);
 

@@ -10,7 +10,7 @@
 
 namespace sharedgpu {
 
-// A process, identified even after its pid was reused.
+// A process. The start time distinguishes it from other processes that had the same pid.
 struct ProcessName {
   std::uint32_t pid = 0;
   std::uint64_t started = 0;  // in clock ticks since the host's boot

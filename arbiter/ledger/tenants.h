@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tenants by number and by name. The core knows tenants by number only; the ledger records number and
-// identity together, so that a tenant is the same one after a restart. Not thread-safe.
+// name together, so that a tenant keeps its number after a restart of the arbiter. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace sharedgpu {
 
-// A lost GPU on which the tenant was, and the GPU's fault.
+// A GPU that was lost while the tenant was on it, and the GPU's fault.
 struct GpuLoss {
   GpuUuid gpu;
   std::string fault;
@@ -24,29 +24,30 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
-  uid_t account = 0;  // the user to whom log lines about it are attributed; `uid` unless known otherwise
+  uid_t account = 0;  // the user to whom log lines about the tenant are attributed: normally `uid`
   JobOptions options;
-  // The host memory that its units bring: what SwapPerUnit= stated when they came. Zero: it depends on the
-  // GPU, or nothing has registered units. RegisterJob::kUnlimited: nothing is stated.
+  // The host memory that the tenant's units bring, by SwapPerUnit= at the time when the units were
+  // registered. Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited:
+  // SwapPerUnit= states no size.
   Bytes brought;
   JobClass job_class;
-  Bytes group_limit;        // of host memory, by the tenant's control group; zero: it has none
+  Bytes group_limit;        // host memory limit of the tenant's control group; zero: no such group
   std::uint32_t nodes = 1;  // of the job
   std::string
-      coordinator;  // if the job has several nodes: the node whose arbiter coordinates the job's turns
+      coordinator;  // the node whose arbiter coordinates the job's turns; empty if the job has only one node
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes
   std::vector<GpuLoss> losses;  // GPUs that were lost in this run, each once
-  // A process of this run has said on standard error that an allocation was refused, and which option helps
-  // (told_option) or that none helps (told_gpu).
+  // A process of this run has reported a refused allocation on standard error, and has named an option that
+  // helps (told_option), or has said that no option helps (told_gpu).
   bool told_option = false;
   bool told_gpu = false;
   bool over = false;  // the job's run is over, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
-  Nanoseconds touched{};    // when anything was last reported of it
+  Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the connection of the tenant's `sharedgpu run` is open
   bool kept =
-      false;  // that connection was open to an earlier arbiter: the process at its other end counts instead
+      false;  // an earlier arbiter had that connection, so the tenant lives as long as its placement is held
 
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
@@ -67,7 +68,7 @@ class Tenants {
   std::string label(TenantId id) const;
   void forget(TenantId id);
 
-  // The highest number given so far, including the numbers of forgotten tenants: no number is given twice.
+  // The highest number given so far. Numbers of forgotten tenants are not given again.
   TenantId last() const { return last_; }
   void skip_to(TenantId last) { last_ = std::max(last_, last); }
 

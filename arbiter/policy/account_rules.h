@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of a tenant's account. The account counts the tenant's lag: the GPU time that it was entitled to
-// and has not had. A policy chooses how a tenant earns and pays, and the bounds on its lag;
-// scheduler/lag_account.h computes the account. Pure.
+// The rules of a tenant's account. The account counts the tenant's lag: the GPU time that the tenant was
+// entitled to and has not had. A negative lag is a debt. A policy chooses how a tenant earns lag and pays for
+// GPU time, and the bounds on the lag; scheduler/lag_account.h computes the account. Pure.
 #pragma once
 
 #include <algorithm>
@@ -22,28 +22,28 @@ struct AccountRules {
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // pays for the time in which it has the GPU and others wait
-    part_of_turns,  // also pays for the time in which it is entering; the tenants that have the GPU or are
-                    // entering divide the payment
-    due,  // while some tenants take turns, pays for its part, in proportion to `due`, of the time in which it
-          // has the GPU
+    part_of_turns,  // pays for the time in which it has the GPU or is entering while others wait; all such
+                    // tenants divide the payment equally
+    due,  // while some tenants take turns, pays for the time in which it has the GPU; tenants that have it
+          // together divide the payment in proportion to `due`
   };
   Earns earns = Earns::nothing;
   Pays pays = Pays::nothing;
-  int overuse = 0;           // extra multiple that it pays for the time by which its work outlasts its turn
-  int most_turns = 0;        // the bound on lag and debt, in turns
-  Nanoseconds window{};      // if longer than these turns, it replaces them: debt is at most the window, and
-                             // lag at most the tenant's share of the window
+  int overuse = 0;       // a tenant also pays this multiple of the time by which its work outlasts its turn
+  int most_turns = 0;    // the bound on lag and debt, in turns
+  Nanoseconds window{};  // if longer than `most_turns` turns, it is the bound instead: debt is at most the
+                         // window, and lag at most the tenant's share of the window
   Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
                              // nothing
 };
 
-// Returns the most lag that a tenant's account can hold in a window. A tenant with a limit may later use time
-// in which it had no turn, but at most a hundredth of a window.
+// Returns the largest lag that the window permits. A tenant with a limit may save unused time for later, but
+// at most a hundredth of the window.
 constexpr Nanoseconds most_lag(const AccountRules& rules, double due, double limit) {
   return limit < kAll ? rules.window / 100 : scaled(rules.window, due);
 }
 
-// Returns true if the account is nearly at the largest lag that it can hold.
+// Returns true if the lag is nearly the largest that the account can hold.
 constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantView& tenant) {
   constexpr double kFull = 0.9;
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
@@ -60,9 +60,9 @@ constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);
 }
 
-// Returns the tenant's lag for comparison with other tenants. Full accounts count as equal, so that the
-// tenant that has waited longest is next. Otherwise, of two tenants with full accounts, the one with the
-// smaller share would never be first.
+// Returns the tenant's lag for comparison with other tenants. All full accounts count as equal, so that of
+// the tenants with full accounts the one that has waited longest is next. Otherwise the one with the smallest
+// share would never be next, since its account holds the least lag.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
   return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
 }

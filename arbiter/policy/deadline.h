@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // deadline: the shares of elastic, except that tenants with deadlines take the time that they need from
-// tenants of lower priority (scheduler/deadline_limits.h). The limit on the other tenants also holds while
-// nobody uses the GPU, since their work would delay the next piece of work with a deadline. Tenants with
-// deadlines run alone.
+// tenants of lower priority (scheduler/deadline_limits.h). Deadlines limit the time of these other tenants
+// even while nobody uses the GPU, since work of theirs would delay the next piece of work with a deadline.
+// Tenants with deadlines run alone.
 //
 // A tenant with deadlines often cannot wait for the end of a turn, since its deadline is milliseconds away.
-// So it precedes all tenants of lower priority and preempts them at once, under three conditions. First,
+// So it goes before all tenants of lower priority and preempts them at once, under three conditions. First,
 // handoffs take at most a tenth of a deadline; otherwise memory would move with every piece of work, and
 // preemption would cost more than it is worth. Second, if the processes of the preempted tenant wait for each
-// other, its last drain took no longer than the deadline: otherwise both would lose. Third, the tenant is
-// ahead of its share by at most one deadline, or half a slice if that is more (allowance()): a piece of work
-// that can be done in time is done in one turn, and a tenant that always has work is served as under elastic.
-// A tenant that fails a condition has its turns like any other.
+// other, its last drain took less time than the deadline; otherwise the deadline would be missed in spite of
+// the preemption. Third, the debt of the tenant with deadlines is at most one deadline, or half a slice if
+// that is longer (allowance()). So a piece of work that can be done in time is done in one turn, and a tenant
+// that always has work is served as under elastic. A tenant that does not meet the conditions waits for its
+// turns like any other.
 //
-// All other tenants in its domain run one at a time, since before its turn the queue of each running tenant
-// has to drain. These tenants also have a smaller backlog limit (backlog_limit_beside()).
+// All other tenants in the domain of a tenant with deadlines run one at a time, since each running tenant has
+// to drain before the tenant with deadlines can begin. The other tenants also have a smaller backlog limit
+// (backlog_limit_beside()).
 //
-// Handoffs take time, too. So tenants with deadlines may never receive their full share, and then would
-// always go first. A tenant starves if its account is full and it has waited for longer than each running set
-// needs for two turns. A starving tenant is the first of the waiting tenants, and nobody preempts it while it
-// runs. A starving tenant preempts nobody. A tenant with deadlines that ranks behind it may still preempt
-// others.
+// Handoffs take time, too, so tenants with deadlines may never receive their full share. They would then
+// always go first, and the other tenants would never run. Therefore a tenant counts as starving if its
+// account is full and it has waited for longer than each running set needs for two turns. A starving tenant
+// is the first of the waiting tenants, and nobody preempts it while it runs. A starving tenant preempts
+// nobody. While a starving tenant waits, tenants with deadlines may still preempt others.
 //
-// Nobody starves for good: each tenant keeps at least its own request, or a twentieth of the time if that is
-// more. It waits for this time no longer than under elastic. A tenant that has not reported a deadline for a
-// while limits nobody.
+// Nobody starves forever: deadlines leave each tenant at least the share that it requested, or a twentieth of
+// the time if that is more. The tenant waits for this time no longer than it would under elastic. A tenant
+// that has not reported a deadline for a while limits nobody.
 #pragma once
 
 #include "arbiter/policy/elastic.h"
@@ -59,8 +61,7 @@ class Deadline final : public Elastic {
   }
 
  private:
-  // Returns true if the tenant starves. For a running tenant: returns true if it starved when its gates were
-  // opened.
+  // Returns true if a waiting tenant starves, or if a running tenant starved when its gates were opened.
   bool starves(const TenantView& tenant, const TurnView& turn) const {
     constexpr int kTurns = 2;
     return is_full(rules().account, lag_when_served(tenant, tenant.elapsed), tenant) &&

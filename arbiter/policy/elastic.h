@@ -5,27 +5,28 @@
 // limit.
 //
 // A tenant's account earns the tenant's share as time passes, and pays for the time in which the tenant has
-// the GPU. A tenant that had too much time because its kernels outlast its turns has less time afterwards.
-// Tenants that have the GPU together divide the payment in proportion to their shares. The account covers a
-// window of 10 s, or a turn if that is longer: lag is at most the tenant's share of one window, and debt at
-// most one window. In pauses a tenant earns back debt as in waits, and debt is forgotten within about a
-// window. The debt of a limit is not forgotten, since a limit also holds in pauses. The tenant with the most
-// lag is next. Full accounts count as equal; of tenants with full accounts, the one that has waited longest
-// is next.
+// the GPU. If a tenant's kernels outlast its turns, the tenant gets less time afterwards. Tenants that have
+// the GPU together divide the payment in proportion to their shares. The account is bounded by a window of 10
+// s, or of one turn if a turn is longer: lag is at most the tenant's share of the window, and debt at most
+// the window. In a pause, a tenant reduces its debt as it does while it waits, and the rest of the debt is
+// forgotten within about a window. The debt of a tenant with a limit is not forgotten, since a limit also
+// holds in pauses. The tenant with the most lag is next. Full accounts count as equal; of tenants with full
+// accounts, the one that has waited longest is next.
 //
-// A turn lasts until the debt of its tenant is half a slice. So accounts stay within about a slice of each
-// other, and shares are exact over times that are much longer than a slice. A turn is extended if after a few
-// slices its tenant's lag is still larger than that of all waiting tenants. A slice is as short as handoffs
-// allow: 15 ms if no memory moves. A turn is rounded to a whole number of submissions, since a submission
-// cannot be interrupted (kernel bursts, section 3.4); the accounts keep the difference.
+// A turn lasts until its tenant has a debt of half a slice. So accounts stay within about a slice of each
+// other, and shares are exact over times that are much longer than a slice. If the tenant still has more lag
+// than all waiting tenants after a few slices, its turn is extended. The length of a slice depends on the
+// duration of handoffs; it is 15 ms if no memory moves. A turn is rounded to a whole number of submissions,
+// since a submission cannot be interrupted (kernel bursts, section 3.4); the accounts settle the difference
+// in later turns.
 //
 // Tenants that have stated shares have the GPU one at a time, even if memory suffices for all, since the GPU
 // divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most for the time that it takes to earn back the largest debt (the window
-// divided by its share), plus a turn of each other tenant. Even with the smallest request, a tenant's share
-// is at least its part of the time that the requests of all tenants leave, divided in proportion to units. A
-// share is at most the tenant's limit.
+// divided by its share), plus a turn of each other tenant. Even a tenant with the smallest request gets its
+// part, in proportion to units, of the time that all requests together leave. A share is at most the tenant's
+// limit.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,7 @@ class Elastic : public Policy {
   }
 
   // Returns the length of a slice. With n tenants of equal shares, the debt of the tenant that has the GPU
-  // grows only at the rate of the others' shares, so a turn takes n / (n - 1) slices.
+  // grows only at the rate at which the other tenants earn their shares, so a turn takes n / (n - 1) slices.
   TurnLength length(const TurnRules& turns, Nanoseconds handoff, unsigned waiting_sets) const override {
     constexpr std::chrono::milliseconds kLeastStep{15};
     TurnLength turn = turn_length(turns, handoff, waiting_sets, kLeastStep);

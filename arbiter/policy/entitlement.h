@@ -12,10 +12,11 @@ namespace sharedgpu {
 
 struct EntitlementRules {
   // If true, requests are met first, and the rest is divided in proportion to units. Limits bound a tenant's
-  // share, and also the time that it has while nobody else wants the GPU (scheduler/throttle.h). If false,
-  // all time is divided in proportion to units.
+  // share, and also the time that the tenant gets while nobody else wants the GPU (scheduler/throttle.h). If
+  // false, all time is divided in proportion to units.
   bool by_requests = false;
-  // Deadlines limit tenants of a lower priority (scheduler/deadline_limits.h).
+  // If true, a tenant's deadlines limit the time of tenants with a lower priority
+  // (scheduler/deadline_limits.h).
   bool deadlines = false;
 };
 
@@ -34,7 +35,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
 }
 
 // Returns the backlog limit for all tenants in the domain of a tenant with these claims, while tenants have
-// to take turns: a quarter of this tenant's deadline. Zero: the default, see interposer/backlog/ahead.h.
+// to take turns: a quarter of this tenant's deadline. Returns zero for the default limit
+// (interposer/backlog/ahead.h).
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};
@@ -43,17 +45,17 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. If they take longer, going first
-// with every piece of work costs more than it is worth.
+// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, letting
+// the tenant go first with every piece of work costs more than it is worth.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);
 }
 
 // The debt that a tenant's account may have while the tenant has the GPU and others wait: half a slice, so
-// that accounts stay within about a slice of each other. With deadlines, it is at least one deadline, so that
-// a piece of work that can be done in time is done in one turn. A deadline counts as 100 ms at most, since
-// turns are shorter than that.
+// that accounts stay within about a slice of each other. For a tenant with deadlines, the allowance is at
+// least one deadline, so that a piece of work that can be done in time is done in one turn. Deadlines longer
+// than 100 ms count as 100 ms.
 constexpr Nanoseconds allowance(const EntitlementRules& rules, const TenantView& tenant,
                                 const TurnView& turn) {
   constexpr std::chrono::milliseconds kLongestPiece{100};

@@ -3,9 +3,9 @@
 // handoffs take almost no time, and waits are as long as the work of others.
 //
 // Nobody starves: a tenant waits until each tenant that began to wait before it has had one turn. A turn ends
-// with the current work or after Quantum, which is a day by default. Tenants that fit beside the tenant that
-// has the GPU enter meanwhile. So a tenant that needs the whole GPU may wait until the turn ends while many
-// small tenants come and go.
+// with the current work or after Quantum, which is a day by default. During a turn, other tenants that fit on
+// the GPU may also enter. So while a tenant that needs the whole GPU waits for the end of the turn, many
+// small tenants may come and go.
 #pragma once
 
 #include "arbiter/policy/policy.h"

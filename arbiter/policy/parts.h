@@ -6,7 +6,7 @@
 
 namespace sharedgpu {
 
-// A fraction from here on counts as the whole, whatever the rounding.
+// Fractions from this value up count as 1, since rounding may make them smaller.
 constexpr double kAll = 1 - 1e-9;
 
 constexpr Nanoseconds scaled(Nanoseconds time, double factor) {

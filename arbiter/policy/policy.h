@@ -4,24 +4,25 @@
 //
 // The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. It
 // asks a policy which waiting tenant is next, whether running tenants make room for it, and how long turns
-// are. Tenants that fit beside the next one enter with it. A policy is pure: it has no state and no clock. A
-// policy knows a tenant's past only by the tenant's lag, which the core computes by AccountRules, and by the
-// core's measurements. So it can be exchanged at any moment.
+// are. Tenants that fit on the GPU together with the next tenant enter with it. A policy is pure: it has no
+// state and no clock. It sees a tenant's past only in the tenant's lag, which the core computes by
+// AccountRules, and in the core's measurements. So the policy can be changed at any moment.
 //
 // To add a policy:
-//   1. Add its name to protocol/policy_names.h, there also to the lists of the policies that use shares,
-//      priorities or deadlines, and name and class to registry.cpp: it compiles only if the names agree.
-//   2. Write arbiter/policy/NAME.h, a class that derives from Policy. The comment at its top gives the
-//      longest wait of a tenant. A value that it needs and views.h lacks becomes a field of TenantView or
-//      TurnView there, filled in by Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).
+//   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, add the
+//      name to the lists of such policies there, too. Add name and class to registry.cpp, which compiles
+//      only if it lists the same names.
+//   2. Write arbiter/policy/NAME.h, a class that derives from Policy. State the longest wait of a tenant in
+//      the comment at the top of the file. If the policy needs a value that views.h lacks, add a field to
+//      TenantView or TurnView, and fill it in Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).
 //   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
 //      docs/design/scheduling.md.
-//   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
-//      runs every policy of the list; add it to tests/unit/config/settings.cpp and keys_golden.cpp, and to
-//      bench/decision.cpp.
+//   4. Test it in tests/unit/arbiter/policy.cpp, and test the longest wait in
+//      tests/property/arbiter/policies.cpp, which runs every policy; add the policy to
+//      tests/unit/config/settings.cpp and keys_golden.cpp, and to bench/decision.cpp.
 //   5. Regenerate tests/unit/config/keys.golden (see tests/golden).
-//   6. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`): its scenarios take the
-//      policies in turn, so most of them get another policy.
+//   6. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`): successive scenarios use
+//      successive policies of the list, so a new policy changes the policy of most scenarios.
 #pragma once
 
 #include <string_view>
@@ -38,10 +39,10 @@ struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
   Preemption preemption = Preemption::never;
-  // true: a turn ends when its leader has had its share and an allowance, and its length is a slice; see
-  // scheduler/turn_end.h.
+  // If true, a turn ends when the tenant for which it began has a debt of allowance() (entitlement.h), and
+  // TurnLength is the length of a slice. Otherwise a turn ends after TurnLength. See scheduler/turn_end.h.
   bool lag_ends_turns = false;
-  // If a waiting tenant preempts nobody, no waiting tenant of lower rank does.
+  // If true: when a waiting tenant preempts nobody, no waiting tenant of lower rank does either.
   bool preempts_by_rank = true;
 };
 
@@ -60,18 +61,18 @@ class Policy {
   // nobody is preempted. See PolicyRules::preempts_by_rank.
   virtual bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
 
-  // The time for which the answer of preempts() for `waiting` cannot change by the passage of time alone;
-  // then the scheduler asks again. By default max(): time alone never changes the answer.
+  // Returns how long the answer of preempts() for `waiting` stays valid if nothing happens. After that time
+  // the scheduler asks again. Returns max() by default: the answer does not depend on the time.
   virtual Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const;
 
-  // Returns true if `running`, whose turn is over, has another before `waiting` is served. By default a
-  // waiting tenant comes first.
+  // Returns true if `running`, whose turn is over, gets another turn before `waiting` gets one. By default,
+  // `waiting` goes first.
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
-  // The order in which running tenants keep their leases if not all can, since the running set has grown or
-  // another tenant needs room. By default, within a turn the leader keeps its lease, and a tenant that grows
-  // out of the running set loses it. After the turn, the tenant that came last keeps its lease longest, since
-  // it has had the least of the turn.
+  // The order in which running tenants keep their leases if some have to leave, because the memory of the
+  // running set has grown or because another tenant needs room. By default, during a turn the tenant for
+  // which it began is the last to leave, and a tenant that requests too much memory leaves before the others.
+  // After the turn, the tenant that entered last is the last to leave, since it has had the least time.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.

@@ -2,11 +2,11 @@
 // priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
 // from a tenant of lower priority once that tenant has had the GPU for the duration of a handoff. Tenants of
 // the same priority take turns. A tenant's priority rises by one for each MaxWait of waiting. The increase
-// lasts until its turn is over.
+// lasts until the end of the tenant's next turn.
 //
 // Nobody starves: a tenant whose priority is lower than all others' by P waits (P + 1) times MaxWait, and
-// then for a turn of each tenant that has waited as long. The increase still protects it during its turn
-// against tenants that come.
+// then at most for one turn of each tenant that has also waited for that long. During the tenant's turn, the
+// increase protects it against preemption by tenants that have just arrived.
 #pragma once
 
 #include <algorithm>
@@ -38,13 +38,13 @@ class Priority final : public Policy {
 
   Rank retain(const TenantView& running, const TurnView& turn) const override {
     Rank rank = Policy::retain(running, turn);
-    constexpr int kLevels = 4;  // length of turns among tenants with the same priority
+    constexpr int kLevels = 4;  // number of levels that Policy::retain() gives to tenants with work
     if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
     return rank;
   }
 
  private:
-  // The priority including its increase by waiting.
+  // The priority, including the increase for waiting.
   static int priority_of(const TenantView& tenant, const TurnRules& rules) {
     constexpr Nanoseconds::rep kMost = 1'000'000;
     return tenant.claims.priority + static_cast<int>(std::min(tenant.waited / rules.max_wait, kMost));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // round-robin: waiting tenants are served in the order in which they began to wait. A tenant that was
-// preempted precedes these, and a tenant that can pay for a preemption (preemption.h) precedes all.
+// preempted precedes waiting tenants that were not, and a tenant that can pay for a preemption (preemption.h)
+// precedes all others.
 //
 // Nobody starves: no tenant has a second turn before each waiting tenant has had one. So a tenant waits for
 // one turn of each other running set and the handoffs between these turns, about MaxWait in total. A paying
-// tenant cannot precede others forever, since its turns use up what it has earned. A tenant that was
+// tenant cannot precede others forever, since its turns use up the time that it has earned. A tenant that was
 // preempted gets only the rest of its turn.
 #pragma once
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// shortest-first: as round-robin, but a tenant that is expected to need the GPU for a time shorter by T
-// precedes a tenant that has waited longer, if it has waited longer by at most T. The expected time is the
-// mean of the tenant's last bursts plus the handoffs to it and back, which depend on its footprint. A tenant
-// without measurements counts as short.
+// shortest-first: like round-robin, but a tenant's expected time on the GPU is subtracted from its wait. So a
+// tenant whose expected time is shorter by T precedes a tenant that has waited longer by less than T. The
+// expected time is the mean of the tenant's last bursts plus the handoffs to it and back, which depend on its
+// footprint. A tenant without measurements counts as short.
 //
-// Nobody starves: the expected time counts as MaxWait at most. So a tenant is preceded only by tenants that
-// begin to wait within MaxWait after it. After that it waits as with round-robin.
+// Nobody starves: at most MaxWait is subtracted. So a tenant that has waited for MaxWait precedes all tenants
+// that begin to wait after that time, and from then on waits as under round-robin.
 #pragma once
 
 #include <algorithm>

@@ -18,7 +18,8 @@ TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned wai
   const Nanoseconds wanted = wanted_count < static_cast<double>(kMost.count())
                                  ? std::max(least, Nanoseconds(static_cast<Nanoseconds::rep>(wanted_count)))
                                  : kMost;
-  // A tenant that has just left waits for a turn of each waiting set, plus one handoff.
+  // A tenant that has just left waits for one handoff and one turn for each waiting set, and for the handoff
+  // back to itself.
   const Nanoseconds allowed = (rules.max_wait - handoff) / std::max(waiting_sets, 1u) - handoff;
   const Nanoseconds length = std::min(wanted, std::max({allowed, handoff, least}));
   return {length, length < wanted ? TurnRule::max_wait : TurnRule::swap_overhead, handoff, waiting_sets};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The length of a turn while others wait.
 //
-// A fixed quantum is used if one is set. Otherwise turns are long enough that handoffs cost `max_overhead` of
-// the time, and short enough that each waiting tenant runs again within `max_wait`. If the two conflict,
-// max_wait wins, but a turn is never shorter than a handoff: at most half of the time is lost. Pure.
+// A fixed quantum is used if one is set. Otherwise turns are long enough that handoffs take at most the
+// fraction `max_overhead` of the time, and short enough that each waiting tenant runs again within
+// `max_wait`. If the two conflict, max_wait wins, but a turn is never shorter than a handoff. So handoffs
+// take at most half of the time. Pure.
 #pragma once
 
 #include "protocol/units.h"
@@ -26,8 +27,9 @@ struct TurnLength {
   unsigned waiting_sets = 1;
 };
 
-// `handoff`: mean time of a handoff, in which nobody works. `waiting_sets`: running sets that wait for their
-// turn. `least`: the minimum even if handoffs are quick, since messages and draining take some milliseconds.
+// `handoff`: mean time of a handoff, during which no tenant uses the GPU. `waiting_sets`: running sets that
+// wait for their turn. `least`: the shortest turn if handoffs are quick, since messages and draining take
+// some milliseconds.
 TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
                        Nanoseconds least = std::chrono::milliseconds(100));
 

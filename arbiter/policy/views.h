@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy's view of the tenants and their turn, and its ranks. Plain values.
+// The data about tenants and turns that a policy sees, and the ranks that it returns. Plain values.
 #pragma once
 
 #include <compare>
@@ -16,9 +16,9 @@ struct Claims {
   // Fractions of the GPU's time, see entitlement.h.
   double request = 0;
   double limit = 1;
-  bool timed = false;  // these claims also count while memory suffices for all
+  bool timed = false;  // the claims are enforced even while memory suffices for all tenants
   Nanoseconds
-      deadline{};  // deadline of each piece of its work; the tenant reports whether it was met; zero: none
+      deadline{};  // time limit for each piece of its work; the tenant itself reports misses; zero: no limit
   bool operator==(const Claims&) const = default;
 };
 
@@ -32,8 +32,8 @@ struct TenantView {
   TenantId tenant;
   Claims claims;
   Nanoseconds
-      lag{};  // time that it was entitled to and has not had; negative: it has had more; see AccountRules
-  Nanoseconds waited{};    // its present wait; for a running tenant, its wait before it was served
+      lag{};  // GPU time that it was entitled to and has not had; negative: it has had more; see AccountRules
+  Nanoseconds waited{};    // time of its current wait; for a running tenant, of the wait before its turn
   bool preempted = false;  // its last turn ended by preemption
   // Its mean GPU time from a request to a pause, or the time of the current burst if that is longer. Measured
   // while others wait; zero: not measured yet.
@@ -49,7 +49,7 @@ struct TenantView {
   // Duration of its last drain, if its processes waited for each other and so had to submit more; else zero.
   Nanoseconds last_drain{};
   bool leads = false;  // this turn began for it
-  bool grows = false;  // it requests memory for which the running set has no room
+  bool grows = false;  // it requests more memory than the GPU has left beside the running set
   bool idle = false;   // it has had nothing to do for longer than a handoff takes
 };
 
