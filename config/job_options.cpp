@@ -13,8 +13,8 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Slurm counts a bare --mem in megabytes and a bare --time in minutes, CUDA counts in bytes and seconds. So
-// a number without a unit is refused as ambiguous.
+// A number without a unit is refused as ambiguous: Slurm reads --mem=8 as megabytes and --time=8 as minutes,
+// while CUDA counts in bytes and seconds.
 bool has_unit(std::string_view text) { return !text.empty() && !is_digit(text.back()); }
 
 std::string set_memory(JobOptions& options, std::string_view text) {

@@ -3,20 +3,21 @@
 // table with their help texts, and the parsing of their values. Pure; any thread.
 //
 // To add an option:
-//   1. In job_options.cpp: a function that sets its value, and a row in kOptions. Here: a name of JobOption.
-//      In option_effects.cpp: a row in kEffects, which says under which settings the option has no effect.
-//   2. If the arbiter needs it: a field at the end of RegisterJob (protocol/messages.h), filled in by
-//      spank/registration.cpp, with a row in protocol/versions.h. Do not add a field to JobOptions, which
-//      lies in the middle of messages. So OptionInfo::set then needs a type that contains both JobOptions and
-//      the new field. The arbiter checks the value in arbiter/daemon/validity.cpp, merges the values of a
-//      job's steps in terms.cpp there, and keeps the result over restarts in OptionsRecord
-//      (arbiter/ledger/records.h has the recipe).
+//   1. In job_options.cpp, add a function that sets its value, and a row in kOptions. In this file, add a
+//      name to JobOption. In option_effects.cpp, add a row to kEffects, which says under which settings the
+//      option has no effect.
+//   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
+//      row in protocol/versions.h; fill the field in spank/registration.cpp. Do not add a field to
+//      JobOptions, since messages have fields after their JobOptions. Instead, give OptionInfo::set a type
+//      that contains both JobOptions and the new field. Check the value in arbiter/daemon/validity.cpp, merge
+//      the values of a job's steps in arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so
+//      that it survives restarts of the arbiter (arbiter/ledger/records.h lists the steps).
 //   3. Test it in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
 //      tests/cluster/options.bats and tests/unit/command/exit_statuses.sh. Test a new field of RegisterJob in
 //      tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/slurm/options.golden,
 //      options_sharedgpu.golden and exit_statuses.golden in tests/unit/command, and wire.golden (see
 //      tests/golden).
-//   4. Document it in docs/usage.md and README.md, which have the help texts, and docs/man/sharedgpu.1.
+//   4. Document it in docs/man/sharedgpu.1, and in docs/usage.md and README.md, which contain the help texts.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@
 
 namespace sharedgpu {
 
-// The number of each option in kOptions.
+// The position of each option in kOptions.
 enum class JobOption : std::uint8_t { memory, share, priority, deadline, backend, gpus };
 inline constexpr std::size_t kOptionCount = 6;
 
@@ -52,7 +53,7 @@ inline constexpr char kRunPrefix[] = "--";
 struct GivenOptions {
   const char* prefix = kSlurmPrefix;  // of static lifetime
   JobOptions job;
-  std::array<std::string, kOptionCount> texts;  // the values as written; empty: not given
+  std::array<std::string, kOptionCount> texts;  // as the user wrote them; empty: option not given
 
   // "--sharedgpu-memory"
   std::string name(std::size_t index) const { return std::string(prefix) + kOptions[index].name; }

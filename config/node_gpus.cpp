@@ -56,7 +56,7 @@ void write_information(const std::string& folder, int out) {
   }
 }
 
-// Reads until the other end is closed; nullopt on timeout.
+// Reads until the writer closes the pipe. Returns nullopt on timeout.
 std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) {
   std::string text;
   const auto end = Clock::now() + patience;
@@ -75,13 +75,14 @@ std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) 
   return text;
 }
 
-// Returns an empty text if there is no driver, nullopt if it does not answer in time.
+// Returns the driver's information files; an empty text if there is no driver; nullopt if the driver does not
+// answer in time.
 std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::milliseconds patience) {
   int ends[2];
   if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return std::string();
   pid_t child = fork();
   if (child == 0) {
-    // The child may be left behind, and must not keep the daemon's sockets and log open.
+    // The child may outlive this call, and must not keep the daemon's sockets and log open.
     dup2(ends[1], STDOUT_FILENO);
     close(STDIN_FILENO);
     close_from(STDERR_FILENO);
@@ -93,7 +94,8 @@ std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::mi
   close(ends[0]);
   if (child > 0) {
     kill(child, SIGKILL);
-    // A child that hangs in the driver cannot be killed; it is left behind.
+    // SIGKILL has no effect on a child that hangs in the driver, so stop waiting for the child after a
+    // second.
     for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   }
   return text;

@@ -11,37 +11,37 @@
 
 namespace sharedgpu {
 
-// The most units of a GRES that one node may have: Slurm numbers no more units than this if the GRES has
-// device files.
+// The most units of a GRES that a node may have if the GRES has device files: a limit of Slurm.
 constexpr std::uint64_t kMostUnitsPerNode = 1024;
 
 struct NodeGpu {
-  unsigned minor = 0;  // the number of its device file, /dev/nvidiaN
+  unsigned minor = 0;  // N of the GPU's device file, /dev/nvidiaN
   std::string model;   // such as "NVIDIA H200"; empty if only the device file is known
 };
 
 // "/dev/nvidia0".
 std::string device_file(const NodeGpu& gpu);
 
-// The model as Slurm writes the type of an autodetected GPU: "nvidia_h200".
+// The model in the form of the GRES type that Slurm gives to an autodetected GPU: "nvidia_h200".
 std::string gres_type(std::string_view model);
-// The short form that sites write, and that Slurm and this product accept: "h200".
+// The model in the short form that sites usually write, which Slurm and sharedgpu also accept: "h200".
 std::string short_gres_type(std::string_view model);
 
 struct NodeGpus {
   std::vector<NodeGpu> list;  // sorted by minor number
-  // The driver did not answer in time, so the models are unknown.
+  // If true, the driver did not answer in time, so the models are unknown.
   bool timed_out = false;
 };
 
-// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If it lists none, returns
-// the files ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver starts or is in
-// trouble, so a child process reads them, for at most `patience`. Any thread.
+// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If the driver lists none,
+// returns a GPU for each file ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver
+// starts or is in trouble, so a child process reads them, for at most `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");
 
-// These functions read the two sources. `text` is the driver's file "information" of one GPU. Returns false
-// if the text names no device file, or if the driver excludes the GPU.
+// Parses the driver's file "information" of one GPU. Returns false if the text names no device file, or if
+// the driver excludes the GPU.
 bool parse_gpu_information(std::string_view text, NodeGpu& gpu);
+// Returns a GPU without a model for each file ROOT/dev/nvidia[0-9]*.
 std::vector<NodeGpu> list_device_files(const std::string& root);
 
 }  // namespace sharedgpu

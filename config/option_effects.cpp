@@ -13,8 +13,8 @@ namespace {
 
 // The settings that may apply to a job.
 struct Possible {
-  std::vector<Settings> turns;  // the possible values of keys about turns on a GPU
-  std::vector<Settings> job;    // the possible values of keys about the job itself
+  std::vector<Settings> turns;  // the settings of each GPU on which the job may run
+  std::vector<Settings> job;    // the settings of each partition and QOS that the job may have
 };
 
 std::optional<std::string> Submission::*name_in(SectionOf of) {
@@ -71,7 +71,7 @@ Value highest_of(const std::vector<Settings>& settings, Value Settings::*member)
 
 std::string share_effect(const JobOptions& options, const Submission& /*submission*/,
                          const Possible& possible) {
-  // A limit also bounds the threads that MPS gives.
+  // With MPS, a limit on the share also limits the job's threads on the GPU.
   const bool has_threads = options.share_limit != 0 && possible.turns.front().mps;
   std::string lacks = policy_lacks("shares", kPoliciesWithShares, possible);
   if (!lacks.empty()) return has_threads ? std::string() : lacks;
@@ -102,7 +102,7 @@ std::string deadline_effect(const JobOptions& /*options*/, const Submission& /*s
 // The options whose effect depends on the settings.
 struct Effect {
   JobOption option;
-  // Returns an empty string if the option has the stated effect.
+  // Returns the reason for which the option lacks its effect; an empty string if it does not.
   std::string (*missing)(const JobOptions&, const Submission&, const Possible&);
 };
 constexpr Effect kEffects[] = {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the options of a job that have no effect, or less effect than stated, under the site's settings. The
-// user is told at submission, and the job goes on. A job's partition, QOS and GPU may not be known yet. So an
-// option is reported only if it lacks its effect under all settings that may apply to the job.
+// Finds the options of a job that have no effect, or less effect than requested, under the site's settings.
+// The command that submits the job prints them; the job runs nevertheless. The job's partition, QOS and GPU
+// may be unknown at that time, so an option is reported only if it lacks its effect under all settings that
+// may apply to the job.
 //
 // Pure; any thread.
 #pragma once
@@ -15,18 +16,18 @@
 
 namespace sharedgpu {
 
-// What the command knows about the job that it submits.
+// The facts that the submitting command knows about the job.
 struct Submission {
-  bool is_run = false;                   // `sharedgpu run` submits it
-  bool is_later_step = false;            // a step of a batch job with units, whose tenant already exists
-  std::optional<bool> has_units;         // nullopt: unknown
+  bool is_run = false;            // `sharedgpu run` submits it
+  bool is_later_step = false;     // the job is a step of a batch job with units, whose tenant already exists
+  std::optional<bool> has_units;  // nullopt: unknown
   std::optional<std::string> partition;  // nullopt: unknown; empty: none
-  std::optional<std::string> qos;        // the same
+  std::optional<std::string> qos;        // nullopt: unknown; empty: none
 };
 
 // Returns a line for each option that lacks its effect. The line names the option, its value, the reason, and
-// a setting or request with which it would have an effect. `node`: the settings of the nodes; null if the
-// command cannot read them.
+// a setting or request with which the option would have an effect. `node`: the settings of the nodes; null if
+// the command cannot read them.
 std::vector<std::string> missing_effects(const GivenOptions& given, const Submission& submission,
                                          const Settings* node);
 

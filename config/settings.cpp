@@ -25,8 +25,8 @@ using Setter = std::string (*)(Settings&, std::string_view value);
 struct Key {
   const char* name;
   Setter set;
-  // The sections in which the key may stand, as bits of SectionOf. Zero: the key cannot change while the
-  // arbiter runs.
+  // The kinds of sections that may contain the key, as bits of SectionOf. Zero: no section may contain it,
+  // and it cannot be changed while the arbiter runs.
   std::uint8_t sections = 0;
 };
 
@@ -70,8 +70,7 @@ std::string set_quantum(Settings& settings, std::string_view value) {
   return what == kTimeHint ? what + " or auto" : what;
 }
 
-// No turn is shorter than a handoff, so swapping never costs more than half of the time, and higher values
-// are refused.
+// Values above 50% are refused: they would have no effect, since no turn is shorter than a handoff.
 std::string set_max_swap_overhead(Settings& settings, std::string_view value) {
   auto percent = parse_percent(value);
   if (!percent || *percent < 0.1 || *percent > 50) return "a percentage from 0.1% to 50%";
@@ -344,11 +343,11 @@ struct Reading {
   std::string_view rest;
   const std::string& name;
   Settings& settings;
-  bool changes_only = false;  // the text changes the settings of a running arbiter
+  bool changes_only = false;  // the text comes from a command that changes the settings of a running arbiter
   int line = 0;
   std::string error;
   std::string section;  // name of the section as written, followed by a blank; empty before the first section
-  std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0 if not set
+  std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
 
   void fail(const std::string& what) {
     if (error.empty()) error = name + ":" + std::to_string(line) + ": " + what;
@@ -364,7 +363,7 @@ std::string parse_names(std::string_view text, std::vector<std::string>& names) 
   return {};
 }
 
-// Begins a section, such as "[gpu 0,2-3]"; the keys that follow belong to it.
+// Handles a section header, such as "[gpu 0,2-3]"; the keys that follow belong to this section.
 void begin_section(Reading& reading, std::string_view line) {
   line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
   const std::string_view inner = line.substr(1, line.size() - std::min<std::size_t>(line.size(), 2));
@@ -384,9 +383,9 @@ void begin_section(Reading& reading, std::string_view line) {
   reading.set_in = {};
 }
 
-// Passes inih one line at a time, as fgets would, and counts the lines. Strips leading blanks, because inih
-// would take them for a continuation. Handles section headers here, since inih limits their length. Over-long
-// lines are errors, because inih would ignore them.
+// Passes one line at a time to inih, like fgets(), and counts the lines. Strips leading blanks, because inih
+// takes an indented line for a continuation of the line before. Handles section headers, because inih limits
+// their length. Reports lines that are too long, because inih ignores them.
 char* next_line(char* buffer, int size, void* stream) {
   auto& reading = *static_cast<Reading*>(stream);
   if (reading.rest.empty() || !reading.error.empty()) return nullptr;
@@ -513,8 +512,8 @@ Settings with_section(const Settings& settings, const Section& section) {
 
 namespace {
 
-// Applies the node's matching sections of one kind. A [partition] section may have keys for jobs and keys for
-// turns; the caller uses only the keys for jobs, or only the keys for turns.
+// Applies the node's matching sections of one kind. A [partition] section may contain keys about jobs and
+// keys about turns; this function applies both, and its callers use only the one or the other kind of keys.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
@@ -546,8 +545,8 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// Drops values of earlier sections if a section from number `first` on sets the same key for the same GPUs,
-// partitions or QOS. Otherwise the list would grow with each change.
+// Removes a value from a section before number `first` if a later section sets the same key for the same
+// GPUs, partitions or QOS. Otherwise the list of sections would grow with each change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {

@@ -6,20 +6,20 @@
 // No exceptions leave these functions. Any thread.
 //
 // To add a key:
-//   1. Here: a field of Settings with a usable default. In settings.cpp: a setter, and a row in the table of
-//      keys. The row says in which sections the key may stand; only such keys can be changed while the
-//      arbiter runs.
-//   2. The code that uses the key. A key about jobs or turns is used by terms.cpp in arbiter/daemon. If its
-//      value may differ between GPUs, add a field to Rules (arbiter/core/model/model.h), which a domain takes
-//      from its first GPU. A key that is fixed for the life of the arbiter is a field of Tuning, set in
-//      arbiter.cpp. If `sharedgpu status --json` shows the key, follow the recipe in
-//      arbiter/daemon/status_text.h.
-//   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
-//      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
-//      in docs/man/sharedgpu.1.
+//   1. In this file, add a field with a usable default to Settings. In settings.cpp, add a setter, and a row
+//      in the table of keys. The row says which kinds of sections may contain the key. Only keys that
+//      sections may contain can be changed while the arbiter runs.
+//   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
+//      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
+//      (arbiter/core/model/model.h); a domain takes its Rules from its first GPU. If the key cannot change
+//      while the arbiter runs, add a field to Tuning, and set it in arbiter.cpp. If `sharedgpu status --json`
+//      shows the key, follow the steps in arbiter/daemon/status_text.h.
+//   3. Document it in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
+//      (tests/unit/slurm/example_config_test.cpp checks this). If sections may contain the key, add it to the
+//      lists of such keys in both files and, at the command `set`, in docs/man/sharedgpu.1.
 //   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
 //      tests/unit/slurm/example_config_test.cpp. If `set` may change it, add it to tests/fuzz/set_lines.cpp.
-//      Regenerate keys.golden beside the first two and, if `set` may change it,
+//      Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
 //      tests/unit/command/options_sharedgpu.golden (see tests/golden).
 #pragma once
 
@@ -44,7 +44,8 @@ enum class OnNoArbiter : std::uint8_t { plain, fail };
 // The measure against a tenant or process that keeps others from a GPU: none, a line in the log, or ending
 // it.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
-// The requests to Slurm when a GPU fails or is lost: draining the node, requeueing the jobs of a lost GPU.
+// The requests to Slurm when a GPU fails or is lost: to drain the node, and to requeue the jobs of a lost
+// GPU.
 struct GpuLossMeasures {
   bool drain = false;
   bool requeue = false;
@@ -55,8 +56,8 @@ struct GpuLossMeasures {
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
-// The jobs that the policy elastic schedules even while memory suffices: jobs that state a share, or all
-// jobs.
+// The jobs whose shares are enforced even while memory suffices for all jobs: only jobs that state a share,
+// or all jobs.
 enum class Shares : std::uint8_t { stated, units };
 
 // GPUs, by their numbers on this host or by UUID.
@@ -67,7 +68,7 @@ struct GpuNames {
   bool operator==(const GpuNames&) const = default;
 };
 
-// The kinds of sections, as bits: each key may stand in sections of some kinds.
+// The kinds of sections, as bits of a set.
 enum class SectionOf : std::uint8_t { gpu = 1, partition = 2, qos = 4 };
 
 // A section with its valid keys and values.
@@ -97,12 +98,12 @@ struct Settings {
   std::uint32_t units_per_gpu = 8;
   Shares shares = Shares::stated;
   double max_request = 100;   // percent of a GPU's time
-  std::int32_t priority = 0;  // the job's own priority is added
+  std::int32_t priority = 0;  // base priority, to which the job's own priority is added
   std::int32_t max_priority = 0;
   bool mps = false;
-  TypedSizes swap_per_unit;    // nullopt: unlimited, and job_submit/ adds no host memory to jobs
-  TypedSizes gpu_memory;       // used if swap_per_unit is auto, on a host without the GPUs
-  Bytes host_memory_per_unit;  // for a run's program, if the run states none; zero: no group
+  TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
+  TypedSizes gpu_memory;       // needed if swap_per_unit is auto, on hosts without these GPUs
+  Bytes host_memory_per_unit;  // default limit for a run's program; zero: no control group
   std::string cgroup_parent = "/sharedgpu";  // the control group above the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
@@ -110,7 +111,7 @@ struct Settings {
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
-  std::optional<TenantKind> tenants;  // nullopt: as --tenants of sharedgpud says, or else any
+  std::optional<TenantKind> tenants;  // nullopt: the value of sharedgpud's option --tenants, or `any`
   std::string
       peer_address;  // address at which other arbiters reach this one; empty: all addresses of the host
   // UDP; zero: the turns of a job on several nodes are not coordinated between nodes.
@@ -128,7 +129,7 @@ struct Settings {
 // Reads `path`. Returns an empty string, or an error message: "FILE:LINE: unknown key 'X'".
 std::string read_settings(const std::string& path, Settings& settings);
 
-// Does the same for text in memory; `name` replaces the file name in errors.
+// Parses `text` as read_settings() parses a file. `name` takes the place of the file name in error messages.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
 // The settings of one GPU. `partition`: the partition that all of its tenants belong to; empty if there is
@@ -140,20 +141,20 @@ Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& 
 // the later one wins.
 Settings settings_of(const Settings& node, const JobClass& job);
 
-// The settings with the values of one of their sections.
+// Returns `settings` with the values of `section` applied.
 Settings with_section(const Settings& settings, const Section& section);
 
-// Changes `settings` by a text in the form of sharedgpu.conf that has only keys which sections may have. On
-// success, returns an empty string. On failure, returns an error message and changes nothing.
+// Applies a text in the format of sharedgpu.conf to `settings`. The text may contain only keys that sections
+// may contain. On success, returns an empty string. On failure, returns an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
 // Parses "0", "1,4-7" or UUIDs, separated by commas. Returns an empty string, or an error message.
 std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 
-// The folder in which programs find the MPS control daemon if Mps=yes.
+// Returns the folder in which programs find the MPS control daemon if Mps=yes.
 std::string mps_folder(const std::string& socket);
 
-// The keys that a file may have.
+// All keys.
 std::vector<std::string_view> settings_keys();
 // The keys that sections may have, and the kinds of sections.
 std::vector<std::string_view> section_keys();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that each unit of a job stands for: SwapPerUnit= and GpuMemory= of sharedgpu.conf. Both may
-// differ between the types of units, which are the types of GRES sharedgpu in slurm.conf.
+// The host memory that each unit of a job stands for, by SwapPerUnit= and GpuMemory= in sharedgpu.conf. Both
+// keys may have a value for each type of unit, that is, for each type of GRES sharedgpu in slurm.conf.
 //
 // Pure; any thread.
 #pragma once
@@ -14,23 +14,24 @@
 
 namespace sharedgpu {
 
-// "10GiB", "a100:10GiB,h100:auto": a size, or automatic, for each type of unit. Slurm's types are compared
-// without regard to case.
+// A size, or `auto`, for each type of unit: "10GiB", "a100:10GiB,h100:auto". Types are compared without
+// regard to case, as in Slurm.
 struct TypedSizes {
   struct Entry {
     std::string type;           // empty: all types that no other entry names
-    std::optional<Bytes> size;  // none: auto
+    std::optional<Bytes> size;  // nullopt: auto
   };
   std::vector<Entry> entries;  // empty: no size is stated
 
-  // Returns the entry of `type`, or else the entry of all other types, or else null.
+  // Returns the entry that names `type`; if there is none, the entry for all other types; if there is none
+  // either, null.
   const Entry* find(std::string_view type) const;
   // Returns the size if it is the same for all types, else nullopt.
   std::optional<Bytes> common() const;
 };
 
 // Returns nullopt if `text` is not a list of sizes, each with an optional type, or if it names a type twice.
-// `with_auto`: the word auto may stand for a size.
+// `with_auto`: `auto` is accepted in place of a size.
 std::optional<TypedSizes> parse_typed_sizes(std::string_view text, bool with_auto);
 // Writes text that parse_typed_sizes() reads, with sizes in bytes. Returns an empty text if there are no
 // entries.
@@ -39,15 +40,16 @@ std::string format_typed_sizes(const TypedSizes& sizes);
 // The host memory of one unit.
 class UnitMemory {
  public:
-  // `gpu_memory`: the memory of one GPU of each type. It is used only for entries that are auto: a unit then
-  // stands for the memory of its GPU divided by `units_per_gpu`, rounded up.
+  // `gpu_memory`: the memory of one GPU of each type, used for entries of `per_unit` that are `auto`. A unit
+  // of such a type stands for the memory of a GPU divided by `units_per_gpu`, rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
   // The host memory of a unit of `type`; nullopt if no size is stated for the type. A request without a type
-  // (empty) may get a unit of any type, so it stands for the largest size.
+  // (`type` is empty) may get units of any type, so the result is the largest size of any type.
   std::optional<Bytes> of(std::string_view type) const;
 
-  // Returns an empty text, or the reason for which an entry that is auto has no size.
+  // Returns the reason for which the size of an `auto` entry is unknown; an empty text if all sizes are
+  // known.
   std::string problem() const;
 
  private:
