@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that the sanitizers' builds precompile, see SharedGpuCompile.cmake.
+// The headers that builds with sanitizers precompile, see SharedGpuCompile.cmake.
 #pragma once
 
 #include <algorithm>

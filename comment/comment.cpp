@@ -35,7 +35,8 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// The position behind the value that begins at `at`, found by its brackets and strings without parsing.
+// The position behind the value that begins at `at`. Only counts brackets and skips strings; does not parse
+// the value.
 std::size_t end_of_value(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   while (at < text.size()) {
@@ -54,7 +55,7 @@ std::size_t end_of_value(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The value of member kName in the object that begins at `begin`. The text is JSON.
+// The place of the value of member kName in the JSON object that begins at `begin`.
 std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   std::size_t at = skip_blanks(text, begin + 1);
   while (at < text.size() && text[at] == '"') {
@@ -68,7 +69,7 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   return std::nullopt;
 }
 
-// The parser treats a zero byte as the end of the text.
+// A zero byte is refused here, since the parser would take it for the end of the text.
 bool is_object(std::string_view text) {
   return text.starts_with('{') && text.find('\0') == text.npos && Json::accept(text);
 }
@@ -79,8 +80,8 @@ bool has_version(std::string_view text) {
   return json.is_object() && json.contains("version");
 }
 
-// The object for the summary: the whole comment if it is an object, or the summary's own object behind
-// other text.
+// The JSON object that contains the summary: the whole comment if that is an object, otherwise the object
+// behind the comment's other text.
 std::optional<Place> find_object(std::string_view text) {
   const std::size_t first = skip_blanks(text, 0);
   const std::size_t last = text.find_last_not_of(" \t\r\n");
@@ -106,7 +107,7 @@ std::string replaced(std::string_view text, Place place, std::string_view by) {
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-// Reads one field after the other. A field that is missing or of the wrong type makes the summary invalid.
+// Reads the fields of a summary. The summary is invalid if a field is missing or has the wrong type.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
@@ -118,7 +119,7 @@ class Reader {
     return *this;
   }
   Reader& time(const char* name, milliseconds& value) {
-    constexpr double kLongest = 1e12;  // seconds; sums of two do not overflow
+    constexpr double kLongest = 1e12;  // seconds; the sum of two such times does not overflow
     const auto field = json_.find(name);
     good_ = good_ && field != json_.end() && field->is_number();
     const double told = good_ ? field->get<double>() : 0;
@@ -136,7 +137,7 @@ class Reader {
     }
     return *this;
   }
-  // The field may be missing: if no GPU was lost, and in summaries of earlier versions of sharedgpu.
+  // The field is missing if no GPU was lost, and in summaries by earlier versions of sharedgpu.
   Reader& losses(const char* name, std::set<SummaryLoss>& values) {
     const auto field = json_.find(name);
     if (field == json_.end()) return *this;
@@ -199,7 +200,7 @@ std::string format_summary(const JobSummary& summary) {
   json["gpus"] = summary.gpus;
   for (const SummaryLoss& loss : summary.gpu_losses)
     json["gpu_losses"].push_back(Json{{"node", loss.node}, {"gpu", loss.gpu}, {"reason", loss.reason}});
-  // ASCII only, independent of the database's character set.
+  // Writes ASCII only, so that the database's character set does not matter.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -260,7 +261,7 @@ std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen) {
   std::optional<std::size_t> best;
   std::int64_t most = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // The overlap, or the distance if negative.
+    // The duration for which both spans overlap; if negative, the time between the two.
     const std::int64_t common = std::min(end_of(runs[i]), end_of(seen)) - std::max(runs[i].begin, seen.begin);
     if (best && common <= most) continue;
     best = i;

@@ -2,9 +2,9 @@
 // The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text,
 // and merging it over nodes. Pure; any thread.
 //
-// Nodes write independently and may overwrite each other's comments, so each node makes sure that its own
-// share is included. The text names the nodes whose shares it includes, and no share is added twice.
-// docs/accounting.md documents the format.
+// Each node adds its own share of the job's usage to the summary. Nodes write independently and may overwrite
+// each other's comments, so each node makes sure that the summary includes its share. The summary names the
+// nodes whose shares it includes, so that no share is added twice. docs/accounting.md documents the format.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct SummaryLoss {
   auto operator<=>(const SummaryLoss&) const = default;
 };
 
-// The usage of one run of a job on these nodes.
+// The usage of one run of a job on the nodes in `nodes`.
 struct JobSummary {
   std::set<std::string> nodes;
   std::chrono::milliseconds lease{};
@@ -34,7 +34,7 @@ struct JobSummary {
   std::chrono::milliseconds overuse{};
   std::uint64_t handoffs = 0;
   std::uint64_t restored = 0;   // bytes copied to GPUs
-  std::uint64_t evicted = 0;    // bytes copied from them
+  std::uint64_t evicted = 0;    // bytes copied from GPUs
   std::uint64_t footprint = 0;  // the largest value of any node, in bytes
   std::uint64_t resident = 0;   // the largest value of any node, in bytes
   std::set<std::string> backends;
@@ -47,19 +47,19 @@ std::string format_summary(const JobSummary& summary);
 // Returns nullopt if `json` is not in the format of format_summary().
 std::optional<JobSummary> parse_summary(std::string_view json);
 
-// Merges the share of one node into `comment`. Other text in `comment` stays byte for byte.
+// Merges the share of one node into `comment`. Preserves other text in `comment` byte for byte.
 struct Merged {
   enum class Outcome : std::uint8_t {
     changed,   // write `text`
     complete,  // `comment` includes the share already
-    refused,   // the key has a value in another format, or the comment would become too long
+    refused,   // the value of `sharedgpu` has another format, or the comment would become too long
   };
   Outcome outcome = Outcome::refused;
   std::string text;
 };
 Merged add_share(std::string_view comment, const JobSummary& share);
 
-// The summary in a comment, if there is one.
+// Returns the summary in a comment; nullopt if there is none.
 std::optional<JobSummary> find_summary(std::string_view comment);
 
 // A time span in seconds since 1970; `end` is 0 if the time span has not ended.
@@ -67,8 +67,8 @@ struct Span {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-// Returns the run to which `seen` belongs. The runs of a job do not overlap. The node's clock may differ from
-// the database's.
+// Returns the index of the run that a node saw as `seen`. The runs of a job do not overlap, but the node's
+// clock may differ from the database's.
 std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen);
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // sharedgpu-comment: writes the usage of jobs into their AdminComments. See docs/accounting.md.
 //
-// The SPANK plugin starts it when a job has ended on this node, and when slurmd starts with a spool that is
-// not empty. One instance works at a time; it exits when no work is left.
+// The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
+// spool is not empty. Only one instance works at a time. It exits when no work is left.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -94,8 +94,8 @@ bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary
   return true;
 }
 
-// Turns the mark of a job that has ended, no later than `end`, into an entry. Returns false if the arbiter
-// does not answer or still sees a process of the job.
+// Replaces the mark of an ended job by an entry. `end`: the time at which the job's end was noticed. Returns
+// false if the arbiter does not answer or still sees a process of the job.
 bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
           std::int64_t end) {
   Message answer;
@@ -128,8 +128,8 @@ void take_ended(const Spool& marks, const Spool& entries, const std::string& soc
   }
 }
 
-// Handles jobs whose end was not reported here, because the node or slurmd went down. Such a job may have
-// been requeued since, so its run is identified by the time of the mark.
+// Handles jobs whose end was not reported on this node, because the node or slurmd went down. Such a job may
+// have been requeued since, so the time of the mark identifies the run to which the entry belongs.
 void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queue) {
   for (const Spool::Mark& mark : spool.marks())
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
@@ -174,8 +174,8 @@ int run(const Arguments& arguments) {
     take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // Every writer of an entry starts an instance, which exits if another holds the lock. So an instance checks
-  // the spool again after it has released the lock.
+  // Every process that writes an entry then starts an instance of this program, which exits if another
+  // instance holds the lock. So an instance that has released the lock checks the spool again.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) {

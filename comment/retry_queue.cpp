@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kLongestOutagePause = 60;
 constexpr std::int64_t kLongestRunPause = 300;
-// Age in seconds at which an entry is dropped: its job's end will never reach the database, or this node is
-// not permitted to write there.
+// Age in seconds at which an entry is dropped. The job's end has probably been lost on its way to the
+// database, or this node is not permitted to change records there.
 constexpr std::int64_t kOldest = 30 * 24 * 3600;
 
 std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span seen) {
@@ -25,7 +25,8 @@ bool RetryQueue::pass(std::int64_t now) {
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
-  // Tries the entry that failed last after all others, since it may be the only entry that fails.
+  // Begins behind the entry that failed last, so that this entry comes after all others: it may be the only
+  // entry that fails.
   std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];
@@ -71,8 +72,8 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {
-    // Checks again soon. After this time, a node that read the comment before this write has written its own
-    // share.
+    // Checks again soon, but not before other nodes have finished their writes: a node that read the comment
+    // before this write overwrites it.
     progress = {.due = now + 2 + static_cast<std::int64_t>(dice_() % 4)};
     return;
   }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Writes each entry of a spool into its job's record exactly once, despite failures.
 //
-// slurmctld sends the database an AdminComment only together with the job's end, and repeats both until the
-// database acknowledges them. So an entry waits until the record has ended, is merged into the comment there,
-// and is checked again later, because other nodes or slurmctld may have overwritten it. An entry leaves the
-// spool once checks have found it in the record for a while.
+// slurmctld sends an AdminComment to the database only together with the job's end, and repeats both until
+// the database acknowledges them. So an entry waits until the database knows the end of the run. The entry is
+// then merged into the comment in the database. Later checks find out if another node or slurmctld has
+// overwritten the comment, and then the entry is merged again. An entry is removed from the spool when all
+// checks in a certain period have found it in the comment.
 //
-// Uses no clock and no database of its own. Not thread-safe.
+// The caller provides the time and the access to the database. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ namespace sharedgpu {
 
 // One run of a job in the database.
 struct JobRecord {
-  Span span;  // its end is 0 until the database knows the end of the run
+  Span span;  // `end` is 0 until the database knows the end of the run
   std::uint32_t state = 0;
   std::string comment;
 };
@@ -31,22 +32,22 @@ struct JobRecord {
 class JobRecords {
  public:
   virtual ~JobRecords() = default;
-  // All runs of a job. Returns an empty list and sets `error` if the database does not answer.
+  // Returns all runs of a job. Returns an empty list and sets `error` if the database does not answer.
   virtual std::vector<JobRecord> runs(std::uint32_t job, std::string& error) = 0;
-  // Sets the comment of this run. Returns an empty string, or an error.
+  // Sets the comment of `run`. Returns an empty string, or an error.
   virtual std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) = 0;
 };
 
 class RetryQueue {
  public:
   using Seconds = std::chrono::seconds;
-  // `settle`: the time for which checks must have found an entry in its record.
+  // `settle`: an entry is removed when checks have found it in the job's comment for this time.
   RetryQueue(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
       : spool_(spool), records_(records), settle_(settle), say_(std::move(say)) {}
 
-  // Does the work due at `now`, in seconds since 1970. Returns true if entries remain.
+  // Does the work that is due at `now`, a time in seconds since 1970. Returns true if entries remain.
   bool pass(std::int64_t now);
-  // Returns true if the database knows that the run of this mark has ended.
+  // Returns true if the database knows the end of the run to which this mark belongs.
   bool has_ended(const Spool::Mark& mark);
 
  private:
@@ -54,7 +55,7 @@ class RetryQueue {
     std::int64_t due = 0;
     std::int64_t pause = 1;  // seconds until the next try
     std::int64_t found =
-        0;  // since when every check has found the entry in the record; 0 if the last check did not find it
+        0;  // time since which every check has found the entry in the comment; 0 if the last check did not
   };
   void attend(const std::string& name, Progress& progress, std::int64_t now);
   void later(Progress& progress, std::int64_t now, std::int64_t longest);
@@ -65,8 +66,8 @@ class RetryQueue {
   Seconds settle_;
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
-  std::string trouble_;                            // the last reported error of the database
-  std::string failed_;                             // the entry to which the database reported that error
+  std::string trouble_;                            // the last error of the database that was logged
+  std::string failed_;                             // the entry for which the database returned `trouble_`
   Progress database_;                              // retry times for the database
   std::minstd_rand dice_{std::random_device{}()};  // keeps nodes of one job from retrying in lockstep
 };

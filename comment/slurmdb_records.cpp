@@ -19,10 +19,11 @@ extern "C" {
 namespace sharedgpu {
 namespace {
 
-// The library's parsed slurm.conf; the header declares only its type.
+// The slurm.conf as parsed by Slurm's library. The library exports this variable, but its header declares
+// only the type.
 slurm_conf_t* configuration() { return static_cast<slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf")); }
 
-// A Slurm list that does not own its items.
+// A Slurm list of one item, which it does not own.
 class Borrowed {
  public:
   explicit Borrowed(void* item) : list_(slurm_list_create(nullptr)) { slurm_list_append(list_, item); }
@@ -132,9 +133,9 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
   return runs;
 }
 
-// slurmdbd changes all records that match a condition, and no condition can name a record's key. So the run
-// is selected by its job, its state and the second of its end, after a check that this condition matches only
-// one record.
+// slurmdbd changes all records that match a condition, and no condition can name a record's key. So the
+// condition names the job, the state and the second of the run's end. Before the change, this function checks
+// that only one record matches.
 std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const std::string& comment) {
   if (std::string error = connect(); !error.empty()) return error;
   Condition named(job);

@@ -14,7 +14,7 @@ class SlurmdbRecords : public JobRecords {
   SlurmdbRecords(const SlurmdbRecords&) = delete;
   SlurmdbRecords& operator=(const SlurmdbRecords&) = delete;
 
-  // Returns true if this cluster keeps jobs in a database.
+  // Returns true if this cluster keeps job records in slurmdbd.
   bool any() const;
 
   std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override;

@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// An upper bound of times, in seconds. Differences of times up to this bound do not overflow.
+// The largest valid time, in seconds. The difference of two valid times does not overflow.
 constexpr std::uint64_t kLatest = std::uint64_t{1} << 62;
 
 std::vector<std::string> names_in(const std::string& folder) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The folder of pending AdminComments. The spool survives crashes of the processes that use it.
 //
-//   JOB                  empty; created by the SPANK plugin (spank/comment_marks.h) when the job comes to
-//                        this node. Its timestamp records that time. The usage is known at the job's end.
-//   JOB-BEGIN-NODE.json  its usage on that node, one line of JSON
-//   lock                 held by the writing process
+//   JOB                  a mark: an empty file that the SPANK plugin (spank/comment_marks.h) creates when the
+//                        job's first step starts on this node; its timestamp records that time
+//   JOB-BEGIN-NODE.json  an entry: the job's usage on the node, one line of JSON, written at the job's end
+//   lock                 a file that the process which handles the entries has locked
 //
 // Files are created and replaced atomically, by rename. Not thread-safe; safe between processes.
 #pragma once
@@ -19,7 +19,7 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the job's first step on the node to the time at which its end on the node was noticed
+  Span seen;  // from the job's first step on the node to the time when the job's end there was noticed
   JobSummary share;
 };
 
@@ -30,7 +30,7 @@ class Spool {
  public:
   explicit Spool(std::string folder) : folder_(std::move(folder)) {}
 
-  // A job that has been on this node, and the time of its first step.
+  // A job that has been on this node, and the time of its first step here, in seconds since 1970.
   struct Mark {
     std::uint32_t job = 0;
     std::int64_t since = 0;
