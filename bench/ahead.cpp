@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the cost of a submission beyond the wrapped call: while all tenants fit, and while the GPU is
-// oversubscribed and queues are kept short. Runs on the simulated GPU, whose work takes no time here.
+// Measures the time that the backlog limit adds to a submission: while all tenants fit, and while the GPU is
+// oversubscribed and queues are kept short. Runs on the simulated GPU, where work takes no time.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -49,8 +49,8 @@ void Oversubscribed(benchmark::State& state) {
   submit(state);
 }
 
-// Measures the cost of the backlog limit per interval, in which an event is recorded and queried once or
-// twice.
+// Measures the cost of an event of the backlog limit: the event is recorded in the stream, and queried until
+// it has passed.
 void Mark(benchmark::State& state) {
   const auto place = backlog::locate(stream);
   for (auto _ : state) {

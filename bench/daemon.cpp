@@ -5,8 +5,8 @@
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud
 //
-// With --reports, measures the cost of a session's report beside other tenants: all tenants fit on eight
-// GPUs, and one tenant repeatedly reports its memory, or that it wants the GPU or is idle.
+// With --reports, measures the arbiter's cost of a report by a session: all tenants fit on eight GPUs, and
+// one tenant reports in turn its memory, that it wants the GPU, and that it is idle.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
 #include <poll.h>
@@ -74,7 +74,7 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   std::string socket() const { return folder_ + "/sock"; }
-  // CPU seconds used so far.
+  // CPU seconds that the daemon has used so far.
   double used_seconds() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
     double nanoseconds = 0;
@@ -118,10 +118,9 @@ class Peer {
   Channel channel_;
 };
 
-// A run as started by `sharedgpu run`, and the session of its only process.
+// Plays the part of `sharedgpu run` and of the session of its only process.
 class Tenant {
  public:
-  // `gpu`: the number of the GPU.
   Tenant(const Daemon& daemon, unsigned gpu, Bytes footprint) : run_(daemon), session_(daemon) {
     run_.say(RunRequest{});
     Hello hello;
@@ -172,7 +171,7 @@ class Tenant {
   }
 
  private:
-  // The memory changes a little each time.
+  // The reported memory changes a little in each report.
   void report_one(unsigned number) {
     switch (number % 3) {
       case 0:

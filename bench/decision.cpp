@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_decision: measures the cost of an event in the arbiter's core, by numbers of tenants and GPUs. Each
-// tenant fills more than half of its GPU, and all want to run. Turns follow one another; each causes the
-// events of a timer, Released, Usage and Ready. A tenant uses one GPU, or `span` neighbouring GPUs, so that
-// all GPUs form one domain.
+// tenant fills more than half of its GPU, and all want to run. Turns follow one another; each turn causes a
+// timer event and the events Released, Usage and Ready. A tenant uses one GPU, or `span` neighbouring GPUs,
+// so that all GPUs form one domain.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// Sessions with nothing to drain, whose memory moves instantly.
+// All sessions of the benchmark. Drains and copies of memory take no time.
 struct Crowd : simulation::Process {
   std::unique_ptr<Policy> policy;
   std::unique_ptr<Core> core;
@@ -145,7 +145,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
 BENCHMARK_CAPTURE(pass_by, round_robin, "round-robin")->Apply(sizes);
 BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 
-// Measures reports of a deadline, each of which limits all other tenants.
+// Measures reports on deadlines. Each report changes the limits of all other tenants.
 void bound(benchmark::State& state) {
   Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
   crowd.handle(CapSet{.tenant = TenantId{1},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the fingerprint kernel on this GPU against fingerprint.h, and measures its speed: compares it with
-// the CPU, tries contents that it must distinguish, and fingerprints much memory in handles of 64 MiB.
+// Checks the fingerprint kernel on this GPU against fingerprint.h, and measures its speed: compares its
+// results with those of the CPU, tries contents that must have different fingerprints, and fingerprints
+// GIBIBYTES of memory in handles of 64 MiB.
 //
 //   bench_fingerprint [GIBIBYTES [CHANGES]]      default: 8, 1000
 //
@@ -66,7 +67,7 @@ struct Gpu {
   Fingerprint look(CUdeviceptr address, Bytes size) {
     Fingerprint found;
     const Look range{address, size};
-    check(cuCtxSynchronize(), "cuCtxSynchronize");  // writes may still be in flight
+    check(cuCtxSynchronize(), "cuCtxSynchronize");  // waits for writes to the memory
     check(launcher.look(stream, {&range, 1}, &found), "look");
     return found;
   }
@@ -111,7 +112,8 @@ void verify(Gpu& gpu, const std::vector<std::byte>& data, int changes) {
   expect(unseen == 0, "a change of one bit is seen in both halves");
   unseen = 0;
   for (int i = 0; i < changes; ++i) {
-    // Among the distances are powers of two, at which a mistake in the positions would show.
+    // Every other distance is a power of two, since a mistake in the kernel's use of positions may show only
+    // at such distances.
     const std::uint64_t step = i % 2 == 0 ? 4ull << (i / 2 % 24) : random() % (kHandle.count / 4) * 4;
     const CUdeviceptr a = base + random() % ((kHandle.count - step) / 4) * 4;
     const std::uint32_t one = gpu.word_at(a);

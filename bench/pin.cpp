@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures how fast host memory for swap is mapped and touched, pinned, and freed, by slab size and number of
-// touching threads, with the pages on the GPU's NUMA node. Also measures how this delays a program that keeps
-// the GPU busy at the same time: milliseconds of GPU idle time per GiB. Last, the same for the host pool
-// under time pressure, which does both at once.
+// touching threads, with the pages on the GPU's NUMA node. Also measures how much these operations delay a
+// program that keeps the GPU busy at the same time: milliseconds of GPU idle time per GiB. At the end,
+// measures the host pool under time pressure, when the pool touches and pins memory at the same time.
 //
 //   bench_pin [GIBIBYTES]      default: 8
 #include <cuda.h>
@@ -34,7 +34,7 @@ void check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// The program that keeps the GPU busy. It queues as much work as a tenant may have queued while others wait.
+// The program that keeps the GPU busy. It queues as much work as a tenant may queue while others wait.
 class Beside {
  public:
   Beside(CUcontext context, CUdeviceptr block, Bytes size)
@@ -49,7 +49,7 @@ class Beside {
     return std::max(passed - static_cast<double>(done_ - done_then) * each_, 0.0);
   }
   std::uint64_t done() const { return done_; }
-  // Measures the time of a piece of its work without interference.
+  // Measures the time of one piece of work while nothing else runs.
   void calibrate() {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const std::uint64_t before = done_;
@@ -59,7 +59,7 @@ class Beside {
   }
 
  private:
-  static constexpr std::size_t kAhead = 10;  // pieces of work, of about 2 ms each
+  static constexpr std::size_t kAhead = 10;  // number of queued pieces of work, of about 2 ms each
 
   void run(CUcontext context, CUdeviceptr block, Bytes size) {
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
@@ -88,7 +88,7 @@ class Phase {
   explicit Phase(const Beside& beside) : beside_(beside), done_(beside.done()) {}
   void print(Bytes size) const {
     const double took = milliseconds(Clock::now() - begin_);
-    // A delayed program counts completed work late; this pause lets it catch up.
+    // The program counts completed pieces late if it was delayed; this pause lets it catch up.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const double gibibytes = static_cast<double>(size.count) / (1ull << 30);
     std::printf(" %8.2f %8.2f", static_cast<double>(size.count) / 1e6 / took,

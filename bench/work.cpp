@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines
-// without PyTorch; work_torch.py has the same options and output. A GPU step changes all of the memory (an
-// inference only reads the memory) and spins. A CPU step sleeps for its length, since its time is modelled
-// like a kernel's.
+// Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines without
+// PyTorch; work_torch.py has the same options and output. A GPU step changes all of the memory (in an
+// inference: reads all of it) and spins. A CPU step only sleeps, just as a kernel on the simulated GPU only
+// takes time.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>
@@ -65,13 +65,13 @@ void sleep_ms(double milliseconds) {
 
 struct Phase {
   const char* where;
-  std::uint64_t steps;  // 0: setting up
+  std::uint64_t steps;  // 0 for the set-up
   double seconds;
 };
 
 struct Cell {
-  double launch;  // seconds; clock just before its first launch
-  double start;   // seconds; clock at the end of its first kernel
+  double launch;  // time in seconds, just before the first launch
+  double start;   // time in seconds, at the end of the first kernel
   double end;
 };
 
@@ -106,7 +106,7 @@ class Work {
     ++steps_;
   }
 
-  // Runs `count` steps, with a synchronization after each `every` steps and at the end.
+  // Runs `count` steps. Synchronizes after every `every` steps, and at the end.
   void steps(std::uint64_t count, std::uint64_t every) {
     for (std::uint64_t i = 1; i <= count; ++i) {
       step();
@@ -125,7 +125,7 @@ class Work {
     return cell;
   }
 
-  // An inference adds up the checksums of all its steps.
+  // Returns the checksum; for an inference, the sum of the checksums of all steps.
   std::uint64_t result() {
     if (!reads()) add_checksum();
     std::uint64_t value = 0;

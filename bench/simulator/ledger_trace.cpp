@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// Converts a size to hundredths of the GPU, the unit of Stage.
+// Converts a size to hundredths of the GPU's memory, the unit of Stage.
 unsigned hundredths(Bytes size, Bytes memory) {
   const std::uint64_t rounded_up = (size.count * 100 + memory.count - 1) / memory.count;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(rounded_up, 1, 100));

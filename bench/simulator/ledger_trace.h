@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a ledger to a trace: the demand for each GPU, as far as the ledger records it, for simulation
-// under another policy.
+// Converts a ledger to a trace: the demand for each GPU, as far as the ledger records this demand. The trace
+// can be simulated under another policy.
 //
 // For each GPU on which a tenant held leases, the tenant becomes a program, whose bursts are the leases. The
 // program arrives at the time at which the tenant began to wait for its first lease. The gap between two
-// leases consists of a pause and a wait. The ledger has only the sum of all waits of the tenant, so all its
-// gaps are shortened by the same factor. The ledger does not record everything, so the trace assumes:
+// leases consists of a pause and a wait. The ledger has only the sum of all waits of a tenant, so the waits
+// are removed by shortening all gaps of the tenant by the same factor. The ledger does not record everything,
+// so the trace assumes:
 // - a GPU was busy for the whole of each lease;
-// - a turn ended for other tenants was a burst of its own, followed by a short pause;
-// - a tenant had its highest footprint all the time, in equal parts on its GPUs;
-// - each of a tenant's GPUs is a separate program, and these do not wait for each other;
-// - kernels are as short as the simulator's default.
+// - a turn that ended because other tenants waited was a separate burst, followed by a short pause;
+// - a tenant had its highest footprint all the time, and an equal part of it on each of its GPUs;
+// - the programs of a tenant's GPUs do not wait for each other;
+// - kernels have the simulator's default length.
 #pragma once
 
 #include <map>
@@ -29,7 +30,7 @@ namespace sharedgpu {
 
 class LedgerTrace final : private LedgerVisitor {
  public:
-  // Adds one of the ledger's records. Call for all records, oldest first.
+  // Adds a record. Must be called for all records of the ledger, oldest first.
   void add(const Record& record);
   // Reads all files of the ledger at `path`, oldest first, and adds the number of damaged lines to
   // `damaged`.
@@ -50,13 +51,13 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // without `waited_before`
-    Nanoseconds waited_before{};  // waits between leases, of which the ledger has only the sum
-    Nanoseconds waited_first{};   // the part of `waited` that was before its first lease
+    Nanoseconds waited_before{};  // waits before the beginning of the ledger, which its checkpoint sums up
+    Nanoseconds waited_first{};   // the part of `waited` before the first lease
     bool first_known = false;     // `waited_first` is complete
     unsigned turns = 0;
     std::set<std::pair<GpuUuid, StepName>> held = {};
   };
-  // TenantIds are reused, and runs of a job count separately.
+  // One run of a tenant. A requeued job keeps its TenantId, but each of its runs is a separate program.
   using Who = std::tuple<TenantId, TenantName, unsigned>;
   Summary& summary_of(TenantId tenant);
 

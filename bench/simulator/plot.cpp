@@ -66,7 +66,7 @@ struct Panel {
 
 }  // namespace
 
-// Returns the whole length, or a shorter time if the simulation ended earlier.
+// Returns the length of the time axis: `length_`, or less if the simulation ended earlier.
 double Plot::seconds() const {
   const Nanoseconds last = moments_.empty() ? Nanoseconds{} : moments_.back().at;
   return in_seconds(last + 2 * interval_ > length_ ? length_ : last);

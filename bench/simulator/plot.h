@@ -13,16 +13,17 @@ namespace sharedgpu {
 
 class Plot {
  public:
-  // The time axis covers `length`. Points that are closer together than the plot can resolve are left out.
+  // The time axis covers `length`. The caller leaves out points that are too close together for the plot; see
+  // wants().
   explicit Plot(Nanoseconds length) : length_(length), interval_(length / kPoints) {}
 
   struct Point {
-    Nanoseconds lease{};  // so far
-    double part = 1;      // largest part of the time that the program may have
-    unsigned missed = 0;  // deadlines so far
+    Nanoseconds lease{};  // lease time so far
+    double part = 1;      // upper limit on the program's part of the time
+    unsigned missed = 0;  // missed deadlines so far
   };
   bool wants(Nanoseconds at) const { return moments_.empty() || at - moments_.back().at >= interval_; }
-  // Adds one point for each program. Call always with the same number of points.
+  // Adds one point for each program. Must always be called with the same number of points.
   void add(Nanoseconds at, std::vector<Point> points) { moments_.push_back({at, std::move(points)}); }
 
   std::string svg(const std::string& title) const;

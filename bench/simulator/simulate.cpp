@@ -50,7 +50,7 @@ struct Nodes {
 
 double in_seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// Random programs: half of them always work, the others in bursts.
+// Returns random programs: half of them always have work, the others have bursts of work.
 std::vector<Program> any_programs(const Arguments& arguments, unsigned node) {
   std::mt19937_64 random(arguments.seed + node);
   const auto between = [&](unsigned least, unsigned most) {
@@ -74,7 +74,8 @@ void print_head() {
 
 constexpr Nanoseconds kStep = std::chrono::milliseconds(20);
 
-// Writes a line for each program: its current limit, and its deadlines met and missed so far.
+// Writes a line for each program: the time, the current limit, the lease time, the last response time, and
+// the deadlines met and missed so far.
 void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t programs) {
   if (stage.measured() <= kStep) timeline << "time_s,program,part,lease_s,response_s,met,missed\n";
   for (std::size_t i = 0; i < programs; ++i) {
@@ -174,7 +175,7 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
   TurnRules turns;
   turns.fixed = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.quantum * 1e9));
   turns.max_wait = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.max_wait * 1e9));
-  // The stage counts in hundredths of the GPU's memory.
+  // In Stage, sizes are hundredths of the GPU's memory.
   const double per_hundredth = arguments.memory_gib * 1.073741824e9 / 100 / (arguments.bus * 1e9);
   std::ofstream timeline;
   std::ofstream drawing;
@@ -212,8 +213,8 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
   return outcome;
 }
 
-// Nodes are independent: each thread takes the next remaining node. The sums do not depend on the
-// assignment.
+// Nodes are independent: each thread takes the next remaining node. The results do not depend on which thread
+// simulates which node.
 Outcome simulate_all(const Arguments& arguments, const std::string& policy, const Nodes& nodes) {
   std::vector<Outcome> outcomes(nodes.count);
   std::atomic<unsigned> next = 0;
@@ -272,7 +273,7 @@ std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& r
   return {};
 }
 
-// Assigns programs to nodes. A trace's programs go to the nodes in turn.
+// Assigns programs to nodes. The programs of a trace are distributed to the nodes round robin.
 std::string find_nodes(const Arguments& arguments, Nodes& nodes) {
   if (arguments.trace.empty() && arguments.ledger.empty()) {
     nodes = {arguments.nodes, [&arguments](unsigned node) { return any_programs(arguments, node); }};

@@ -21,17 +21,16 @@ constexpr Nanoseconds kFirstIdle = 1ms;
 struct Stage::Actor : simulation::Session {
   Program program;
   bool has_work = false;  // has unfinished work
-  bool working = false;   // works on the GPU, or drains
-  bool waiting = false;   // at the gate
+  bool working = false;   // true while it works on the GPU, and while it drains
+  bool waiting = false;   // waits at the gate
   bool starting = false;  // is at the beginning of a burst
   Nanoseconds waiting_since{};
-  Nanoseconds left{};  // of the burst
+  Nanoseconds left{};  // rest of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;  // number of its current work; events planned for earlier work have no effect
-  Nanoseconds line_free{};  // earliest arrival of its next message, so that messages keep
-                            // their order
-  std::optional<Nanoseconds> drained_at;  // the time at which its drain ends, if it drains
+  unsigned generation = 0;  // number of the current work; events planned for earlier work are ignored
+  Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
+  std::optional<Nanoseconds> drained_at;  // the time at which its drain ends; nullopt if it does not drain
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;
@@ -50,9 +49,8 @@ struct Stage::Actor : simulation::Session {
   bool for_ever() const { return hog() && program.work == Nanoseconds{}; }
 
   struct Deadlines {
-    Nanoseconds::rep periods = 1;  // time since the current piece of work arrived
-    bool met = false;              // whether the current piece of work meets its deadline if it finishes at
-                                   // this moment
+    Nanoseconds::rep periods = 1;  // number of periods since the current piece of work arrived
+    bool met = false;              // true if finishing now would meet the deadline of the current piece
     unsigned missed = 0;
   };
   Deadlines deadlines(Nanoseconds now) const {
@@ -113,8 +111,8 @@ void Stage::run(Nanoseconds time) {
   count_loss();
 }
 
-// Adds the lost time since the last call. Nothing changes between two events, so it is enough to call this at
-// each event.
+// Adds the time lost since the last call. Called at each event, which is often enough because nothing changes
+// between two events.
 void Stage::count_loss() {
   const auto any = [this](bool Actor::*flag) {
     return std::any_of(actors_.begin(), actors_.end(), [flag](const auto& actor) { return (*actor).*flag; });

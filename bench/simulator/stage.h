@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models a GPU on which programs of a fixed size take turns: copies take time in proportion to their size,
-// submitted work ends within a few milliseconds, and messages take a fraction of a millisecond. The arbiter's
-// own core decides. bench/simulate and the property tests use it to check shares, waits and losses of time.
+// submitted work ends within a few milliseconds, and messages take a fraction of a millisecond. The real core
+// of the arbiter decides. bench/simulate and the property tests use this model to check shares, waits and
+// losses of time.
 #pragma once
 
 #include <functional>
@@ -19,25 +20,25 @@ namespace sharedgpu {
 
 struct Program {
   unsigned size = 0;  // MiB; the GPU has 100
-  // The program works for `burst`, then pauses for `pause`; each time is varied by up to half. If `burst` is
-  // zero, it always has work.
+  // The program works for `burst`, then pauses for `pause`; each of these times is varied at random by up to
+  // half. If `burst` is zero, the program always has work.
   Nanoseconds burst{};
   Nanoseconds pause{};
   Claims claims = {};
   Nanoseconds arrival{};
-  Nanoseconds work{};  // GPU time until it ends; zero if it never ends
-  // If set, a piece of work of exactly `burst` arrives in each period. Pieces that arrive while one is
-  // unfinished are skipped, like a camera's frames. A piece meets claims.deadline if it finishes within that
-  // time after its arrival; a skipped piece misses its deadline. If zero, the program has bursts and pauses
-  // as above.
+  Nanoseconds work{};  // GPU time after which the program ends; zero if it never ends
+  // If set, a piece of work of exactly `burst` arrives in each period. A piece that arrives while another is
+  // unfinished is skipped, like a frame of a camera. A piece meets claims.deadline if it finishes within that
+  // time after its arrival; a skipped piece misses its deadline. If `period` is zero, the program has bursts
+  // and pauses as described above.
   Nanoseconds period{};
-  // If not empty, bursts of exactly these lengths, each followed by its pause; then the program ends.
+  // If not empty, the program has bursts of exactly these lengths, each followed by its pause, and then ends.
   struct Piece {
     Nanoseconds burst{};
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel, for which the end of a turn waits
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel; a turn can end this much late
 };
 
 class Stage : private simulation::Process {
@@ -55,20 +56,20 @@ class Stage : private simulation::Process {
   struct Seen {
     Nanoseconds lease{};
     std::vector<Nanoseconds> waits;
-    std::vector<Nanoseconds> starts;  // the waits at the beginning of bursts
+    std::vector<Nanoseconds> starts;  // those waits that began with a burst
     unsigned turns = 0;
     std::optional<Nanoseconds> took;  // time from the program's arrival to its end; nullopt if it has not
                                       // ended
-    unsigned met = 0;                 // deadlines
+    unsigned met = 0;                 // number of met deadlines
     unsigned missed = 0;              // number of missed deadlines, including those that the current piece of
                                       // work has missed so far
     Nanoseconds response{};           // response time of the last piece of work with a deadline
   };
   std::uint64_t events() const { return events_; }  // events passed to the core
   bool all_ended() const { return left_ == 0; }
-  bool works(std::size_t program) const;  // has work, or waits for the GPU with work
+  bool works(std::size_t program) const;  // true if the program has work, even if it waits for the GPU
   Nanoseconds measured() const { return now() - measured_since_; }
-  Nanoseconds lost() const { return lost_; }  // time in which a program wanted to work and none did
+  Nanoseconds lost() const { return lost_; }  // time in which some program had work, but none worked
   Seen seen(std::size_t program) const;
   // Returns the largest part of the GPU's time that the program may have now.
   double part(std::size_t program) const;
