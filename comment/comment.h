@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text,
-// and merging it over nodes. Pure; any thread.
+// The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text, and
+// merging the shares of several nodes. Pure; any thread.
 //
 // Each node adds its own share of the job's usage to the summary. Nodes write independently and may overwrite
 // each other's comments, so each node makes sure that the summary includes its share. The summary names the

@@ -119,7 +119,7 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   return true;
 }
 
-// Retries for a while: the job's last processes may still be exiting, and the arbiter restarting.
+// Retries for a while: the job's last processes may still be exiting, or the arbiter may be restarting.
 void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
   for (int tries = 0; tries < 50; ++tries) {
     const auto mark = marks.mark_of(job);

@@ -102,7 +102,7 @@ std::string deadline_effect(const JobOptions& /*options*/, const Submission& /*s
 // The options whose effect depends on the settings.
 struct Effect {
   JobOption option;
-  // Returns the reason for which the option lacks its effect; an empty string if it does not.
+  // Returns the reason for which the option lacks its effect; an empty string if the option has its effect.
   std::string (*missing)(const JobOptions&, const Submission&, const Possible&);
 };
 constexpr Effect kEffects[] = {

@@ -25,8 +25,8 @@ using Setter = std::string (*)(Settings&, std::string_view value);
 struct Key {
   const char* name;
   Setter set;
-  // The kinds of sections that may contain the key, as bits of SectionOf. Zero: no section may contain it,
-  // and it cannot be changed while the arbiter runs.
+  // The kinds of sections that may contain the key, as bits of SectionOf. Zero: no section may contain the
+  // key, and the key cannot be changed while the arbiter runs.
   std::uint8_t sections = 0;
 };
 

@@ -51,8 +51,8 @@ struct GpuLossMeasures {
   bool requeue = false;
   bool operator==(const GpuLossMeasures&) const = default;
 };
-// The processes that may be tenants: only processes of jobs and of runs for which an administrator vouches,
-// or any.
+// The processes that may be tenants: either any process, or only processes of jobs and of runs for which an
+// administrator vouches.
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
@@ -104,7 +104,7 @@ struct Settings {
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // needed if swap_per_unit is auto, on hosts without these GPUs
   Bytes host_memory_per_unit;  // default limit for a run's program; zero: no control group
-  std::string cgroup_parent = "/sharedgpu";  // the control group above the control groups of runs
+  std::string cgroup_parent = "/sharedgpu";  // the parent of the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);

@@ -51,7 +51,7 @@ class LedgerVisitor {
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
   // A lease begins (on_grant), or ends at the time `at` (on_release). `at` is the time of the release. If the
-  // host went down before the release, it is the time of the last record before that; if the record of the
+  // host went down before the release, `at` is the time of the last record of that boot; if the record of the
   // release was lost, the time of the last record before the loss. A second grant of an open lease and a
   // release of a closed lease are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
@@ -77,7 +77,7 @@ class LedgerReader {
  public:
   // Takes the ledger's records, oldest first.
   void read(const Record& record, LedgerVisitor& visitor);
-  // The host went down: releases the open leases.
+  // Call this if the host went down. Releases the open leases.
   void end_boot(LedgerVisitor& visitor);
 
   const BootRecord& boot() const { return boot_; }

@@ -26,9 +26,9 @@ struct TenantInfo {
   uid_t uid = 0;
   uid_t account = 0;  // the user to whom log lines about the tenant are attributed: normally `uid`
   JobOptions options;
-  // The host memory that the tenant's units bring, by SwapPerUnit= at the time when the units were
-  // registered. Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited:
-  // SwapPerUnit= states no size.
+  // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.
+  // Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited: SwapPerUnit=
+  // states no size.
   Bytes brought;
   JobClass job_class;
   Bytes group_limit;        // host memory limit of the tenant's control group; zero: no such group

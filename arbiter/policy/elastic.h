@@ -24,9 +24,9 @@
 // divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most for the time that it takes to earn back the largest debt (the window
-// divided by its share), plus a turn of each other tenant. Even a tenant with the smallest request gets its
-// part, in proportion to units, of the time that all requests together leave. A share is at most the tenant's
-// limit.
+// divided by its share), plus a turn of each other tenant. The time that remains after all requests is
+// divided in proportion to units, so a tenant with a small request gets more than its request. A share is at
+// most the tenant's limit.
 #pragma once
 
 #include <algorithm>

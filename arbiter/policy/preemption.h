@@ -4,15 +4,16 @@
 //
 // Paid preemption is for tenants that leave the GPU to others for long, and want it for a short time. In the
 // time in which a tenant neither has the GPU nor asks for it, it earns its fair share
-// (AccountRules::Earns::pauses): one second in n seconds, if n running sets take turns. It pays for the time
-// in which it has the GPU and others wait. A preemption causes two handoffs, one to the preempting tenant and
-// one back. A tenant that has earned the time of both may preempt tenants that have earned nothing, and pays
-// for both. A tenant can earn or owe at most one turn.
+// (AccountRules::Earns::pauses): one second in n seconds, if n running sets take turns. A tenant pays for the
+// time in which it has the GPU and others wait. A preemption causes two handoffs, one to the preempting
+// tenant and one back. A tenant that has earned the time of both handoffs may preempt tenants that have
+// earned nothing, and pays for both handoffs. A tenant can earn or owe at most one turn.
 //
 // In any time T a tenant uses at most T / (n + 1) plus two turns for preemptions, including the handoffs that
-// they cause. In the long run this is less than its fair share. A tenant that always has work earns nothing,
-// but gets the rest of its preempted turns afterwards. Beside k tenants that preempt, a tenant that always
-// works has at least 2 / (k + 2) of the time, which is more than its fair share. Pure.
+// they cause. In the long run, the time that it uses for preemptions is less than its fair share. A tenant
+// that always has work earns nothing, but gets the rest of its preempted turns afterwards. Beside k tenants
+// that preempt, a tenant that always works has at least 2 / (k + 2) of the time, which is more than its fair
+// share. Pure.
 #pragma once
 
 #include <algorithm>

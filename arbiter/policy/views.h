@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// The entitlement of a tenant's job.
+// The GPU time to which a tenant's job is entitled, and its priority.
 struct Claims {
   std::uint32_t units = 1;
   std::int32_t priority = 0;  // the higher one goes first
@@ -22,7 +22,7 @@ struct Claims {
   bool operator==(const Claims&) const = default;
 };
 
-// A tenant's report of its deadlines since the last report.
+// The numbers of deadlines that a tenant has met and missed since its last report.
 struct DeadlinesSeen {
   std::uint64_t met = 0;
   std::uint64_t missed = 0;
@@ -43,8 +43,8 @@ struct TenantView {
 
   // For a tenant that runs:
   Nanoseconds elapsed{};  // since its gates were opened
-  // GPU time of one of its submissions, if it yields its turn before a submission that would outlast the
-  // turn; zero: it does not yield, or the time is unknown.
+  // GPU time of one of its submissions, if the tenant ends its turn early instead of making a submission that
+  // would outlast the turn. Zero: the tenant does not do this, or the time is unknown.
   Nanoseconds submission{};
   // Duration of its last drain, if its processes waited for each other and so had to submit more; else zero.
   Nanoseconds last_drain{};

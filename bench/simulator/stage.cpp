@@ -187,7 +187,7 @@ void Stage::perform(const Actions& actions) {
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       timeline_.set_alarm(timer->at, [this] { tell(TimerFired{}); });
     } else if (std::get_if<Drop>(&action) != nullptr) {
-      throw std::logic_error("a session was dropped although it kept the protocol");
+      throw std::logic_error("the core dropped a session that followed the protocol");
     }
   }
 }
