@@ -50,7 +50,8 @@ std::string listed(std::span<const std::string_view> names, const char* last) {
   return text;
 }
 
-// Returns an empty string if one of the possible policies is among `serving`.
+// Returns a text that names the policies under which `what` has an effect. Returns an empty string if the job
+// may run under one of these policies (`serving`).
 std::string policy_lacks(const char* what, std::span<const std::string_view> serving,
                          const Possible& possible) {
   std::vector<std::string_view> here;

@@ -44,8 +44,8 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
 
   // Opens or creates the file. Passes the records from the last whole checkpoint on to `replayed`, oldest
-  // first; older files are read as far as necessary to find that checkpoint. If an older file is unreadable,
-  // adds a complaint and continues.
+  // first. Reads older files as far as necessary to find this checkpoint; if there is none, passes all
+  // records. If an older file is unreadable, adds a complaint and continues.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
@@ -71,7 +71,7 @@ class Ledger {
   History past_;  // the state after all records so far
   std::string pending_;
   std::uint64_t lost_ = 0;
-  bool owes_checkpoint_ = false;  // records were lost since the last checkpoint
+  bool owes_checkpoint_ = false;  // true if records were lost since the last checkpoint
   std::uint64_t size_ = 0;
   std::uint64_t rotate_at_ = 0;
   std::vector<std::string> complaints_;

@@ -72,7 +72,8 @@ class LedgerVisitor {
   ~LedgerVisitor() = default;
 };
 
-// Replays boots, leases, checkpoints and losses.
+// Finds the beginnings and ends of leases in a ledger's records, even if records were lost or the host went
+// down.
 class LedgerReader {
  public:
   // Takes the ledger's records, oldest first.

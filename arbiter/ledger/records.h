@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ledger's records, and the writing and reading of each as a line.
 //
-// Each record describes itself once: by the word and the meaning of its kind, and by fields(), which passes
-// the fields to a visitor in the order of the line. The code that writes lines, the code that reads lines,
-// and the test that makes the table in docs/ledger.md all use such visitors. A visitor is called with the
-// name and the value of a field:
+// Each type of record describes its lines in one place: kKinds has the words for its kinds and their
+// meanings, and fields() passes the fields to a visitor, in their order in the line. The code that writes
+// lines, the code that reads lines, and the test that makes the table in docs/ledger.md all use such
+// visitors. A visitor is called with the name and the value of a field:
 //   v(name, value)            each line has the field;
 //   v.newer(name, value)      lines of older versions end before this field; lines in which this and all
 //                             later fields are zero also end before it, so that older arbiters can read them;
@@ -206,7 +206,7 @@ struct GoneRecord {
   static void fields(auto& v, auto& r) { v("session", r.session); }
 };
 
-// A record of two kinds, distinguished by `grant`.
+// The kind of this record is "grant" if `grant` is true, otherwise "release".
 struct LeaseRecord {
   bool grant = false;
   Epoch epoch;

@@ -25,8 +25,8 @@
 //
 // Nobody starves: a tenant waits at most for the time that it takes to earn back the largest debt (the window
 // divided by its share), plus a turn of each other tenant. The time that remains after all requests is
-// divided in proportion to units, so a tenant with a small request gets more than its request. A share is at
-// most the tenant's limit.
+// divided in proportion to units, so a tenant with a small request may get more than its request. A share is
+// at most the tenant's limit.
 #pragma once
 
 #include <algorithm>

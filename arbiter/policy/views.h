@@ -38,7 +38,7 @@ struct TenantView {
   // Its mean GPU time from a request to a pause, or the time of the current burst if that is longer. Measured
   // while others wait; zero: not measured yet.
   Nanoseconds burst{};
-  Nanoseconds handoff{};  // the duration of a handoff to it, measured or guessed from its size
+  Nanoseconds handoff{};  // duration of a handoff to it, measured or estimated from its footprint
   double due = 0;         // its share, see ActivityInterval::due
 
   // For a tenant that runs:
