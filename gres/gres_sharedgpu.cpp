@@ -8,9 +8,9 @@
 //
 // Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except those
 // that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers
-// these units, and gives each job a bitmap. Units have no files of their own, so slurmd marks their records
-// as having files, and passes that on to slurmctld. Each unit is listed with all the GPUs that it may be used
-// on. A job with at least one unit may open all these GPUs, a job without units none.
+// these units, and gives each job a bitmap. Units have no files of their own, so slurmd marks the records of
+// units as having files, and reports these marks to slurmctld. Each unit is listed with all the GPUs that it
+// may be used on. A job with at least one unit may open all these GPUs, a job without units none.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -91,8 +91,8 @@ int read_record(void* item, void* argument) {
   return 0;
 }
 
-// The files of other GRES. Slurm has a record for each GRES that it knows. If no record is one of sharedgpu,
-// the record layout differs from the declared one, so no record is read.
+// The files of other GRES. Slurm has a record for each GRES that it knows. If none of them is for sharedgpu,
+// Slurm's record layout differs from the declared one, so no record is read.
 std::vector<std::string> files_taken(const Reading& reading) {
   std::vector<std::string> files;
   if (reading.records.empty()) return files;
@@ -100,9 +100,9 @@ std::vector<std::string> files_taken(const Reading& reading) {
   return files;
 }
 
-// A driver without persistence mode may take long to start. slurmd waits for it at its own start, as it
-// does for the libraries of AutoDetect. At a reconfiguration it knows the GPUs, and waits only
-// kPatienceLater.
+// A driver without persistence mode may take long to start. When slurmd starts, it waits for the driver, as
+// it waits for the libraries of AutoDetect. When slurmd is reconfigured, it already knows the GPUs, and waits
+// only kPatienceLater.
 constexpr std::chrono::seconds kPatience{30};
 constexpr std::chrono::seconds kPatienceLater{3};
 std::vector<Gpu> known;
@@ -166,8 +166,8 @@ void number_units(const Reading& reading) {
   for (gres_slurmd_conf_t* record : reading.originals) record->config_flags |= GRES_CONF_HAS_FILE;
 }
 
-// Makes Slurm mark the node invalid, since it has fewer units than slurm.conf says: it takes no new jobs,
-// and running jobs continue. Logs the reason.
+// Makes Slurm mark the node invalid, since the node has fewer units than slurm.conf says: the node takes no
+// new jobs, and running jobs continue. Logs the reason.
 void refuse(const Reading& reading, const std::string& why) {
   slurm_error("gres/sharedgpu: this node offers no units: %s", why.c_str());
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
@@ -232,7 +232,7 @@ std::string numbers_of(bitstr_t* units) {
   return text;
 }
 
-// The types of these units, such as "a100:2,h100:1"; empty if they have none, or none is known.
+// The types of these units, such as "a100:2,h100:1"; empty if the units have no types, or no type is known.
 std::string types_of(bitstr_t* units) {
   std::string text;
   if (units == nullptr) return text;
@@ -249,8 +249,9 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
-// slurmctld numbers a node's units when the node first registers them. If the sharedgpu of that time did
-// not ask for numbers, slurmctld assigns them at its next restart, for jobs submitted afterwards.
+// slurmctld numbers a node's units when the node first registers them. If the version of sharedgpu on the
+// node did not ask for numbers then, slurmctld assigns them at its next restart, for jobs submitted
+// afterwards.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -355,8 +356,8 @@ void gres_p_recv_stepd(buf_t* buffer) {
   slurm_xfree(reinterpret_cast<void**>(&text));
 }
 
-// In slurmstepd: an entry for each unit and file. Never null, as Slurm expects a list from plugins whose
-// units have bitmaps.
+// Called in slurmstepd. The list has an entry for each pair of a unit and a file that it opens. Never null,
+// as Slurm expects a list from plugins whose units have bitmaps.
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);

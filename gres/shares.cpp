@@ -52,7 +52,7 @@ std::vector<std::string> stated_files(const std::vector<Record>& records, std::s
   return files;
 }
 
-// The type of a found GPU: the longest one that its model's name contains.
+// Returns the longest type among the records that the GPU's model name contains.
 std::string_view type_of(const Gpu& gpu, const std::vector<Record>& records) {
   std::string_view best;
   for (const Record& record : records)
@@ -68,8 +68,8 @@ std::size_t count_types(const std::vector<Record>& records) {
   return types.size();
 }
 
-// Returns the files of this record's GPUs, for a record without File=: of the GPUs that no record lists.
-// Refuses the share's units if there is no such GPU.
+// Returns the files of the GPUs of a record without File=. These GPUs are among those that no record lists.
+// Sets `refusal` if there is no such GPU.
 std::vector<std::string> matching_files(const Record& record, const std::vector<Record>& records,
                                         const std::vector<Gpu>& free, std::string& refusal) {
   std::vector<std::string> files;
@@ -86,7 +86,7 @@ std::vector<std::string> matching_files(const Record& record, const std::vector<
   return files;
 }
 
-// If gres.conf states another count, Slurm makes a second record of the remaining units.
+// If gres.conf states fewer units than slurm.conf, Slurm makes a second record of the remaining units.
 void compare_counts(const std::vector<Record>& records, std::vector<std::string>& warnings) {
   for (std::size_t i = 0; i + 1 < records.size(); ++i) {
     const Record& stated = records[i];

@@ -19,7 +19,7 @@ struct Gpu {
 struct Record {
   std::string type;  // empty: untyped
   std::uint64_t units = 0;
-  std::vector<std::string> files;  // of File=
+  std::vector<std::string> files;  // the files that File= lists
 };
 
 // The units and GPUs of one record. Units are numbered over all records of the node, in order, as in
@@ -40,12 +40,12 @@ struct Shares {
 
 // `records` in Slurm's order, `found` the GPUs of this node, `taken` the device files of other GRES.
 //
-// A type's GPUs are the files of its File=. Without File=, they are the GPUs found whose model name
-// contains the type and that no other record lists. No GPU is offered twice.
+// The GPUs of a type are the files that File= of its record lists. Without File=, they are the GPUs in
+// `found` whose model name contains the type and that no other record lists. No GPU is offered twice.
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 
-// Merges the shares of each type, for display: Slurm may have several records of a type.
+// Merges the shares of each type, for display, since Slurm may have several records of one type.
 std::vector<Share> sum_by_type(const std::vector<Share>& shares);
 
 // A GPU's device file, with all the units that open it.
@@ -57,7 +57,7 @@ struct Device {
   std::string file;
 };
 
-// The units of one type, numbered as above.
+// The units of one type. Units are numbered as in Share.
 struct TypedUnits {
   std::uint64_t first_unit = 0;
   std::uint64_t units = 0;
@@ -73,9 +73,10 @@ struct NodeUnits {
 // The data that slurmd sends to slurmstepd. The data is text, so that data from another plugin can be
 // recognized.
 std::string write_units(const NodeUnits& units);
-// Returns false if `text` is not such data.
+// Returns false if write_units() did not write `text`.
 bool read_units(std::string_view text, NodeUnits& units);
-// Returns true if the rest of slurmd's buffer, a size of four bytes and its text, begins with such data.
+// `packed` is the unread rest of slurmd's buffer. Returns true if it begins with a size of four bytes and a
+// text that write_units() wrote.
 bool begins_with_units(std::string_view packed);
 
 }  // namespace sharedgpu::gres

@@ -21,8 +21,9 @@
 extern "C" {
 #endif
 
-// Returns the pipe to write to, or -1 if none. An inherited descriptor number may refer to another file by
-// then, so the file must be the pipe whose inode SHAREDGPU_DEADLINE_READ ("FD:INODE") names.
+// Returns the pipe to write to, or -1 if none. The program may have inherited a descriptor number that by now
+// refers to another file, so the file must be the pipe whose inode SHAREDGPU_DEADLINE_READ ("FD:INODE")
+// names.
 static inline int sharedgpu_deadline_fd(void) {
   const char* number = getenv("SHAREDGPU_DEADLINE_FD");
   const char* reading = getenv("SHAREDGPU_DEADLINE_READ");
@@ -42,7 +43,7 @@ static inline int sharedgpu_deadline(int met) {
   pipe.fd = sharedgpu_deadline_fd();
   pipe.events = POLLOUT;
   pipe.revents = 0;
-  // POLLERR: the other end is closed, and writing would raise SIGPIPE.
+  // POLLERR means that the other end is closed; writing would then raise SIGPIPE.
   if (pipe.fd < 0 || poll(&pipe, 1, 0) != 1 || pipe.revents != POLLOUT) return -1;
   return write(pipe.fd, line, strlen(line)) == (ssize_t)strlen(line) ? 0 : -1;
 }

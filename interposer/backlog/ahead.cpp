@@ -8,12 +8,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The number of fences in a full window: few enough to cost nothing, many enough that the GPU still has work
-// when one passes.
+// The number of fences in a full window: few enough to cost nothing, and many enough that the GPU still has
+// work when a fence passes.
 constexpr std::uint64_t kIntervals = 8;
-// The largest window, however short submissions are. This is well below the thousand submissions at which a
-// launch blocks in the driver: a thread that blocks there sees no fence pass, and would not learn that
-// submissions have become longer.
+// The largest window, even if submissions are very short. It is well below the thousand submissions at which
+// a launch blocks in the driver: a thread that blocks in the driver sees no fence pass, and would not learn
+// that submissions have become longer.
 constexpr std::uint64_t kMostAhead = 512;
 constexpr Nanoseconds kLeastPatience = 20ms;
 
@@ -67,11 +67,11 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(marks));
   unfinished_ -= submissions;
 
-  // If a fence passes so soon after a submission was let through, the GPU had been waiting for that
+  // If a fence passes soon after a thread gave up waiting and submitted, the GPU had been waiting for that
   // submission.
   const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
-  // All these submissions ran between `from` and now. The difference is an upper bound of the time of these
-  // submissions; it is exact if both ends were observed.
+  // All submissions of the passed fences ran between `from` and `now`. So `now - from` is an upper bound of
+  // their GPU time, and is exact if both their beginning and their end were observed.
   const Nanoseconds from = std::max(began, at_it_since_.value_or(began));
   const bool exact = seen_before && at_it_since_.has_value() && !helped;
   learn((now - from) / static_cast<std::int64_t>(submissions), exact);
@@ -84,7 +84,8 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
 }
 
 // A sample longer than the estimate replaces it at once, so that the queue does not grow. A shorter sample
-// lowers the estimate gradually, so that a few short kernels among long ones do not widen the window.
+// lowers the estimate gradually, so that a few short kernels among long ones do not raise the number of
+// unfinished submissions.
 void Ahead::learn(Nanoseconds sample, bool exact) {
   if (sample < cost_)
     cost_ -= (cost_ - sample) / 4;

@@ -4,8 +4,8 @@
 //
 // Submissions are counted. After every few submissions the user of this class records a fence (an event) in
 // the stream. From the times at which fences pass, the class estimates how many submissions take the goal
-// time, and no more than that may be unfinished. The class is a pure rule: its user records the fences, polls
-// them and does the waiting. Not thread-safe.
+// time, and no more submissions than that may be unfinished. The class is a pure rule: its user records the
+// fences, polls the fences and waits for them. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -42,17 +42,16 @@ class Ahead {
   // Called before a submission. Returns the number of submissions that may be made before the caller has to
   // count them.
   std::uint32_t begin(Nanoseconds now);
-  // Counts submissions that were made. The first of these submissions was made at `let_in` or later: before
-  // that time, it may have waited for the end of another tenant's turn. Returns true if a fence should be
-  // recorded after these submissions.
+  // Counts submissions that were made. The gate let the first of these submissions through at `let_in` or
+  // later: before that time, it may have waited for the end of another tenant's turn. Returns true if a fence
+  // should be recorded after these submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
-  // Call this if no fence could be recorded. The submissions that it would have covered are then no longer
-  // counted.
+  // Call this if no fence could be recorded. The submissions before this fence are then no longer counted.
   void not_marked();
 
-  // Call this when the first `marks` fences have passed. `seen_before`: a poll a moment ago has seen that the
-  // first of these fences had not passed yet.
+  // Call this when the first `marks` fences have passed. `seen_before` is true if a poll a moment ago found
+  // that the first of these fences had not passed yet.
   void passed(std::size_t marks, Nanoseconds now, bool seen_before);
 
   // The number of submissions that may be unfinished at a time.
@@ -73,7 +72,8 @@ class Ahead {
   // GPU time of a submission. The initial value is too high rather than too low; the first samples correct
   // it.
   Nanoseconds cost_ = std::chrono::milliseconds(5);
-  // When the GPU began to work on the first fence's submissions, or became idle; nullopt if unknown.
+  // The time at which the GPU began to work on the first fence's submissions, or became idle; nullopt if
+  // unknown.
   std::optional<Nanoseconds> at_it_since_;
   std::optional<Nanoseconds> gave_up_;  // time of the last give-up, if no fence has passed since
   Nanoseconds base_patience_ = kFirstPatience;

@@ -50,7 +50,7 @@ class Turn {
   TurnRest rest_;
 };
 
-// A global object, so that its address is constant: every submission reads it while the GPU is
+// A global object, so that its address is constant: every submission reads this object while the GPU is
 // oversubscribed.
 constinit Turn turn;
 
@@ -58,7 +58,8 @@ struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  std::atomic<bool> timed{false};  // the end of a turn has been known at some time, so submissions are timed
+  std::atomic<bool> timed{false};  // the end of a turn has been known at some time, so the time of
+                                   // submissions is measured
 
   Nanoseconds longest() override;
 
@@ -70,7 +71,7 @@ struct Queues final : session::SubmissionClock {
   }
 };
 
-// Never destroyed: threads submit until the process ends.
+// The object is never destroyed, since threads submit until the process ends.
 Queues& queues() {
   static auto* made = new Queues;
   return *made;
@@ -80,8 +81,9 @@ constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
   queues().drop_if([](const StreamPlace& place) { return place.thread == this_thread(); });
 });
 
-// A thread that waits for the GPU in the driver never waits for room, so another thread has to poll its
-// fences. Returns the longest submission of all streams, since a turn has to be long enough for it.
+// A thread that waits for the GPU in the driver does not poll the fences of its streams, so another thread
+// calls this function to poll them. Returns the longest submission of all streams, since a turn has to be
+// long enough for it.
 Nanoseconds Queues::longest() {
   if (!timed.load(std::memory_order_relaxed)) return {};
   std::vector<std::shared_ptr<Queue>> looked_at;
@@ -94,7 +96,7 @@ Nanoseconds Queues::longest() {
   return longest;
 }
 
-// If other tenants take the turn the gate closes, and the submission then waits there.
+// Yields the turn. If other tenants take the turn, the gate closes, and the submission waits at the gate.
 void give_turn_back() {
   if (Process* mine = Process::get()) mine->give_turn_back();
   for (const Nanoseconds end = now() + kAnswer; gate::is_open() && now() < end;)
@@ -143,7 +145,7 @@ Nanoseconds Queue::look() {
   return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
 }
 
-// Returns true if the last poll is recent. At the time of that poll, none of the present fences had passed.
+// Returns true if the last poll is recent. At the last poll, none of the fences in marks_ had passed.
 bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {
@@ -156,7 +158,8 @@ void Queue::count_and_mark(std::uint32_t submissions) {
   if (ahead_.count(submissions, gate::let_in())) mark();
 }
 
-// Returns true if a fence has passed. Another thread may have removed the fences for which this thread waits.
+// Removes the fences that have passed, and returns true if there were any. While this thread waited, another
+// thread may have removed some or all of the fences.
 bool Queue::take_passed(bool seen_before) {
   const auto end = std::ranges::find_if_not(marks_, [](const FencePtr& mark) { return mark->passed(); });
   const auto passed = static_cast<std::size_t>(end - marks_.begin());

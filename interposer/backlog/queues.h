@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backlog of each stream while the GPU is oversubscribed. The fences of backlog/ahead.h are CUDA events
-// here, and threads wait for them here.
+// The backlog of each stream while the GPU is oversubscribed. The fences of backlog/ahead.h are CUDA events,
+// for which threads wait in this unit.
 //
 // Thread-safe.
 #pragma once
@@ -21,13 +21,13 @@ class Queue {
  public:
   explicit Queue(const StreamPlace& place) : place_(place) {}
 
-  // Waits until the stream has room, never for long (see Ahead::patience), and not at all during a
+  // Waits until the stream is below its backlog limit, for at most Ahead::patience(), and not at all during a
   // capture. Returns how many submissions the calling thread may make to the stream before it has to count
   // them. Called outside the gate.
   std::uint32_t wait_for_room();
-  // Counts submissions that the calling thread has made.
+  // Adds submissions that the calling thread has made to the backlog.
   void count(std::uint32_t submissions);
-  // Does the same, and records a fence if one is due. Called inside the gate.
+  // Adds submissions to the backlog like count(), and records a fence if one is due. Called inside the gate.
   void count_and_mark(std::uint32_t submissions);
 
   // Returns the time of one submission; zero if there were no submissions lately. Called from another thread
@@ -48,12 +48,12 @@ class Queue {
   std::vector<FencePtr> marks_;  // fences that have not passed yet, in the order of ahead_
 };
 
-// The queue that a handle means to the calling thread, and its number; null if none (the driver then reports
-// the error).
+// Returns the queue of the stream to which the handle refers on the calling thread, and the queue's number.
+// Returns null if there is no such stream (the driver then reports the error).
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 // The queue with this number; null if the queue has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);
-// Called inside the gate after a submission to one of the queues.
+// Called inside the gate after a submission to any queue.
 void submission_made();
 // Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the stream whose queue a submission fills, from the function's name and arguments. Kernels, copies
-// and fills do fill a queue. All other submissions never wait for room: they fill no queue, or the GPU may be
-// waiting for them (host functions, writes in stream order).
+// Finds the stream whose queue a submission fills, from the function's name and arguments. Only kernels,
+// copies and fills count as filling a queue. All other submissions never wait for the backlog limit: they
+// fill no queue, or the GPU may be waiting for them (host functions, writes in stream order).
 //
 // Needs no cuda.h: names and argument words suffice, and functions_test.cpp compares the result with cuda.h.
 #pragma once
@@ -22,7 +22,7 @@ constexpr bool to_own_stream(std::string_view name) {
 
 constexpr bool copies(std::string_view name) { return name.starts_with("cuMemcpy"); }
 
-// stream_at() returns the index of an argument, or one of these.
+// stream_at() returns the index of an argument, or one of these constants.
 inline constexpr int kFillsNoQueue = -1;
 inline constexpr int kStreamZero = -2;  // the function takes no stream
 inline constexpr int kInConfig = -3;    // inside the argument of cuLaunchKernelEx

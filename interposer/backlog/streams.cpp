@@ -21,7 +21,8 @@ namespace sharedgpu::backlog {
 
 namespace {
 
-// In this mode, querying an event does not invalidate a capture that is in progress or just begins.
+// Sets the relaxed capture mode for this thread. In relaxed mode, querying an event does not invalidate a
+// capture that is in progress or just begins.
 class BesideCaptures {
  public:
   BesideCaptures() : exchanged_(SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS) {}
@@ -51,7 +52,7 @@ struct Streams {
   std::uint64_t last_fence = 0;
 };
 
-// Never destroyed: programs free memory in their last instructions.
+// The object is never destroyed, since programs free memory until they end.
 Streams& streams() {
   static auto* made = new Streams;
   return *made;
@@ -89,7 +90,7 @@ class EventFence final : public Fence {
 
  private:
   const CUcontext context_;
-  CUevent event_;             // null if its context has been destroyed
+  CUevent event_;             // null if the event's context has been destroyed
   std::uint64_t number_ = 0;  // counts up in the order of recording; 0: not recorded yet
 };
 
@@ -180,7 +181,7 @@ void finish_streams_of(CUcontext context) {
   const auto is_its = [=](const EventFence* fence) {
     return fence->context() == context && fence->recorded_by(last);
   };
-  // finish() above does not wait for streams that are being captured. These streams may still have fences
+  // finish() above does not wait for streams that are being captured. Captured streams may still have fences
   // from before the capture.
   while (std::ranges::any_of(all.fences, [&](EventFence* each) { return is_its(each) && each->ahead(); })) {
     lock.unlock();

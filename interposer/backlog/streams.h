@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as stream-ordered memory needs them: resolves stream handles, and records fences.
+// Resolves stream handles and records fences in streams, for stream-ordered memory and the backlog.
 //
 // Thread-safe.
 #pragma once
@@ -25,10 +25,11 @@ struct StreamPlace {
 // The number of the calling thread. Unlike the system's thread id, this number is never reused.
 std::uint64_t this_thread();
 
-// The stream that a handle means in a function whose stream 0 is the default stream of the calling thread.
+// Converts a stream handle of a function in which stream 0 is the default stream of the calling thread.
 inline CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
-// The stream that a handle means to the calling thread; nullopt if none (the driver then reports the error).
+// Returns the stream to which a handle refers on the calling thread; nullopt if there is none (the driver
+// then reports the error).
 std::optional<StreamPlace> locate(CUstream stream);
 
 // A fence after all that was submitted to the stream so far; null on failure, with the error in *result.

@@ -12,9 +12,9 @@
 namespace sharedgpu::backlog {
 namespace {
 
-// The submissions that the thread may still make to a stream before it has to count them there. So
-// submissions between two fences touch only this object. The queue is identified by its number, since the
-// stream may be destroyed meanwhile and its handle reused. This object is small, since thread-local storage
+// The submissions that the thread may still make to a stream before it has to count them in the stream's
+// queue. Submissions between two fences touch only this object. It identifies the queue by its number, since
+// the stream may have been destroyed and its handle reused. The object is small, since thread-local storage
 // is scarce.
 struct Grant {
   std::uintptr_t key = 0;
@@ -36,7 +36,8 @@ struct Grant {
 constinit thread_local std::array<Grant, 3> grants{};
 constinit thread_local std::uint32_t next_grant = 0;
 
-// Each context has its own default streams. Handles and contexts are aligned, so that both fit in one word.
+// A default stream is identified by its context, since each context has its own. Handles and contexts are
+// aligned, so a key of either kind fits in one word.
 std::uintptr_t key_of(StreamWord stream) {
   if (stream > kPerThread) return stream;
   CUcontext context = nullptr;

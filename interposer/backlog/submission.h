@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate.
-// While the GPU is oversubscribed it first waits until its stream has room; see backlog/ahead.h. While it is
-// not oversubscribed, this costs one more read of the lease page.
+// While the GPU is oversubscribed, the submission first waits until its stream is below the backlog limit;
+// see backlog/ahead.h. Otherwise the submission costs only one more read of the lease page.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once
@@ -17,10 +17,10 @@ namespace sharedgpu::backlog {
 using StreamWord = std::uintptr_t;
 inline constexpr StreamWord kPerThread = 2;  // CU_STREAM_PER_THREAD
 
-// RAII, as gate::Pass: the thread is inside from construction to destruction.
+// RAII, like gate::Pass: the thread is inside the gate from construction to destruction.
 class Submission {
  public:
-  // `own`: stream 0 is the per-thread default stream, not the legacy one.
+  // `own` is true if stream 0 means the per-thread default stream, and false if it means the legacy one.
   Submission(StreamWord stream, bool own)
       : counted_on_(gate::oversubscribed() ? wait_for_room(stream, own) : kNone) {
     if (stream == kPerThread || (own && stream == 0)) pass_.to_own_stream();
@@ -34,8 +34,8 @@ class Submission {
 
  private:
   static constexpr std::size_t kNone = 0;
-  // The number of the thread's grant against which the submission counts; kNone if it counts against no grant
-  // and has not waited.
+  // The number of the thread's grant against which the submission counts; kNone if the submission counts
+  // against no grant and has not waited.
   static std::size_t wait_for_room(StreamWord stream, bool own);
   static void made(std::size_t counted_on);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides when a process yields its turn early: when its next submission would not finish before the turn
-// ends, since GPU work after the end of a turn is overuse, which is charged. Modelled on the token revocation
-// of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A pure rule. Not
-// thread-safe.
+// Decides when a process yields its turn early. It yields if its next submission would not finish before the
+// turn ends, since GPU work after the end of a turn is overuse, which is charged. Modelled on the token
+// revocation of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A pure rule.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace sharedgpu::backlog {
 class TurnRest {
  public:
   // Called before a submission, which would finish `takes` from now. Returns true if the turn should be
-  // yielded. `turn`: the value of the open gate, a different one for each turn; `ends`: the end of the turn,
-  // zero if it has none; `made_in`: the turn in which the last submission was made, even if the submission
-  // waited at the gate for this turn. The first submission of a turn is always made, since it may be longer
-  // than any turn. The function returns true at most once for each turn, even if the arbiter does not take
-  // the turn back.
+  // yielded. `turn` identifies the turn: it is the value of the open gate, which differs for each turn.
+  // `ends` is the end of the turn, or zero if the turn has none. `made_in` is the turn in which the last
+  // submission passed the gate, even if the submission had waited at the gate before. The first submission of
+  // a turn is always made, since it may be longer than any turn. The function returns true at most once for
+  // each turn, even if the arbiter does not take the turn back.
   bool give_back(std::uint32_t turn, std::uint32_t made_in, Nanoseconds ends, Nanoseconds now,
                  Nanoseconds takes) {
     if (turn != turn_) {

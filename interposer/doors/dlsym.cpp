@@ -2,8 +2,8 @@
 // dlsym, through which most programs reach the driver and NVML.
 //
 // glibc's dlsym identifies its caller by the return address, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
-// a few instructions that choose a function and jump to it with the caller's own return address in place. The
-// function is glibc's dlsym, or dlsym_driver() or dlsym_next() for names that have wrappers.
+// a few instructions that choose a function and jump to it, leaving the caller's own return address in place.
+// The function is glibc's dlsym, or dlsym_driver() or dlsym_next() for names that have wrappers.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -26,10 +26,11 @@ void* dlsym_driver(void* handle, const char* name) {
   void* found = driver::real_dlsym()(handle, name);
   if (found == nullptr) return nullptr;
   if (found != ours) return found == driver::real_if_loaded(function) ? ours : found;
-  // The search has found our own export, as we are loaded before the driver. Without our library, the search
-  // would have found the driver's export, if the driver is loaded.
+  // The search has found our own export, since our library is loaded before the driver. Without our library,
+  // the search would have found the driver's export, if the driver is loaded.
   if (driver::real_if_loaded(function) != nullptr) return ours;
-  // Volatile prevents a tail call: glibc must see that our library asks for the next definition.
+  // Volatile prevents a tail call: glibc must see our library as the caller that asks for the next
+  // definition.
   void* volatile next = driver::real_dlsym()(RTLD_NEXT, name);
   return next;
 }
@@ -79,14 +80,14 @@ const char* name_at(int place) {
   return object.name;
 }
 
-// Returns true if the next `name` after `caller` is our own export: the caller is the program or a library
-// preloaded before us, and no object in between exports it.
+// Returns true if the next definition of `name` after `caller` is our own export: the caller is the program
+// or a library preloaded before ours, and no object between `caller` and our library exports `name`.
 bool comes_upon_us(const void* caller, const char* name) {
   const int ours = place_of(reinterpret_cast<void*>(&dlsym_next));
   const int from = place_of(caller);
   if (from < 0 || from >= ours) return false;
   for (int place = from + 1; place < ours; ++place) {
-    // Never closed: objects that the program started with stay loaded anyway.
+    // The handle is never closed, since objects that the program started with stay loaded anyway.
     void* between = dlopen(name_at(place), RTLD_LAZY | RTLD_NOLOAD);
     void* found = between != nullptr ? driver::real_dlsym()(between, name) : nullptr;
     if (found != nullptr && place_of(found) == place) return false;
@@ -161,7 +162,7 @@ sharedgpu_dlsym:
 #error "sharedgpu_dlsym has no assembly code for this processor: add it above"
 #endif
 
-// Exported in glibc's versions, by exports.map.
+// exports.map exports dlsym with the symbol versions of glibc.
 #if defined(__x86_64__)
 #define FIRST_GLIBC "GLIBC_2.2.5"
 #else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and five (12.0), and both again for
-// programs with per-thread default streams. The wrapper calls the real function first. So it works before
-// cuInit, and for an empty name, if the real function works then.
+// programs with per-thread default streams. The wrapper calls the real function first. So if the real
+// function works before cuInit, or for an empty name, the wrapper works in these cases too.
 #include <cuda.h>
 
 #include "interposer/doors/substitute.h"

@@ -10,8 +10,8 @@ namespace sharedgpu::doors {
 void* wrapper(driver::Function function);
 
 // The address that a program gets instead of `address`, which the real driver's resolver has returned: the
-// wrapper of exactly that export, or `address` itself. So the result is right for every name, version and
-// flags that the program has requested.
+// wrapper of exactly that export, or `address` itself. Since the export is found by its address, the result
+// is right whichever name, version and flags the program has requested.
 void* substitute(void* address);
 
 }  // namespace sharedgpu::doors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of nvml.h that the interposer uses. The original comes with the full toolkit only, and its ABI is
+// The part of nvml.h that the interposer uses. NVIDIA's nvml.h comes with the full toolkit only; its ABI is
 // stable.
 #pragma once
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kNames[kLibraries] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
-// Filled once. Several threads may fill these at the same time with the same values, so there is no lock,
-// which a fork could leave held.
+// These variables are filled once. Several threads may fill them at the same time with the same values, so
+// there is no lock, which a fork could leave held.
 constinit std::array<std::atomic<void*>, kFunctions> addresses{};
 constinit std::array<std::atomic<bool>, kLibraries> loaded{};
 constinit std::atomic<Dlsym> next_dlsym{nullptr};

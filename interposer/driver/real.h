@@ -15,7 +15,7 @@ namespace sharedgpu::driver {
 // it.
 void* real(Function function);
 
-// Does the same, but also returns null while the library is not loaded.
+// Returns the address like real(), but does not load the library: returns null while it is not loaded.
 void* real_if_loaded(Function function);
 
 // The function of libcuda in the table whose real export is at `address`; nullopt if none.

@@ -9,7 +9,7 @@ void capture_began();
 void capture_ended();
 bool capturing();
 
-// Call this in the child of a fork.
+// Sets the count to zero. Call this in the child of a fork.
 void forget_captures();
 
 }  // namespace sharedgpu::gate

@@ -15,7 +15,7 @@ inline Nanoseconds now() {
   return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
 }
 
-// A signal may end the sleep early.
+// Sleeps for `time`. A signal may end the sleep early.
 inline void nap(Nanoseconds time) {
   const timespec span = {.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
                          .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};

@@ -33,8 +33,8 @@ constinit Lease lease;
 Phase phase() { return lease.phase.load(std::memory_order_seq_cst); }
 void set_phase(Phase now_in) { lease.phase.store(now_in, std::memory_order_seq_cst); }
 
-// Returns true if a thread was let in since the phase became `released`. The page can open without a hold(),
-// since a session without memory has nothing to restore.
+// Returns true if a thread has passed the gate since the phase became `released`. The page may have opened
+// without a call of hold(), since a session without memory has nothing to restore.
 bool passed_since() {
   Activity seen = activity();
   return seen.inside || seen.passes != lease.released_at.load(std::memory_order_relaxed) || capturing();
@@ -66,7 +66,7 @@ bool settle(std::uint64_t& passes) {
   }
 }
 
-// Lets work pass from now on as in a drain that began at `began`.
+// Begins a drain. Threads may pass the closed gate as if the drain had begun at `began`.
 void begin_drain(Nanoseconds began) {
   lease.drain_began.store(began.count(), std::memory_order_relaxed);
   lease.drain_number.fetch_add(1, std::memory_order_relaxed);
@@ -88,7 +88,7 @@ bool finish_drain(Drain& drain) {
       lease.released_at.store(before, std::memory_order_relaxed);
       return true;
     }
-    // A thread was let through while the GPU was draining: start again.
+    // A thread was let through while the GPU was draining, so the drain starts again.
     set_phase(Phase::draining);
   }
   hold();
@@ -159,9 +159,9 @@ void open_for_good(PageSlot slot) {
 
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
-  // The n-th pass after the first comes n^2 steps later. This is quick enough for a program that needs a few
-  // dozen of its own submissions to finish its work. A program that only queues kernels gets slower and
-  // slower.
+  // The n-th pass after the first is allowed n^2 steps after the first. These passes are frequent enough for
+  // a program that needs a few dozen further submissions to finish its work, while a program that only queues
+  // kernels submits ever more slowly.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;
   while (std::uint64_t{passes} * passes <= steps) ++passes;

@@ -47,13 +47,13 @@ class Drain {
 };
 
 // Waits until no thread is inside, no stream is being captured, and the GPU has done all submitted work.
-// Called after the arbiter has closed the page. Returns true if nothing passes from here on until the page
-// opens. Returns false if the page was opened again meanwhile; the lease is then still held.
+// Called after the arbiter has closed the page. Returns true if no submission passes the gate from now until
+// the page opens. Returns false if the page was opened again meanwhile; the lease is then still held.
 bool close(Drain& drain);
 // Permits a single submission by each waiting thread, after close() has returned true. The lease continues
-// for as long as this takes, and each thread that waits at the closed gate may pass once, if a thread comes
-// soon. Then the new work is drained; as in close(), a long drain lets threads pass again, ever more rarely.
-// Returns what close() returns.
+// until step() returns. Each thread that waits at the closed gate, or begins to wait within a short time, may
+// pass once. Then step() drains the new work. If this drain is long, it lets threads pass again at growing
+// intervals, as in close(). Returns what close() returns.
 bool step(Drain& drain);
 
 // Replaces the arbiter's page with an open page of our own, so that this session does not keep the gate
@@ -67,7 +67,7 @@ std::uint32_t grace(Nanoseconds elapsed);
 // Call it in the child of a fork, which has no lease.
 void forget_lease();
 
-// Called by a thread that is about to enter; see gate.cpp.
+// The functions below are called by a thread that is about to enter; see gate.cpp.
 namespace detail {
 // Returns true if the thread may enter although the gate is closed.
 bool excused();

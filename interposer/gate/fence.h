@@ -11,17 +11,17 @@ namespace sharedgpu::gate {
 // must call it again.
 void prepare_fence();
 
-// The slow half. When it returns, each thread of the process has executed a full memory fence since the call,
-// or executes one in each light_fence().
+// The slow half of the fence. When it returns, each thread of the process has executed a full memory fence
+// since the call, or executes one in each light_fence().
 void process_fence();
 
 namespace detail {
 extern std::atomic<bool> fence_every_pass;
 }
 
-// The fast half, between the store to the pass counter and the load of the gate. This is only a compiler
-// fence; process_fence() ensures that the processor does not reorder the store and the load. If a sandbox
-// forbids membarrier(2), x86-64 has another way to interrupt all threads; on other architectures each
+// The fast half of the fence, between the store to the pass counter and the load of the gate. This is only a
+// compiler fence; process_fence() ensures that the processor does not reorder the store and the load. If a
+// sandbox forbids membarrier(2), x86-64 has another way to interrupt all threads; on other architectures each
 // submission then pays for a full fence.
 inline void light_fence() {
 #if !defined(__x86_64__)

@@ -7,10 +7,10 @@
 // inside.
 //
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
-// long drain it also lets through one submission of each thread at a time, ever more rarely. Otherwise a
-// program whose kernel waits for the program's own next submission would hang. This is safe, since the lease
-// is held until Released is sent. step() serves a kernel that waits for a submission of another process. See
-// docs/design/gate.md.
+// long drain it also lets each thread make single submissions, at growing intervals. Otherwise a program
+// whose kernel waits for the program's own next submission would hang. These submissions are safe, since the
+// lease is held until Released is sent. step() serves a kernel that waits for a submission of another
+// process. See docs/design/gate.md.
 #pragma once
 
 #include "interposer/gate/fence.h"
@@ -23,7 +23,7 @@ namespace detail {
 void enter_slowly();
 }  // namespace detail
 
-// Returns true if the calling thread is inside.
+// Returns true if the calling thread is inside the gate.
 inline bool inside() { return detail::self.depth != 0; }
 
 // Returns true if threads wait at the gate.
@@ -35,9 +35,9 @@ Nanoseconds let_in();
 // the pass counters of all other threads.
 void after_fork();
 
-// RAII: the thread is inside from construction to destruction. The constructor blocks while the gate is
-// closed. Passes nest, since a driver entry point may call another one through our wrapper; only the
-// outermost counts.
+// RAII: the thread is inside the gate from construction to destruction. The constructor blocks while the gate
+// is closed. Passes nest, since a driver entry point may call another one through our wrapper; only the
+// outermost pass counts.
 class Pass {
  public:
   Pass() {

@@ -11,7 +11,7 @@ namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
 
-// A thread that was cancelled inside the gate counts as outside.
+// A thread that was cancelled inside the gate counts as outside from now on.
 void give_back(Mark& mark) {
   std::uint64_t count = mark.count.load(std::memory_order_relaxed);
   if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);
@@ -43,7 +43,8 @@ Mark& own_mark() {
   Mark*& mark = detail::self.mark;
   if (mark == nullptr) {
     mark = &take();
-    // If the program has used up all keys, the pass counters of its dead threads stay taken: a small leak.
+    // If the program has used up all keys of thread-specific data, the pass counters of its dead threads are
+    // not reused, which is a small leak.
     thread_end.watch(mark);
   }
   return *mark;

@@ -8,9 +8,9 @@
 
 namespace sharedgpu::gate {
 
-// The pass counter of a thread that has ever submitted; odd while the thread is inside. The idle watch uses
-// the sum of all pass counters as a count of submissions. Pass counters are never freed: the counter of a
-// thread that ends is reused by the next thread that starts.
+// The pass counter of a thread that has ever submitted. The count is odd while the thread is inside the gate.
+// The idle watch uses the sum of all pass counters as a count of submissions. Pass counters are never freed:
+// the counter of a thread that ends is reused by the next thread that starts.
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
@@ -28,7 +28,7 @@ struct Thread {
   std::uint32_t depth = 0;  // nested passes
   std::uint32_t grace_used =
       0;  // how often the thread was let through during the drain with number `grace_drain`
-  std::uint64_t grace_drain = 0;  // number of the drain for which `grace_used` counts
+  std::uint64_t grace_drain = 0;  // the drain to which `grace_used` refers
 };
 
 namespace detail {

@@ -20,10 +20,11 @@ constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
 struct Pages {
-  // The page of each slot, at the address where it is mapped; null if none is. The address of a slot stays
-  // the same across reconnects.
+  // The page of each slot, at the address where it is mapped; null if the slot has no page. The address of a
+  // slot stays the same across reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
-  // True if submissions read a page of the interposer, which is_open() writes, and no lease page.
+  // True if submissions read a page of the interposer, which is_open() writes; false if they read a lease
+  // page.
   std::atomic<bool> several{false};
   // Held while a page is installed, never while a page is read.
   std::mutex coming;
@@ -57,7 +58,7 @@ const LeasePage* first_closed() {
   return nullptr;
 }
 
-// Updates the memory state in our page.
+// Updates the oversubscription and the backlog limit in our page.
 void gather() {
   if (!pages.several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();
@@ -65,8 +66,8 @@ void gather() {
   mapped.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 
-// Replaces the page at `address` with a private page that contains `gate`. The page is complete before it is
-// moved there, so that no thread reads zeros in between.
+// Replaces the page at `address` with a private page that contains `gate`. The private page is filled before
+// it is moved to `address`, so that no thread reads zeros.
 bool put_own_page(void* address, std::size_t size, std::uint32_t gate) {
   void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
@@ -81,8 +82,8 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 bool is_open() {
   if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
-    // Our page is read first. Every call that finds a closed page writes to our page, even if that is closed
-    // already. So a thread that has read our page before cannot open it.
+    // Our page is read first. Every call that finds a closed lease page writes a new value to our page, even
+    // if our page is closed already. So a thread that read our page before this write cannot open it.
     std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;

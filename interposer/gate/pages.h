@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arbiter's lease pages of this process: one for each of its sessions, and so for each GPU that it uses.
 //
-// The gate is open when all lease pages are open. Submissions read one place in memory. If there is only one
-// lease page, it is mapped at this place. If there are more, a page of our own lies there, and every call of
-// is_open() writes the combined state of the lease pages to it. Threads that wait call it. The closing side
-// calls is_open() before it counts the threads inside. The service thread calls is_open() before it acts on a
-// message, since the arbiter closes a page before it sends the message that depends on the closed page. A
-// submission that passes our page before the page is updated counts as made before the gate closed. Our page
-// learns whether a GPU is oversubscribed when the turn threads call contended(), which they do regularly.
+// The gate is open when all lease pages are open. Submissions read one fixed place in memory. If there is
+// only one lease page, it is mapped at this place. If there are several, a page of our own is mapped there,
+// and every call of is_open() writes the combined state of the lease pages to our page. Threads that wait at
+// the gate call is_open(). The closing side calls is_open() before it counts the threads inside. The service
+// thread calls is_open() before it acts on a message, since the arbiter closes a page before it sends the
+// message that depends on the closed page. If a submission reads our page as open before the page is updated,
+// the submission counts as made before the gate closed. Our page learns whether a GPU is oversubscribed when
+// the turn threads call contended(), which they do regularly.
 //
 // Thread-safe.
 #pragma once
@@ -19,7 +20,7 @@
 
 namespace sharedgpu::gate {
 
-// One session of this process, by number. The session's lease page is one of the pages that must be open.
+// The number of a session of this process. The session's lease page is one of the pages that must be open.
 struct PageSlot {
   static constexpr unsigned kCount = 64;
   unsigned index = 0;
@@ -57,7 +58,7 @@ inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::m
 // nothing has changed then.
 bool install(int fd, PageSlot slot = {});
 // Maps an open page of our own in place of the session's lease page. If there is no memory for a page of our
-// own, the arbiter's page stays.
+// own, the arbiter's page stays mapped.
 void leave_open(PageSlot slot);
 // Reads the pages of all sessions and returns true if all are open.
 bool is_open();

@@ -11,9 +11,9 @@ namespace sharedgpu::gate {
 
 class Wakeup {
  public:
-  // The value for wait(). Read it before the state that the waking thread changes.
+  // The value for wait(). Call this before you read the state that the waking thread changes.
   std::uint32_t seen() const { return count_.load(std::memory_order_acquire); }
-  // Returns when the counter has been raised since `seen`, after `timeout`, or early.
+  // Returns when the counter has been raised since `seen`, or after `timeout`. May return earlier.
   void wait(std::uint32_t seen, Nanoseconds timeout);
   void raise();
   // Returns when `done` returns true. A thread that makes `done` return true must raise the counter

@@ -42,12 +42,12 @@ INSTEAD void operator delete(void* block, std::size_t) noexcept { std::free(bloc
 INSTEAD void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
 INSTEAD void operator delete(void* block, std::size_t, std::align_val_t) noexcept { std::free(block); }
 
-// Called for each frame of libstdc++ when a thread is cancelled: there is nothing to clean up.
+// Called for each frame of libstdc++ when a thread is cancelled. No such frame has anything to clean up.
 extern "C" int __gxx_personality_v0();
 INSTEAD int __gxx_personality_v0() { return 8; }  // _URC_CONTINUE_UNWIND
 
-// Guards of variables in functions: the first byte is set once the variable is constructed, the second during
-// construction.
+// Guards of static variables in functions: the first byte is set once the variable is constructed, and the
+// second byte while it is being constructed.
 extern "C" int __cxa_guard_acquire(std::uint64_t* guard);
 INSTEAD int __cxa_guard_acquire(std::uint64_t* guard) {
   auto* const bytes = reinterpret_cast<unsigned char*>(guard);
@@ -74,7 +74,8 @@ namespace std {
 
 INSTEAD void terminate() noexcept { give_up("terminated"); }
 
-// Returns true if a requested deleter is make_shared()'s own. Called if there is no RTTI to compare.
+// Returns true if a requested deleter is the one of make_shared(). libstdc++ calls it if there is no RTTI to
+// compare.
 INSTEAD bool _Sp_make_shared_tag::_S_eq(const type_info&) noexcept { return false; }
 
 #define FAILURE(name, ...) \

@@ -14,15 +14,15 @@ using hooks::Pinned;
 
 namespace {
 
-// cuMemAllocPitch's alignment of rows, the same on every GPU so far.
+// The alignment of rows by cuMemAllocPitch, which is the same on every GPU known so far.
 constexpr std::size_t kPitch = 512;
 
-// Smaller amounts of managed memory are not worth counting if the room is used up.
+// If no room is left, smaller amounts of managed memory than this are not counted.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
 // Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the
-// real call. Only the driver knows the modes and threads of captures. So the driver is asked to free a null
-// address: in such a capture it refuses this like any other free (measured).
+// real call. Only the driver knows the modes and threads of captures. So the function asks the driver to free
+// a null address: if a capture forbids freeing, the driver refuses this call, too (measured).
 bool forbidden_in_capture() {
   return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -32,7 +32,7 @@ CUresult allocate(Allocator& memory, CUdeviceptr* address, Bytes size) {
   CUresult result = hooks::sticky_error(CU_STREAM_LEGACY);
   if (result != CUDA_SUCCESS) return result;
   result = memory.allocate(address, size);
-  // If memory is short, the pools release what they do not use.
+  // If memory is short, the pools release the memory that they do not use.
   if (result == CUDA_ERROR_OUT_OF_MEMORY && hooks::pools().release_all())
     result = memory.allocate(address, size);
   if (result == CUDA_SUCCESS) hooks::allocations().add(*address, hooks::current_context());
@@ -66,7 +66,7 @@ std::optional<CUresult> hooks::free_finished(CUdeviceptr address) {
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
   Allocator* memory = process::current_memory();
-  // A wrong call gets the driver's own answer.
+  // For invalid arguments, the driver itself returns the error.
   if (memory == nullptr || address == nullptr || size == 0)
     return SHAREDGPU_REAL(cuMemAlloc_v2, address, size);
   return allocate(*memory, address, {size});
@@ -81,7 +81,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* 
                      (element == 4 || element == 8 || element == 16) &&
                      !__builtin_add_overflow(width, kPitch - 1, &row) &&
                      !__builtin_mul_overflow(row / kPitch * kPitch, height, &size);
-  // A wrong call gets the driver's own answer.
+  // For invalid arguments, the driver itself returns the error.
   if (memory == nullptr || !valid)
     return SHAREDGPU_REAL(cuMemAllocPitch_v2, address, pitch, width, height, element);
   CUresult result = allocate(*memory, address, {size});
@@ -93,7 +93,7 @@ SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   const auto real = [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); };
   if (process::memories().empty()) return real();
   if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  // For stream-ordered memory, CUDA requires that no work uses it.
+  // CUDA requires that no work uses stream-ordered memory when cuMemFree frees it.
   if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
   if (auto result = hooks::free_ours(address)) return *result;
   return hooks::pools().free_pinned(address,

@@ -10,7 +10,7 @@ namespace sharedgpu::hooks {
 
 // Waits for the GPU, as cuMemFree does. Returns nullopt if the memory is not ours.
 std::optional<CUresult> free_ours(CUdeviceptr address);
-// Does the same without waiting. Call it only if no GPU work uses the memory.
+// Frees memory like free_ours(), but does not wait. Call it only if no GPU work uses the memory.
 std::optional<CUresult> free_finished(CUdeviceptr address);
 
 }  // namespace sharedgpu::hooks

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts, including primary and green ones. The session begins with cuInit and attaches to the first
-// context's device. It must know every live context to drain it. Memory allocated in a context is freed with
-// it.
+// context's device. The session must know every live context, in order to drain it. When a context is
+// destroyed, the memory allocated in it is freed.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -57,8 +57,9 @@ std::uint64_t resident_threads() {
   return known ? static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(threads) : 0;
 }
 
-// The device memory that a context takes for this limit beyond the default of the limit. The estimate of a
-// context's size contains the default. Returns nullopt if limits of this kind take no memory.
+// The device memory that a context takes if `limit` is set to `value`, beyond the memory that the default
+// takes. The estimate of a context's size contains the default. Returns nullopt if limits of this kind take
+// no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));
@@ -66,7 +67,8 @@ std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   return std::nullopt;
 }
 
-// Calls `real`, which destroys a context that the program has created. `real` fails for a primary context.
+// Calls `real`, which destroys a context that the program has created; for a primary context, `real` returns
+// an error.
 template <class Call>
 CUresult destroy_made(CUcontext context, Call real) {
   Process* const mine = Process::get();
@@ -200,7 +202,7 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
-// Hides our own reference from the program.
+// Reports a primary context as inactive if only the interposer has a reference to it.
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
   Process* const mine = Process::get();

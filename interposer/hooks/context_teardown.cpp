@@ -18,8 +18,8 @@ using tracking::Primary;
 
 namespace {
 
-// The number of retries of the wait for the last work, if other threads take and release references
-// meanwhile.
+// How often lock_finished() waits for the context's last work again if other threads take and release
+// references during the wait.
 constexpr int kTries = 100;
 
 // Returns true if the memory of the device's pools is freed with its primary context, in which they allocate.
@@ -28,8 +28,8 @@ bool pools_go_with_primary(const Process& process, CUdevice device) {
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
-// Returns true if pools hold memory on the device, or are about to. Stream-ordered memory outlives every
-// context, even a reset of the device (measured). Called with the lock held.
+// Returns true if pools hold memory on the device, or are about to allocate some. Stream-ordered memory
+// outlives every context, even a reset of the device (measured). Called with the lock held.
 bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
@@ -68,8 +68,8 @@ void clear_out(Process& process, CUcontext context) {
   for (const auto& [address, origin] : allocations().of(context)) free_finished(address);
 }
 
-// Returns true if the context has to remain without the program's references. Unused memory of pools does not
-// keep a context.
+// Returns true if the context has to remain without the program's references. Pools that hold only unused
+// memory do not keep a context.
 bool holds_up(const Process& process, const Primary& primary, CUdevice device) {
   if (pools_go_with_primary(process, device)) pools().give_up(device);
   return needed(process, primary, device);

@@ -27,13 +27,13 @@ class DestructionBy final : public Destruction {
 // refuses, nothing is lost.
 CUresult destroy(Process& process, Destruction& destruction);
 
-// Release one of the program's references to the primary context by calling `real`, or reset it. If the
-// program's last reference ends while memory of the device's pools is still needed, a reference of our own
-// keeps the context.
+// release_primary() releases one of the program's references to the primary context by calling `real`;
+// reset_primary() resets the context by calling `real`. If the program's last reference ends while memory of
+// the device's pools is still needed, the interposer takes a reference, which keeps the context.
 CUresult release_primary(CUdevice device, const Call& real);
 CUresult reset_primary(CUdevice device, const Call& real);
 
-// Periodic maintenance: releases our own reference once no memory needs it.
+// Periodic maintenance: releases the interposer's reference to the primary context once no memory needs it.
 void tend_primary(Process& process, CUdevice device);
 
 }  // namespace sharedgpu::hooks

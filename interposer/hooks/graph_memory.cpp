@@ -51,9 +51,9 @@ void recount(CUdevice device, Pinning* memory) {
 
 constexpr Bytes kLeastRoom = mebibytes(2);
 
-// Requests room from the arbiter, and repeats the call. The amount that a launch lacks is unknown. The sum of
-// all nodes is mostly enough, but may be more than can ever be granted if nodes share memory. So after a
-// refusal half as much is requested.
+// Requests room from the arbiter, and repeats the call. The amount that a launch lacks is unknown, so the
+// function first requests the size of all nodes together. If nodes share memory, this may be more than can
+// ever be granted, so after each refusal the function requests half as much.
 template <class Call>
 CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
@@ -83,7 +83,7 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   return result;
 }
 
-// `call` launches or uploads a graph. `own`: stream 0 is the per-thread default stream.
+// `call` launches or uploads a graph. `own` is true if stream 0 means the per-thread default stream.
 template <class Call>
 CUresult launched(CUstream stream, bool own, Call call) {
   const auto gated = [&] {
@@ -102,8 +102,8 @@ CUresult launched(CUstream stream, bool own, Call call) {
   return result;
 }
 
-// Notes a new node if it is an allocation. The node type is the first word of the parameters. Three reserved
-// words come next, and then the parameters of this type.
+// Adds the size of a new node if it is an allocation node. In the parameters, the first word is the node
+// type. Three reserved words follow, and then the parameters of this type.
 template <class Call>
 CUresult node_added(const CUgraphNodeParams* parameters, Call real) {
   const auto* words = reinterpret_cast<const int*>(parameters);

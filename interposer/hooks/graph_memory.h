@@ -22,7 +22,7 @@ inline void note_node(Bytes size) {
   asked_for.fetch_add(std::min(size, kLargestAllocation).count, std::memory_order_relaxed);
 }
 
-// Sets the count to the memory that the driver keeps now. May wait for the arbiter.
+// Counts the memory that the driver keeps for graphs now. May wait for the arbiter.
 void count();
 
 }  // namespace sharedgpu::hooks::graph_memory

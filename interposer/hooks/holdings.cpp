@@ -56,7 +56,7 @@ Pinned::All Pinned::take(CUcontext context) {
   return taken;
 }
 
-// Never destroyed: programs free memory in their last instructions.
+// The object is never destroyed, since programs free memory until they end.
 Allocations& allocations() {
   static auto* made = new Allocations;
   return *made;

@@ -51,10 +51,10 @@ class Pinned {
     Pinning* memory = nullptr;  // the memory accounting that counts it
   };
   void add(Kind kind, unsigned long long key, const Held& held);
-  // Called before the driver frees the memory, since its handle may then be reused. If the driver does not
-  // free it, the caller adds it again.
+  // Removes the memory and returns it. Called before the driver frees the memory, since the memory's handle
+  // may be reused afterwards. If the driver does not free the memory, the caller calls add() again.
   std::optional<Held> take(Kind kind, unsigned long long key);
-  // Takes out all memory of a context, in the same way.
+  // Removes all memory of a context and returns it.
   using All = std::map<std::pair<Kind, unsigned long long>, Held>;
   All take(CUcontext context);
 

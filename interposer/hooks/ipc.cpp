@@ -13,8 +13,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// Exports a piece once to test whether exporting works. If it fails, the program gets an error here, while it
-// can still share the memory by other means.
+// Exports one piece of the block, to test whether exporting works. If the export fails, the program gets an
+// error already from cuIpcGetMemHandle, and can still share the memory by other means.
 bool export_block(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;
@@ -44,7 +44,7 @@ CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
 
 SHAREDGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   auto block = handle != nullptr ? hooks::allocation_at(address) : std::nullopt;
-  // Memory of pools has no legacy IPC.
+  // cuIpcGetMemHandle does not support memory of pools.
   if (!block || !block->memory->exportable() || block->pooled)
     return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
   if (CUresult refused = hooks::settle(*block); refused != CUDA_SUCCESS) return refused;

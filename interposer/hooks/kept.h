@@ -21,9 +21,9 @@ struct KeptNow {
   Bytes most;
 };
 
-// Sets the count to the value that `now` returns. `now` is called with the mutex held. The driver has taken
-// the memory already. If the arbiter refuses the room, the next recount requests it again. The arbiter is
-// asked only if `may_grow`.
+// Sets the count to the value that `now` returns. `now` is called with the mutex held. The driver has already
+// taken the memory. If the arbiter refuses room for it, the next recount requests the room again. The arbiter
+// is asked only if `may_grow`.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {

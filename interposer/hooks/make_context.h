@@ -8,9 +8,9 @@
 
 namespace sharedgpu::hooks {
 
-// Calls `real`, which creates a context, and `added` if that succeeds. If the driver has no room for a
-// context, other tenants have to make room. For this, room is requested as pinned memory, in growing amounts,
-// until the context exists and is counted itself.
+// Calls `real`, which creates a context, and then `added` if `real` succeeds. If the driver has no room for a
+// context, the function requests room from the arbiter as pinned memory, in growing amounts, so that other
+// tenants make room. It releases this room once the context exists and is counted itself.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

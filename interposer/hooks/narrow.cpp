@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first versions of functions, with 32-bit addresses and sizes. Programs that look up names without a
-// version get these functions. Their memory is the driver's, since only the driver can place it below 4 GiB.
+// version get these functions. The memory that they return is the driver's, since only the driver can place
+// memory below 4 GiB.
 #include <algorithm>
 #include <limits>
 
@@ -26,7 +27,7 @@ SHAREDGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1* address, unsigned int size)
 
 SHAREDGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1* address, unsigned int* pitch, unsigned int width,
                                           unsigned int height, unsigned int element) {
-  // The pitch is known only after the allocation; rows are aligned to at most this.
+  // The pitch is known only after the allocation; the driver aligns rows to 512 bytes at most.
   constexpr std::uint64_t kAlignment = 512;
   std::uint64_t row = (std::uint64_t{width} + kAlignment - 1) / kAlignment * kAlignment;
   return hooks::allocate_native(Pinned::Kind::pointer, address, {row * height}, [=] {

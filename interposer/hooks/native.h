@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the driver allocates for the program. This memory counts as pinned. It is allocated only while
-// the lease is held: by then, the memory of other tenants has been evicted.
+// the lease is held, since the memory of other tenants has been evicted by then.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -23,8 +23,8 @@ class Patience {
 
 CUcontext current_context();
 
-// The error of an earlier kernel, with which the driver would answer an allocation; CUDA_SUCCESS if there is
-// none. `stream` must not be in capture.
+// Returns the error of an earlier kernel, which the driver would also return for an allocation; CUDA_SUCCESS
+// if there is none. `stream` must not be in capture.
 CUresult sticky_error(CUstream stream);
 
 template <class Handle>

@@ -2,9 +2,10 @@
 // NVML queries of memory and processes. The wrappers report the same memory as cuMemGetInfo, and only the
 // tenant's own processes.
 //
-// NVML is called first and checks the arguments; its numbers are replaced only if it succeeds. A process
-// without a session asks the arbiter through a connection for this one query, and so does not become a
-// tenant. If there is no answer, or this process may not use the GPU, NVML's own answer stands.
+// Each wrapper first calls NVML, which checks the arguments. Only if NVML succeeds, the wrapper replaces its
+// numbers. A process without a session opens a connection to the arbiter for this one query, and so does not
+// become a tenant. If the arbiter does not answer, or this process may not use the GPU, the program gets
+// NVML's own answer.
 #include "interposer/driver/nvml.h"
 
 #include <cstdlib>
@@ -44,7 +45,7 @@ std::optional<GpuUuid> uuid_of(Device device) {
 }
 
 std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
-  // Invalid values of the variable are reported by the session, not here.
+  // Invalid values of environment variables are reported by the session, not here.
   session::Settings settings =
       session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
                              [](const char*, const char*, const char*) {});
@@ -58,7 +59,8 @@ std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
   return reply;
 }
 
-// The result of the program's own cuMemGetInfo, if this process uses that GPU.
+// The values that cuMemGetInfo returns to the program for this GPU; nullopt if this process does not use the
+// GPU.
 std::optional<MemoryView> own_view(const GpuUuid& gpu) {
   for (CUdevice device : process::devices()) {
     CUuuid uuid = {};
@@ -84,7 +86,7 @@ std::optional<Figures> figures(Device device) {
   return std::nullopt;
 }
 
-// The tenant's processes on this GPU; nullopt if NVML's own answer stands.
+// The tenant's processes on this GPU; nullopt if the program gets NVML's own answer.
 std::optional<std::vector<GpuReply::Process>> processes(Device device) {
   auto gpu = uuid_of(device);
   if (!gpu) return std::nullopt;

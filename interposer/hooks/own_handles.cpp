@@ -23,8 +23,8 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`, and then `enter` for the reference counts of each device. `enter` returns how much memory is
-// freed.
+// Calls `real`, and then `enter` with the reference counts of each device. `enter` returns how much memory
+// the call has freed there.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();
@@ -49,7 +49,7 @@ CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
   // Memory of the host, or of an unmanaged device, is not counted.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   Pinning* memory = here ? process::memory_of(wanted->location.id) : nullptr;
-  // A wrong call gets the driver's own answer.
+  // For invalid arguments, the driver itself returns the error.
   if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
   hooks::Patience patience;
@@ -84,7 +84,7 @@ CUresult unmap_pinned(CUdeviceptr address, std::size_t size) {
 }
 
 CUresult retain_pinned(CUmemGenericAllocationHandle* handle, void* pointer) {
-  // Memory from cuMemAlloc has no handle that the program may get.
+  // CUDA gives programs no handle of memory that comes from cuMemAlloc.
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   if (process::find(address)) return CUDA_ERROR_INVALID_VALUE;
   return own_call([=] { return SHAREDGPU_REAL(cuMemRetainAllocationHandle, handle, pointer); },

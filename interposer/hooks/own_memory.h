@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference counts of the program's own physical memory (cuMemCreate). A piece takes room on the device as
-// long as a handle or a mapping refers to it.
+// Reference counts of the program's own physical memory (cuMemCreate). A piece of this memory stays on the
+// device as long as a handle or a mapping refers to it.
 //
 // Knows handles and addresses only. Not thread-safe.
 #pragma once

@@ -73,7 +73,7 @@ class Peers {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
-  std::mutex mutex_;  // held also while access is opened or closed, so that the last call decides
+  std::mutex mutex_;  // also held while access is opened or closed, so that the last call takes effect last
   std::vector<Pair> pairs_;
 };
 
@@ -82,8 +82,9 @@ Peers& peers() {
   return *made;
 }
 
-// Copies between memory that the interposer has allocated on two devices. The driver's cuMemAlloc memory
-// needs no peer access for this; mapped memory needs cuMemcpyPeer. `peer` gets a context of each device.
+// Copies between memory that the interposer has allocated on two devices. Plain CUDA copies memory of
+// cuMemAlloc between devices without peer access. For mapped memory, only cuMemcpyPeer does so. `plain` makes
+// the program's call; `peer` calls cuMemcpyPeer with a context of each device.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {
@@ -126,7 +127,8 @@ SHAREDGPU_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return result;
 }
 
-// Define a copy function without and with a stream. `own`: stream 0 is the per-thread default stream.
+// These macros define a copy function without a stream and one with a stream. `own` is true if stream 0 means
+// the per-thread default stream.
 #define COPY(name, own, peer_name)                                                                  \
   SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size) {              \
     return copy(                                                                                    \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays. Arrays are left to the driver and counted as pinned.
+// Arrays. The driver allocates them, and they count as pinned.
 #include <algorithm>
 
 #include "interposer/hooks/export.h"
@@ -53,8 +53,8 @@ Bytes plain_size(const Descriptor* wanted) {
   return array_size(wanted->Width, wanted->Height, depth, wanted->Format, wanted->NumChannels);
 }
 
-// The size of `levels` levels, each with half the lengths of the one before. The number of layers and faces
-// is the same on all levels, so only the lengths are halved.
+// The size of `levels` levels. Each level has half the width, height and depth of the level before. The
+// number of layers and faces is the same on all levels, so only width, height and depth are halved.
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
   // Sparse and deferred arrays get their memory later: the program maps it itself.
   constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;

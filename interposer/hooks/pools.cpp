@@ -18,7 +18,7 @@ namespace {
 
 constexpr Bytes kChunkUnit = mebibytes(2);
 
-// cuda.h has maxSize since CUDA 12.2.
+// Only cuda.h of CUDA 12.2 or later has maxSize.
 template <class Properties>
 Bytes most_of(const Properties& properties) {
   if constexpr (requires { properties.maxSize; })
@@ -63,8 +63,8 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From now on no thread queries the driver about the pool. The entry stays, since the driver may refuse the
-// destruction and other threads may be using the pool meanwhile.
+// From now on no thread queries the driver about the pool. The entry in pools_ stays, since the driver may
+// refuse the destruction and other threads may be using the pool meanwhile.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
@@ -72,7 +72,8 @@ Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   return pool;
 }
 
-// The driver may already have reused the handle for a new pool of another thread.
+// Called with the result of the destruction. The driver may already have reused the handle for a new pool of
+// another thread.
 void Pools::decided(const PoolPtr& pool, bool destroyed) {
   {
     const std::lock_guard lock(mutex_);
@@ -152,8 +153,8 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle,
   CUresult result = CUDA_SUCCESS;
   if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool, place.context);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // As the driver does, waits for freed blocks that the GPU has not yet passed, and has all pools release
-    // what they do not use.
+    // Like the driver, waits until the GPU has reached the frees of freed blocks, and makes all pools release
+    // the memory that they do not use.
     wait_for_frees();
     if (take(address, size, *pool, place.id)) {
       result = CUDA_SUCCESS;
@@ -229,8 +230,9 @@ CUresult Pools::free(CUdeviceptr address, const backlog::StreamPlace& place) {
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   if (const FencePtr fence = backlog::mark(place, &result)) return give(address, place.id, fence);
-  // The driver's own free needs no event, so it would succeed even if no fence can be created. Only after an
-  // earlier error would it fail, and synchronizing the stream returns that error, too.
+  // The driver's own free would succeed even if no fence can be created, unless an earlier kernel has failed.
+  // So this call waits for the stream instead of recording a fence; the wait returns the error of an earlier
+  // kernel, too.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
   return result == CUDA_SUCCESS ? free_unused(address) : result;
 }
@@ -319,7 +321,8 @@ Bytes Pools::threshold(const Pool& pool) {
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
-// Some memory can be released only when the GPU is idle. Until then the pool keeps that memory for reuse.
+// Some memory can be released only when the GPU is idle. While the GPU works, the pool keeps this memory for
+// reuse.
 Bytes Pools::threshold_now(const Pool& pool) {
   const Allocator* memory = process::memory_of(pool.device);
   const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
@@ -330,9 +333,9 @@ void Pools::tend() {
   if (!gate::capturing()) give_back_unused(threshold_now);  // during a capture nothing may be unmapped
 }
 
-// The driver trims its pools when it has no memory left. If instead the arbiter refuses room, the driver does
-// not know of the shortage, so the interposer trims the pools. The lock is held so that no pool is destroyed
-// meanwhile.
+// The driver trims its pools when the GPU has no memory left. If the arbiter refuses room before that, the
+// driver does not know that memory is short, so the interposer trims the pools. The lock is held so that no
+// pool is destroyed meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -384,8 +387,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     Pool& pool = *claim.pool;
     const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    // Counts at most the allocation's own size: the driver may already count other threads' unfinished
-    // allocations as used.
+    // Requests at most the size of the allocation, since `used` may already include unfinished allocations of
+    // other threads.
     claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
     claim.fits = kept <= minus(pool.most, claim.room);
     pool.wanted += claim.size;
@@ -401,8 +404,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   return result;
 }
 
-// Called after a refusal. As for swapped pools, waits for freed blocks that the GPU has not yet passed, and
-// has all pools release what they do not use.
+// Called after a refusal. As for swapped pools, waits until the GPU has reached the frees of freed blocks,
+// and makes all pools release the memory that they do not use.
 CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
   for (int naps = 0;; ++naps) {
     const bool last = naps == kMostNaps || gate::capturing() || !pinned_frees_pending();
@@ -440,7 +443,7 @@ Pools::Block Pools::pinned_block(CUdeviceptr address) {
   return found == pinned_.end() ? Block{} : found->second;
 }
 
-// Removes only that block, since its address may have been reused meanwhile.
+// Removes only `block`, since its address may already belong to a new block.
 void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   {
     const std::lock_guard lock(mutex_);
@@ -451,8 +454,8 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   recount(block.pool, false);
 }
 
-// The driver reports nothing about a pool that the program has destroyed; only the pool's blocks in use
-// remain.
+// The driver reports nothing about a pool that the program has destroyed; only the sizes of the pool's blocks
+// in use are known.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;
@@ -470,7 +473,7 @@ void Pools::recount(const PoolPtr& pool, bool may_grow) {
   });
 }
 
-// Never destroyed: programs free memory in their last instructions.
+// The object is never destroyed, since programs free memory until they end.
 Pools& pools() {
   static auto* made = new Pools;
   return *made;

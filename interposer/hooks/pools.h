@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's memory pools. Ordinary device pools get their memory from the swap or managed backend. All
 // other pools (pools that can be shared with other processes, and every pool with the native backend) are the
-// driver's own, and what they keep counts as pinned.
+// driver's own, and the memory that they keep counts as pinned.
 //
 // Thread-safe.
 #pragma once
@@ -49,7 +49,7 @@ class Pools {
     tend();
     return result;
   }
-  // `device` is the device whose default pool it might be.
+  // `device` is the device of which `pool` might be the default pool.
   Kind kind(CUmemoryPool pool, CUdevice device);
   // The device of a swapped pool; nullopt for any other pool.
   std::optional<CUdevice> device_of_swapped(CUmemoryPool pool);
@@ -61,11 +61,11 @@ class Pools {
   // Returns true if the address lies in memory that a pool holds, in use or not.
   bool holds(CUdeviceptr address);
   std::optional<Pooled> find(CUdeviceptr address);
-  // Free a block in the stream order of `place`, or a block that no work uses.
+  // free() frees a block in the stream order of `place`; free_unused() frees a block that no work uses.
   CUresult free(CUdeviceptr address, const backlog::StreamPlace& place);
   CUresult free_unused(CUdeviceptr address);
 
-  // Allocates from a pinned pool by `call`, and counts what the driver keeps for the pool.
+  // Allocates from a pinned pool by calling `call`, and counts the memory that the driver keeps for the pool.
   template <class Call>
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
     Claim claim{.pool = nullptr, .size = size, .room = {}};
@@ -111,7 +111,8 @@ class Pools {
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: destroyed
-    bool leaving = false;           // the program is destroying the pool: the driver is not queried about it
+    bool leaving = false;           // true while the program is destroying the pool; the driver is then not
+                                    // queried about it
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
@@ -119,7 +120,8 @@ class Pools {
     // Only pinned pools use these three members:
     Kept kept;
     Bytes wanted;  // bytes of unfinished allocations
-    Bytes coming;  // bytes requested for these allocations; the driver may or may not have taken them yet
+    Bytes coming;  // bytes requested for unfinished allocations; the driver may or may not have taken them
+                   // yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
   // An allocation in flight from a pinned pool.
@@ -132,7 +134,7 @@ class Pools {
   // A block of a pinned pool. Its number is never reused, unlike its address.
   struct Block {
     Bytes size;
-    PoolPtr pool;  // null: not a block of a pinned pool
+    PoolPtr pool;  // null if this is no block of a pinned pool
     std::uint64_t number = 0;
   };
 
@@ -168,7 +170,7 @@ class Pools {
   void freed_pinned(CUdeviceptr address, const Block& block);
   void recount(const PoolPtr& pool, bool may_grow);
 
-  std::mutex giving_back_;  // held until the memory that has left its pool is free; taken before mutex_
+  std::mutex giving_back_;  // held while memory that has left its pool is freed; taken before mutex_
   mutable std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
   std::vector<PoolPtr> all_;  // including pools that the program destroyed before their memory was free

@@ -8,12 +8,14 @@
 
 namespace sharedgpu::hooks {
 
-// Take and release our reference, unless the driver refuses. Called with the lock of `primary` held.
+// keep() takes our reference, unless the driver refuses; let_go() releases it. Called with the lock of
+// `primary` held.
 CUresult keep(tracking::Primary& primary, CUdevice device);
 void let_go(tracking::Primary& primary, CUdevice device);
 
-// Keeps the primary context from construction to destruction, if result() is CUDA_SUCCESS. If the program has
-// no reference to the context, our own reference keeps it from then on. The context is created if necessary.
+// Keeps the primary context alive from construction to destruction, if result() is CUDA_SUCCESS. If the
+// program has no reference to the context, our own reference keeps the context alive even after the
+// destruction of this object. The context is created if necessary.
 class PrimaryStays {
  public:
   PrimaryStays(Process& process, CUdevice device);
@@ -29,7 +31,7 @@ class PrimaryStays {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-// Returns the primary context in *context if there is a reference to it.
+// Returns the primary context in *context if the program or the interposer has a reference to it.
 CUresult name_primary(Process& process, CUdevice device, CUcontext* context);
 
 }  // namespace sharedgpu::hooks

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemCreate and related functions: memory that the program itself creates, maps and makes accessible. On
-// managed devices it is swapped like any other memory, behind handles of our own; the rest is the driver's,
-// counted as pinned (own_handles.h). An address range may contain memory of both kinds.
+// managed devices, memory of supported kinds is swapped like any other memory, and the program gets handles
+// of our own for it. All other memory is the driver's, counted as pinned (own_handles.h). An address range
+// may contain memory of both kinds.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -68,13 +69,13 @@ Reservations& reservations() {
 }
 
 struct Part {
-  ProgramMemory* program = nullptr;  // null: the part is not our memory
+  ProgramMemory* program = nullptr;  // null if the part is not memory of the interposer
   CUdeviceptr address = 0;
   std::size_t size = 0;
 };
 
 // Cuts a range into whole mappings that the interposer has made, and the parts between these. Returns an
-// empty list if the range contains only a part of such a mapping.
+// empty list if the range contains only a part of one of the interposer's mappings.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {
@@ -101,9 +102,9 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // --- Kinds ---
 
-// Checks that the driver can create memory of this kind at all. Otherwise an unsupported kind that is created
-// while there is no room would fail only later, when the program cannot handle the error. Checked once for
-// each combination of handle types.
+// Checks that the driver can create memory of this kind at all. Without this check, the creation of an
+// unsupported kind while there is no room would fail only later, when the program cannot handle the error.
+// Checked once for each combination of handle types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
@@ -113,7 +114,7 @@ CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   gate::Pass pass;
   CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // the kind is accepted; memory is lacking
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // a supported kind, but no memory now
   if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
   return result;
 }
@@ -124,7 +125,7 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Pins the memory in place, and waits for further turns until that has succeeded.
+// Pins the memory in place. If the turn ends before this succeeds, tries again in the next turn.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
   for (;;) {
     auto result = first_answer([=](ProgramMemory& program) { return program.settle(handle, real); });
@@ -165,10 +166,12 @@ SHAREDGPU_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t 
 }
 
 SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size) {
-  // The driver refuses a range that is still mapped, but may not know of our mappings.
+  // CUDA refuses to free a range with mappings, but the driver does not know of memory that is mapped here
+  // and evicted now.
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
-  reservations().remove(address);  // erased before the free: another thread may get the addresses at once
+  reservations().remove(address);  // erased before the free, since another thread may get the addresses at
+                                   // once
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;
@@ -246,7 +249,8 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
   if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   SHAREDGPU_REAL(cuDeviceGetCount, &devices);
-  for (std::size_t i = 0; i < count; ++i)  // the driver would check memory that is not on the GPU only later
+  for (std::size_t i = 0; i < count; ++i)  // for memory that is not on the GPU, the driver would check this
+                                           // only later
     if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         (access[i].location.id < 0 || access[i].location.id >= devices))
       return CUDA_ERROR_INVALID_DEVICE;

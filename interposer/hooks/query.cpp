@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's queries about memory. The answers are consistent: the GPU is as large as the arbiter's
-// capacity, and our memory is always on it, wherever its bytes are now.
+// capacity, and all memory of the interposer is reported as being on the GPU, even while it is evicted.
 #include <cstring>
 
 #include "interposer/driver/call.h"
@@ -43,7 +43,7 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return give(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return CUDA_ERROR_INVALID_VALUE;  // as the driver returns for any device memory
+      return CUDA_ERROR_INVALID_VALUE;  // the driver returns this error for any device memory
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return give(data, origin.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -71,14 +71,14 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
   }
 }
 
-// Memory imported from another process of the tenant. The driver knows everything about this memory except
-// its bounds.
+// Returns the range of memory that was imported from another process of the tenant; nullopt if none. The
+// driver knows everything about this memory except its bounds.
 std::optional<AddressRange> imported(CUdeviceptr address) {
   Process* mine = Process::get();
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
 }
 
-// A program that queries these attributes passes the memory to a network card.
+// A program that queries this attribute passes the memory to a network card.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
 // For memory that the program has created itself, the driver knows everything except the bounds, as long as

@@ -12,7 +12,8 @@ namespace sharedgpu::hooks {
 
 namespace {
 
-// The arbiter is asked outside the gate, since a thread that waits for it inside would block a drain.
+// The arbiter is asked outside the gate, since a thread that waits for the arbiter inside the gate would
+// block a drain.
 CUresult settle(Pinning& memory, CUdeviceptr address, Bytes size) {
   for (;;) {
     { gate::Pass in_our_turn; }

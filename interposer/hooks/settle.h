@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pins memory in place when the program shares it with others.
+// Pins memory in place when the program shares it with other processes or devices.
 #pragma once
 
 #include "interposer/hooks/pools.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that pass device memory to others: a network card, a multicast object. A receiver keeps the
+// Functions that give access to device memory to a network card or a multicast object. A receiver keeps the
 // physical memory of an address range, so the memory is pinned in place first. Calls that unmanaged CUDA
 // refuses for memory of cuMemAlloc are refused here too, though the driver would accept our memory.
 #include <unistd.h>
@@ -25,7 +25,8 @@ namespace {
 
 constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
 
-// Programs round the size up to whole host pages, as the driver requires.
+// Pins a range in place. Its end may lie up to a host page beyond the allocation, since programs round the
+// size up to whole host pages, as the driver requires.
 CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t left = place.range.base + place.range.size.count - address;
@@ -33,8 +34,8 @@ CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size)
   return hooks::settle(place, address, {std::min<std::uint64_t>(size, left)});
 }
 
-// The driver supports this attribute only for memory of its own cuMemAlloc, but has a flag for all memory of
-// a context.
+// The driver supports CU_POINTER_ATTRIBUTE_SYNC_MEMOPS only for memory of its own cuMemAlloc. This function
+// sets a flag of the context instead, which has the same effect for all its memory.
 CUresult synchronize_memops_of_context() {
   unsigned flags = 0;
   if (CUresult result = SHAREDGPU_REAL(cuCtxGetFlags, &flags); result != CUDA_SUCCESS) return result;

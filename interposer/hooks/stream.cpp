@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so
-// work passes the gate until the capture ends.
+// Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so no
+// drain can finish, and work may pass a closed gate until the capture ends.
 #include "interposer/backlog/queues.h"
 #include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
@@ -45,8 +45,8 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// The driver returns an error if it ends an invalidated capture. A call with wrong arguments also returns an
-// error, but does not end the capture.
+// If the driver ends an invalidated capture, it returns an error. For wrong arguments the driver returns an
+// error, too, but does not end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

@@ -25,10 +25,10 @@ CUresult gated(Call real) {
   return real();
 }
 
-// `pool` null: the current pool of the stream's device.
+// If `pool` is null, allocates from the current pool of the stream's device.
 template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
-  // A wrong call gets the driver's own answer.
+  // For invalid arguments, the driver itself returns the error.
   if (process::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (backlog::captured(stream)) {
     hooks::graph_memory::note_node({size});
@@ -56,8 +56,8 @@ CUresult free(CUdeviceptr address, CUstream stream, Call real) {
     const auto place = backlog::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
   }
-  // CUDA allows cuMemAlloc's memory to be freed in stream order. This waits for the GPU instead, which is
-  // stricter and so correct.
+  // CUDA allows cuMemAlloc's memory to be freed in stream order. free_ours() waits for the GPU instead, so
+  // the memory is freed later than CUDA requires, which is correct.
   if (auto result = hooks::free_ours(address)) return *result;
   return pools().free_pinned(address, [&] { return gated(real); });
 }
@@ -103,8 +103,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolPro
 
 SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
-  // In the child of a fork, a lock that a thread of the parent held is never released. So the child takes no
-  // lock there; the driver refuses the call anyway.
+  // In the child of a fork, a lock that a thread of the parent held is never released. So the child of a fork
+  // takes no lock here; the driver refuses its call anyway.
   if (!process::memories().empty()) return pools().destroy(pool, real);
   const CUresult result = real();
   return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
@@ -116,8 +116,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
   return result;
 }
 
-// All swapped memory is opened to the other device. If that device is not managed, future allocations from
-// the pool are left to the driver.
+// Gives the other device access to all swapped memory, not only to this pool. If the other device is not
+// managed, future allocations from the pool are left to the driver.
 SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
                                              std::size_t count) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);
@@ -137,14 +137,15 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
-  pools().tend();  // before a reset, so that the next high-water mark lacks this memory
+  pools().tend();  // called before a reset, so that the next high-water mark does not include the memory
+                   // released here
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;
 }
 
-// Adds the values of our part of the pool to the driver's values, which also count blocks after the pool was
-// left to the driver.
+// Adds the statistics of our blocks in the pool to the driver's statistics. The driver's statistics cover the
+// blocks that were allocated after the pool was left to the driver.
 SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);

@@ -71,7 +71,7 @@ bool AddressSpace::take_out(CUdeviceptr address) {
   return true;
 }
 
-// An arena stays in use without the block.
+// An arena stays in use after its block is removed.
 void AddressSpace::put_back(CUdeviceptr address, const Block& block) {
   if (block.range->arena)
     packing_.add_region(block.range->base, block.range->size);

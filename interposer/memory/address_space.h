@@ -49,12 +49,12 @@ class AddressSpace {
   // is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. Returns true if the block's range is empty now. In that case no block is placed in the
-  // range until this block is put back.
+  // Takes a block out. Returns true if the block's range is empty now. If so, no block is placed in the range
+  // until this block is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // Take out a block together with the range that has only this block, and put both back.
+  // take_whole() removes a block and the range that has only this block; put_back() adds both again.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

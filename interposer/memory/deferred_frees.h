@@ -57,7 +57,7 @@ class DeferredFrees {
     return std::ranges::any_of(all_,
                                [=](const Entry& each) { return each.context == context && each.taken; });
   }
-  // Take out all entries of the context, and put them back.
+  // take_out() removes all entries of the context; put_back() adds them again.
   std::vector<Entry> take_out(CUcontext context) {
     std::vector<Entry> its;
     const auto is_its = [=](const Entry& each) { return each.context == context; };

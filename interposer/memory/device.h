@@ -49,9 +49,9 @@ class Device {
   // Returns true if unreserve() waits for all work on the GPU.
   virtual bool unreserve_waits() const { return false; }
 
-  // Creates physical memory, which the driver has scrubbed. Fails with CUDA_ERROR_OUT_OF_MEMORY also while
-  // the driver is still releasing another process's memory. `kind`: null for memory like cuMemAlloc's,
-  // otherwise the properties that the program passed to cuMemCreate.
+  // Creates physical memory, which the driver has scrubbed. Also fails with CUDA_ERROR_OUT_OF_MEMORY while
+  // the driver is still releasing another process's memory. `kind` is null for memory like cuMemAlloc's;
+  // otherwise it has the properties that the program passed to cuMemCreate.
   virtual CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) = 0;
   // Takes one more reference to the memory that is mapped at `address`.
   virtual CUresult retain(Physical* physical, CUdeviceptr address) = 0;
@@ -70,7 +70,7 @@ class Device {
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, which need not have one, and lets this thread
-  // synchronize during a capture. Called before copies and wait(); leave() ends it.
+  // synchronize during a capture. Called before copies and wait(). leave() undoes this.
   virtual CUresult enter() = 0;
   virtual void leave() = 0;
 
@@ -85,8 +85,8 @@ class Device {
   static constexpr Bytes kMostLooked = gibibytes(1);
   // Computes the fingerprint of each accessible range into `found` and waits for the result, on a lane of its
   // own. After a failure `found` is undefined, and the caller must wait for the lane, since the kernel may
-  // still read memory. A device that supports this supports fill() too. Returns CUDA_ERROR_NOT_SUPPORTED if
-  // this device or driver cannot do it now.
+  // still read memory. A device that supports fingerprints() supports fill() too. Returns
+  // CUDA_ERROR_NOT_SUPPORTED if this device or driver cannot compute fingerprints now.
   virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -99,8 +99,8 @@ class Device {
   // Waits for all copies on the lane. After a failure, copies may still be running, or never complete.
   virtual CUresult wait(Lane lane) = 0;
 
-  // Pin and unpin host memory for fast copies. Any thread may call these, also while another thread has
-  // entered.
+  // Pin and unpin host memory for fast copies. Any thread may call both functions, even while another thread
+  // has entered.
   virtual CUresult pin_host(std::byte* data, Bytes size) = 0;
   virtual CUresult unpin_host(std::byte* data) = 0;
 
