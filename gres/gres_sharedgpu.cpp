@@ -2,9 +2,9 @@
 // The GRES plugin: sets the number of sharedgpu units of each batch, interactive and srun step on its node,
 // and gives Slurm the device files that steps with units may open.
 //
-// Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here can fail, and
-// nothing blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has all
-// functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
+// Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: no function of the plugin can
+// fail, and none blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has
+// all functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
 // Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except those
 // that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers
@@ -383,7 +383,7 @@ int gres_p_get_step_info(gres_step_state_t*, std::uint32_t, int, void*) { return
 // Adds nothing to the environment of prolog and epilog. Called by Slurm 22.05.
 gres_epilog_info_t* gres_p_epilog_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_epilog_set_env(char***, gres_epilog_info_t*, int) {}
-// Slurm 23.02 and later calls these instead of the two functions above.
+// Slurm 23.02 and later calls the two functions below instead of the two above.
 void* gres_p_prep_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_prep_set_env(char***, void*, int) {}
 }

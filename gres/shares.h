@@ -12,7 +12,7 @@ namespace sharedgpu::gres {
 
 struct Gpu {
   std::string file;
-  std::string type;  // as gres_type() writes it; empty if the model is unknown
+  std::string type;  // the model, as gres_type() writes it; empty if unknown
 };
 
 // A record merged from gres.conf and slurm.conf, as Slurm passes it to the plugin.

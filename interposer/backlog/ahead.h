@@ -23,8 +23,8 @@ class Ahead {
   // Sets how much work may be queued. `goal` is greater than zero.
   void aim_for(Nanoseconds goal) { goal_ = goal; }
 
-  // The longest wait of one submission. The wait is bounded because a kernel may be waiting for this
-  // submission.
+  // The longest wait of one submission. The wait of a submission is bounded because a kernel may be waiting
+  // for that submission.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
   // Returns true if the next submission must wait until a fence passes, for at most patience().
@@ -47,7 +47,8 @@ class Ahead {
   // should be recorded after these submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
-  // Call this if no fence could be recorded. The submissions before this fence are then no longer counted.
+  // Call this if no fence could be recorded. The submissions since the previous fence are then no longer
+  // counted.
   void not_marked();
 
   // Call this when the first `marks` fences have passed. `seen_before` is true if a poll a moment ago found

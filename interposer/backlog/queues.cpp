@@ -82,8 +82,8 @@ constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
 });
 
 // A thread that waits for the GPU in the driver does not poll the fences of its streams, so another thread
-// calls this function to poll them. Returns the longest submission of all streams, since a turn has to be
-// long enough for it.
+// calls this function to poll them. Returns the time of the longest submission of all streams, since a turn
+// has to be long enough for this submission.
 Nanoseconds Queues::longest() {
   if (!timed.load(std::memory_order_relaxed)) return {};
   std::vector<std::shared_ptr<Queue>> looked_at;

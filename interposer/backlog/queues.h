@@ -57,7 +57,7 @@ std::shared_ptr<Queue> known_queue(StreamId id);
 void submission_made();
 // Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
-// The number of times that queues were forgotten.
+// How often queues have been forgotten so far.
 std::uint32_t forgotten_queues();
 
 // Call this before the stream is destroyed, or after its context has been destroyed with all its streams.

@@ -39,7 +39,7 @@ class BesideCaptures {
 
 class EventFence;
 
-// The numbers of streams, and the events of fences in them.
+// The numbers of streams, and the fences recorded in streams.
 struct Streams {
   using Key = std::tuple<CUcontext, CUstream,
                          std::uint64_t>;  // context, handle and, for a per-thread stream, the thread

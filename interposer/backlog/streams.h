@@ -19,7 +19,7 @@ struct StreamPlace {
   CUdevice device = 0;
   StreamId id;
   std::uint64_t thread =
-      0;  // the thread of a per-thread default stream, which ends with the thread; see this_thread()
+      0;  // for a per-thread default stream, the number of its thread, with which it ends; otherwise 0
 };
 
 // The number of the calling thread. Unlike the system's thread id, this number is never reused.

@@ -35,7 +35,7 @@ struct ProcessV1 {  // nvmlProcessInfo_v1_t
   unsigned long long used;
 };
 
-struct ProcessV2 {  // nvmlProcessInfo_v2_t, and nvmlProcessInfo_t of the third version
+struct ProcessV2 {  // nvmlProcessInfo_v2_t, and nvmlProcessInfo_t of functions with _v3
   unsigned int pid;
   unsigned long long used;
   unsigned int gpu_instance;

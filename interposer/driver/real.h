@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real driver libraries libcuda.so.1 and libnvidia-ml.so.1, and pointers to their functions.
 //
-// Each library is loaded at its first use, not together with the interposer. A function that this driver does
-// not have is null. Thread-safe. Needs no cuda.h; see call.h.
+// Each library is loaded at its first use, not together with the interposer. If this driver does not have a
+// function, the pointer is null. Thread-safe. Needs no cuda.h; see call.h.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ void* real_if_loaded(Function function);
 // The function of libcuda in the table whose real export is at `address`; nullopt if none.
 std::optional<Function> find_address(const void* address);
 
-// glibc's dlsym (or that of the next library that wraps it).
+// glibc's dlsym, or the dlsym of the next library that wraps glibc's.
 using Dlsym = void* (*)(void* handle, const char* name);
 Dlsym real_dlsym();
 

@@ -64,7 +64,7 @@ void open_for_good(PageSlot slot = {});
 // the first pass comes after half a second, the next ones 10 ms, 40 ms, 90 ms... after that.
 std::uint32_t grace(Nanoseconds elapsed);
 
-// Call it in the child of a fork, which has no lease.
+// Forgets the lease. Call this in the child of a fork, which has no lease.
 void forget_lease();
 
 // The functions below are called by a thread that is about to enter; see gate.cpp.

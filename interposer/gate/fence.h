@@ -11,8 +11,8 @@ namespace sharedgpu::gate {
 // must call it again.
 void prepare_fence();
 
-// The slow half of the fence. When it returns, each thread of the process has executed a full memory fence
-// since the call, or executes one in each light_fence().
+// The slow half of the fence. When process_fence() returns, each thread of the process has executed a full
+// memory fence since the call, or executes one in each light_fence().
 void process_fence();
 
 namespace detail {

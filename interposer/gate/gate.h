@@ -31,8 +31,8 @@ bool wanted();
 // The time at which a waiting thread was last let in, by CLOCK_BOOTTIME.
 Nanoseconds let_in();
 
-// Call it in the child of a fork, in which only the calling thread lives: installs an open page, and drops
-// the pass counters of all other threads.
+// Installs an open page, and drops the pass counters of all other threads. Call this in the child of a fork,
+// in which only the calling thread lives.
 void after_fork();
 
 // RAII: the thread is inside the gate from construction to destruction. The constructor blocks while the gate

@@ -49,7 +49,8 @@ struct Activity {
 // The sum of all pass counters.
 Activity activity();
 
-// Call it in the child of a fork: frees the pass counters of threads that exist only in the parent for reuse.
+// Frees the pass counters of threads that exist only in the parent, so that new threads can reuse them. Call
+// this in the child of a fork.
 void drop_other_marks();
 
 }  // namespace sharedgpu::gate

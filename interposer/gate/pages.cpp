@@ -31,7 +31,7 @@ struct Pages {
 };
 constinit Pages pages;
 
-// The shortest backlog limit that any of the pages sets.
+// The smallest backlog limit that any of the pages sets.
 struct Queues {
   bool oversubscribed = false;
   std::uint32_t us = 0;

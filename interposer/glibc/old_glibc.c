@@ -47,7 +47,7 @@ FIRST_VERSION(int, pthread_attr_setstacksize, (void* attributes, size_t size), (
 HIDDEN int __pthread_key_create(unsigned* key, void (*end)(void*));
 int __pthread_key_create(unsigned* key, void (*end)(void*)) { return first_pthread_key_create(key, end); }
 
-// New in 2.33; the kernel's struct stat is glibc's.
+// fstat() and lstat() are new in glibc 2.33. The kernel and glibc have the same struct stat.
 HIDDEN int fstat(int fd, void* info);
 int fstat(int fd, void* info) {
   return (int)syscall(SYS_newfstatat, fd, "", info, 0x1000 /* AT_EMPTY_PATH */);
@@ -57,11 +57,13 @@ int lstat(const char* path, void* info) {
   return (int)syscall(SYS_newfstatat, AT_FDCWD, path, info, AT_SYMLINK_NOFOLLOW);
 }
 
-// New in 2.32. Zero only makes libstdc++ lock unnecessarily.
+// This variable is new in glibc 2.32. If it is zero, libstdc++ takes some locks that are not needed, which
+// does no harm.
 HIDDEN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// New in 2.35: finds the unwind tables. This library throws nothing, so no table is ever needed.
+// This function is new in glibc 2.35, and finds the unwind tables. This library throws nothing, so no table
+// is ever needed.
 HIDDEN int _dl_find_object(void* address, void* result);
 int _dl_find_object(void* address, void* result) {
   (void)address;
@@ -69,7 +71,8 @@ int _dl_find_object(void* address, void* result) {
   return -1;
 }
 
-// New in 2.36. Only std::random_device calls this function, and this library never uses std::random_device.
+// arc4random() is new in glibc 2.36. Only std::random_device calls this function, and this library never uses
+// std::random_device.
 HIDDEN unsigned arc4random(void);
 unsigned arc4random(void) {
   unsigned value = 0;

@@ -24,7 +24,7 @@ class DestructionBy final : public Destruction {
 };
 
 // Carries out the destruction, which frees all memory that was allocated in the context. If the driver
-// refuses, nothing is lost.
+// refuses the destruction, the context and its memory stay as they were.
 CUresult destroy(Process& process, Destruction& destruction);
 
 // release_primary() releases one of the program's references to the primary context by calling `real`;

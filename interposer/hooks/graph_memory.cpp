@@ -43,7 +43,7 @@ constinit Graphs graphs;
 void recount(CUdevice device, Pinning* memory) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
   hooks::recount(graphs.mutex, kept, *memory, true, [&] {
-    cuuint64_t now = kept.counted.count;  // used if the driver does not report the value
+    cuuint64_t now = kept.counted.count;  // the old value, if the driver does not report a new one
     SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
     return KeptNow{{now}, {now}};
   });
@@ -79,7 +79,7 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   }
   const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
-  kept.counted += room;  // count() releases room that was not used
+  kept.counted += room;  // the next count() releases the room that the call did not use
   return result;
 }
 

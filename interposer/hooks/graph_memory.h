@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of graphs. The driver allocates it when a graph with allocation nodes first runs, and keeps it
-// for later runs until it is trimmed. The addresses of this memory are fixed, so it cannot be swapped, and
-// counts as pinned. The amount that a launch will take is not known in advance: the amount is counted after
-// the launch, and the arbiter is asked for room only if the driver has found none.
+// The memory of graphs. The driver allocates this memory when a graph with allocation nodes first runs, and
+// keeps it for later runs until the memory is trimmed. The addresses of this memory are fixed, so it cannot
+// be swapped, and counts as pinned. The amount that a launch will take is not known in advance: the amount is
+// counted after the launch, and the arbiter is asked for room only if the driver has found none.
 //
 // Thread-safe.
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace sharedgpu::hooks::graph_memory {
 
-// The total size of all allocation nodes that the program has ever made. While it is zero, no launch has to
-// query the driver.
+// The total size of all allocation nodes that the program has ever made. While this size is zero, no launch
+// has to query the driver.
 extern std::atomic<std::uint64_t> asked_for;
 inline bool in_use() { return asked_for.load(std::memory_order_relaxed) != 0; }
 inline void note_node(Bytes size) {

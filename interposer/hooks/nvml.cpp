@@ -2,8 +2,8 @@
 // NVML queries of memory and processes. The wrappers report the same memory as cuMemGetInfo, and only the
 // tenant's own processes.
 //
-// Each wrapper first calls NVML, which checks the arguments. Only if NVML succeeds, the wrapper replaces its
-// numbers. A process without a session opens a connection to the arbiter for this one query, and so does not
+// Each wrapper first calls NVML, which checks the arguments. The wrapper replaces NVML's numbers only if NVML
+// succeeds. A process without a session opens a connection to the arbiter for this one query, and so does not
 // become a tenant. If the arbiter does not answer, or this process may not use the GPU, the program gets
 // NVML's own answer.
 #include "interposer/driver/nvml.h"
@@ -114,8 +114,8 @@ enum class Kind { compute, other };
 // `real` calls NVML with a count and an array with as many entries.
 template <class Process, class Call>
 Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
-  // NVML checks the arguments. With a count of zero it never writes other tenants' processes to the program's
-  // array.
+  // NVML checks the arguments. The count of zero prevents NVML from writing other tenants' processes to the
+  // program's array.
   if (count == nullptr || (places == nullptr && *count != 0)) return real(count, places);
   unsigned int none = 0;
   Result judged = real(&none, static_cast<Process*>(nullptr));

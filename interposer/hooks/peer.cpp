@@ -83,8 +83,8 @@ Peers& peers() {
 }
 
 // Copies between memory that the interposer has allocated on two devices. Plain CUDA copies memory of
-// cuMemAlloc between devices without peer access. For mapped memory, only cuMemcpyPeer does so. `plain` makes
-// the program's call; `peer` calls cuMemcpyPeer with a context of each device.
+// cuMemAlloc between devices without peer access. Mapped memory can be copied between devices only by
+// cuMemcpyPeer. `plain` makes the program's call; `peer` calls cuMemcpyPeer with a context of each device.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {

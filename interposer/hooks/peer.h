@@ -11,14 +11,14 @@ namespace sharedgpu::hooks {
 void open_to_peer(int device, int owner);
 
 // Gives the current context's device access to our memory on all other devices whose memory it can access.
-// Returns false if it had this access already.
+// Returns false if no new access was given.
 bool open_to_current();
 
 // Makes a copy by calling `real`. The driver copies cuMemAlloc's memory of any device, whichever context is
 // current. The driver copies mapped memory, such as ours, only if the device of the current context has
 // access to it. Without access, the driver copies nothing and returns CUDA_ERROR_INVALID_VALUE, without
-// ending a capture (measured on two H200). If a copy fails with this error, the function grants access
-// permanently and repeats the copy.
+// ending a capture (measured on two H200). If a copy fails with CUDA_ERROR_INVALID_VALUE, the function grants
+// access permanently and repeats the copy.
 template <class Call>
 auto copy_with_access(Call call) {
   constexpr int kInvalidValue = 1;

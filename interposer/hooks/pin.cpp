@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays. The driver allocates them, and they count as pinned.
+// Arrays. The driver allocates arrays, and they count as pinned.
 #include <algorithm>
 
 #include "interposer/hooks/export.h"

@@ -153,8 +153,8 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle,
   CUresult result = CUDA_SUCCESS;
   if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool, place.context);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // Like the driver, waits until the GPU has reached the frees of freed blocks, and makes all pools release
-    // the memory that they do not use.
+    // Like the driver, waits until the GPU has finished with freed blocks, and makes all pools release the
+    // memory that they do not use.
     wait_for_frees();
     if (take(address, size, *pool, place.id)) {
       result = CUDA_SUCCESS;
@@ -404,8 +404,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   return result;
 }
 
-// Called after a refusal. As for swapped pools, waits until the GPU has reached the frees of freed blocks,
-// and makes all pools release the memory that they do not use.
+// Called after a refusal. As for swapped pools, waits until the GPU has finished with freed blocks, and makes
+// all pools release the memory that they do not use.
 CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
   for (int naps = 0;; ++naps) {
     const bool last = naps == kMostNaps || gate::capturing() || !pinned_frees_pending();

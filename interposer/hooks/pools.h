@@ -131,7 +131,7 @@ class Pools {
     Bytes room;
     bool fits = true;  // false if the allocation would exceed the maximum size of the pool
   };
-  // A block of a pinned pool. Its number is never reused, unlike its address.
+  // A block of a pinned pool. A block's number is never reused, unlike its address.
   struct Block {
     Bytes size;
     PoolPtr pool;  // null if this is no block of a pinned pool

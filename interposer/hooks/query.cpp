@@ -30,7 +30,7 @@ CUdevice device_of(CUcontext context) {
 }
 
 // Answers a query about an address of the interposer's memory from its records. Returns nullopt if the caller
-// has to ask the driver, with the memory resident.
+// has to ask the driver while the memory is resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                                const hooks::Allocation& ours) {
   const AddressRange& range = ours.range;
@@ -159,7 +159,8 @@ SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_a
     return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned int i = 0; i < count; ++i) {
     if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-      give(data[i], static_cast<void*>(nullptr));  // no error, unlike in a query of one attribute
+      give(data[i], static_cast<void*>(nullptr));  // no error here, but an error in a query of this one
+                                                   // attribute
     else if (CUresult result = pointer_attribute(data[i], attributes[i], address); result != CUDA_SUCCESS)
       return result;
   }

@@ -25,8 +25,8 @@ namespace {
 
 constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
 
-// Pins a range in place. Its end may lie up to a host page beyond the allocation, since programs round the
-// size up to whole host pages, as the driver requires.
+// Pins a range in place. The end of the range may lie up to a host page beyond the allocation, since programs
+// round the size up to whole host pages, as the driver requires.
 CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t left = place.range.base + place.range.size.count - address;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory. Memory from an ordinary device pool is swapped like any other. Memory from a pool
-// that can be shared with other processes is the driver's, and counted as pinned. Memory that is allocated in
-// a capture belongs to the graph.
+// Stream-ordered memory. Memory from an ordinary device pool is swapped like memory from cuMemAlloc. Memory
+// from a pool that can be shared with other processes is the driver's, and counted as pinned. Memory that is
+// allocated in a capture belongs to the graph.
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/allocate.h"

@@ -70,14 +70,14 @@ class Device {
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, which need not have one, and lets this thread
-  // synchronize during a capture. Called before copies and wait(). leave() undoes this.
+  // synchronize during a capture. Called before copies and wait(). leave() undoes enter().
   virtual CUresult enter() = 0;
   virtual void leave() = 0;
 
   // Asynchronous copies. `host` should be pinned.
   virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
   virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
-  // Writes the same 32-bit word everywhere. Asynchronous.
+  // Writes the same 32-bit word to the whole range. Asynchronous.
   virtual CUresult fill(Lane /*lane*/, CUdeviceptr /*to*/, Bytes /*size*/, std::uint32_t /*word*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
