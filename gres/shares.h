@@ -40,8 +40,9 @@ struct Shares {
 
 // `records` in Slurm's order, `found` the GPUs of this node, `taken` the device files of other GRES.
 //
-// The GPUs of a type are the files that File= of its record lists. Without File=, they are the GPUs in
-// `found` whose model name contains the type and that no other record lists. No GPU is offered twice.
+// The GPUs of a type are the files that File= of its record lists. Without File=, the GPUs of a type are
+// those in `found` whose model name contains the type and that no other record lists. No GPU is offered
+// twice.
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 

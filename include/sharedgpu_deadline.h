@@ -3,10 +3,11 @@
 //
 //   sharedgpu_deadline(finished <= due);
 //
-// Header-only, for C (C99 or later) and C++. It does nothing if the program has no SHAREDGPU_DEADLINE_FD,
-// and never blocks: a report that cannot be written at once is dropped. Thread-safe as long as no thread
-// changes the environment. Children can report too if they inherit the descriptors (Python's subprocess
-// closes them unless close_fds=False). May change errno. Programs in other languages write "met" or
+// Header-only, for C (C99 or later) and C++. A report does nothing if the program has no
+// SHAREDGPU_DEADLINE_FD, and never blocks: a report that cannot be written at once is dropped. Thread-safe as
+// long as no thread changes the environment. Children can report too if they inherit the descriptors
+// (Python's subprocess closes them unless close_fds=False). May change errno. Programs in other languages
+// write "met" or
 // "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
 #ifndef SHAREDGPU_DEADLINE_H
 #define SHAREDGPU_DEADLINE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backlog limit: how much work a stream may have queued on an oversubscribed GPU. It is about 20 ms, or
-// less if other tenants have deadlines, since the end of a turn waits for all queued work.
+// The backlog limit: how much work a stream may have queued on an oversubscribed GPU. The limit is about 20
+// ms, or less if other tenants have deadlines, since the end of a turn waits for all queued work.
 //
 // Submissions are counted. After every few submissions the user of this class records a fence (an event) in
 // the stream. From the times at which fences pass, the class estimates how many submissions take the goal

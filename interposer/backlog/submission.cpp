@@ -13,9 +13,9 @@ namespace sharedgpu::backlog {
 namespace {
 
 // The submissions that the thread may still make to a stream before it has to count them in the stream's
-// queue. Submissions between two fences touch only this object. It identifies the queue by its number, since
-// the stream may have been destroyed and its handle reused. The object is small, since thread-local storage
-// is scarce.
+// queue. Submissions between two fences touch only this object. The object identifies the queue by the
+// queue's number, since the stream may have been destroyed and its handle reused. It is small, since
+// thread-local storage is scarce.
 struct Grant {
   std::uintptr_t key = 0;
   StreamId queue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides when a process yields its turn early. It yields if its next submission would not finish before the
-// turn ends, since GPU work after the end of a turn is overuse, which is charged. Modelled on the token
-// revocation of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A pure rule.
-// Not thread-safe.
+// Decides when a process yields its turn early. The process yields the turn if its next submission would not
+// finish before the turn ends, since GPU work after the end of a turn is overuse, which is charged. Modelled
+// on the token revocation of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A
+// pure rule. Not thread-safe.
 #pragma once
 
 #include <cstdint>

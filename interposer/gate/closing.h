@@ -19,7 +19,8 @@ class GateListener {
   // Called when a thread begins to wait at the closed gate and no other thread waits there. The waiting
   // thread makes this call, which must not block.
   virtual void on_wait() = 0;
-  // Returns true if all memory of the process is on its GPUs. Otherwise a long drain lets no thread through.
+  // Returns true if all memory of the process is on its GPUs. While it returns false, a long drain lets no
+  // thread through.
   virtual bool all_resident() = 0;
 };
 // Called before the first session begins. The listener outlives the gate.

@@ -2,13 +2,13 @@
 // The arbiter's lease pages of this process: one for each of its sessions, and so for each GPU that it uses.
 //
 // The gate is open when all lease pages are open. Submissions read one fixed place in memory. If there is
-// only one lease page, it is mapped at this place. If there are several, a page of our own is mapped there,
-// and every call of is_open() writes the combined state of the lease pages to our page. Threads that wait at
-// the gate call is_open(). The closing side calls is_open() before it counts the threads inside. The service
-// thread calls is_open() before it acts on a message, since the arbiter closes a page before it sends the
-// message that depends on the closed page. If a submission reads our page as open before the page is updated,
-// the submission counts as made before the gate closed. Our page learns whether a GPU is oversubscribed when
-// the turn threads call contended(), which they do regularly.
+// only one lease page, it is mapped at this place. If there are several lease pages, a page of our own is
+// mapped at this place, and every call of is_open() writes the combined state of the lease pages to our page.
+// Threads that wait at the gate call is_open(). The closing side calls is_open() before it counts the threads
+// inside. The service thread calls is_open() before it acts on a message, since the arbiter closes a page
+// before it sends the message that depends on the closed page. If a submission reads our page as open before
+// the page is updated, the submission counts as made before the gate closed. Our page learns whether a GPU is
+// oversubscribed when the turn threads call contended(), which they do regularly.
 //
 // Thread-safe.
 #pragma once
@@ -35,8 +35,9 @@ inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size o
 struct alignas(kPageAlignment) MappedPage {
   LeasePage page;
 };
-// The page that all threads read. Its address is constant, so that a reconnect can map another page there
-// atomically. Until a session maps its page, an open page made by the interposer is there.
+// The page that all threads read. The address of this page is constant, so that a reconnect can map another
+// page there atomically. Until a session maps its page, an open page made by the interposer is mapped at this
+// address.
 extern MappedPage mapped;
 }  // namespace detail
 

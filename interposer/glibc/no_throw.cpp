@@ -74,8 +74,8 @@ namespace std {
 
 INSTEAD void terminate() noexcept { give_up("terminated"); }
 
-// Returns true if a requested deleter is the one of make_shared(). libstdc++ calls it if there is no RTTI to
-// compare.
+// Returns true if a requested deleter is the one of make_shared(). libstdc++ calls this function if there is
+// no RTTI to compare.
 INSTEAD bool _Sp_make_shared_tag::_S_eq(const type_info&) noexcept { return false; }
 
 #define FAILURE(name, ...) \

@@ -3,8 +3,9 @@
 // program's container determines the version.
 //
 // Functions that got a new version when libpthread and libdl moved into libc (2.34) are bound to their first
-// version, which every glibc has. The few functions that are entirely new are defined here. All are hidden:
-// only this library uses them, including the libstdc++ and libgcc inside it. check_glibc.sh enforces this.
+// version, which every glibc has. The few functions that are entirely new are defined here. All functions in
+// this file are hidden: only this library uses them, including the libstdc++ and libgcc inside it.
+// check_glibc.sh enforces this.
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -62,8 +63,8 @@ int lstat(const char* path, void* info) {
 HIDDEN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// This function is new in glibc 2.35, and finds the unwind tables. This library throws nothing, so no table
-// is ever needed.
+// This function is new in glibc 2.35, and finds the unwind tables. This library throws nothing, so no unwind
+// table is ever needed.
 HIDDEN int _dl_find_object(void* address, void* result);
 int _dl_find_object(void* address, void* result) {
   (void)address;

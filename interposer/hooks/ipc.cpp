@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that processes of a tenant share by cuIpcGetMemHandle. The driver supports cuIpcGetMemHandle only
-// for memory of its own cuMemAlloc. Our memory is exported through the arbiter, as descriptors of its
-// physical memory.
+// for memory from the driver's own cuMemAlloc. Our memory is exported through the arbiter, as descriptors of
+// its physical memory.
 #include <unistd.h>
 
 #include "interposer/driver/call.h"

@@ -10,7 +10,7 @@ namespace sharedgpu::hooks {
 
 // Calls `real`, which creates a context, and then `added` if `real` succeeds. If the driver has no room for a
 // context, the function requests room from the arbiter as pinned memory, in growing amounts, so that other
-// tenants make room. It releases this room once the context exists and is counted itself.
+// tenants make room. The function releases this room once the context exists and is counted itself.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

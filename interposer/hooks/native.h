@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver allocates for the program. This memory counts as pinned. It is allocated only while
-// the lease is held, since the memory of other tenants has been evicted by then.
+// Memory that the driver allocates for the program. This memory counts as pinned. Native memory is allocated
+// only while the lease is held, since the memory of other tenants has been evicted by then.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -35,9 +35,9 @@ unsigned long long key_of(Handle handle) {
     return handle;
 }
 
-// Calls `real`, which stores a new handle in *result. The call goes to the driver uncounted if the current
-// device is unmanaged, or if `size` exceeds the memory of every GPU, so that the driver refuses it in its own
-// way.
+// Calls `real`, which stores a new handle in *result. The memory is not counted if the current device is
+// unmanaged. It is not counted either if `size` exceeds the memory of every GPU; the driver then refuses the
+// call.
 template <class Handle, class Call>
 CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   Pinning* memory = process::current_memory();

@@ -23,8 +23,8 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`, and then `enter` with the reference counts of each device. `enter` returns how much memory
-// the call has freed there.
+// Calls `real`, and then `enter` with the reference counts of each device. `enter` returns how much memory of
+// this device the call has freed.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access of one device to the memory of another. For memory of its own cuMemAlloc, the driver allows peer
-// access for a pair of contexts. Mapped memory, such as ours, must be opened to each device separately.
+// Access of one device to the memory of another. For memory from the driver's own cuMemAlloc, peer access is
+// given to a pair of contexts. Mapped memory, such as ours, must be opened to each device separately.
 #include "interposer/hooks/peer.h"
 
 #include <algorithm>

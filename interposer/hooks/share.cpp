@@ -34,8 +34,8 @@ CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size)
   return hooks::settle(place, address, {std::min<std::uint64_t>(size, left)});
 }
 
-// The driver supports CU_POINTER_ATTRIBUTE_SYNC_MEMOPS only for memory of its own cuMemAlloc. This function
-// sets a flag of the context instead, which has the same effect for all its memory.
+// The driver supports CU_POINTER_ATTRIBUTE_SYNC_MEMOPS only for memory from the driver's own cuMemAlloc. This
+// function sets a flag of the context instead, which has the same effect for all memory of the context.
 CUresult synchronize_memops_of_context() {
   unsigned flags = 0;
   if (CUresult result = SHAREDGPU_REAL(cuCtxGetFlags, &flags); result != CUDA_SUCCESS) return result;
