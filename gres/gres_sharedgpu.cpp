@@ -220,7 +220,7 @@ std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
   return sum;
 }
 
-// The numbers of the GPUs behind these units, such as "0,1"; empty if unknown.
+// The numbers of the GPUs to which these units belong, such as "0,1"; empty if unknown.
 std::string numbers_of(bitstr_t* units) {
   std::set<std::uint32_t> numbers;
   if (units == nullptr) return {};

@@ -52,7 +52,7 @@ std::vector<std::string> stated_files(const std::vector<Record>& records, std::s
   return files;
 }
 
-// Returns the longest type among the records that the GPU's model name contains.
+// Returns the longest of the records' types that are contained in the GPU's model name.
 std::string_view type_of(const Gpu& gpu, const std::vector<Record>& records) {
   std::string_view best;
   for (const Record& record : records)

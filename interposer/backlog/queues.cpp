@@ -29,7 +29,7 @@ struct Entry {
   std::shared_ptr<Queue> queue;
 };
 
-// Shared by all streams, since the turn belongs to the process.
+// All streams share this object, since the turn belongs to the process.
 class Turn {
  public:
   bool give_back(Nanoseconds ends, Nanoseconds takes) {

@@ -12,7 +12,7 @@
 
 namespace sharedgpu::gate {
 
-// The process's functions that the gate calls.
+// The functions of the process that the gate calls.
 class GateListener {
  public:
   virtual ~GateListener() = default;
@@ -26,9 +26,9 @@ class GateListener {
 // Called before the first session begins. The listener outlives the gate.
 void arm(GateListener& listener);
 
-// Called before the first close(), by the thread that closes. In a program with several threads, the kernel
-// takes 8 to 16 ms to register the process with membarrier(2). The closing thread registers it, so the thread
-// that starts CUDA does not wait.
+// Called before the first close(), by the thread that will call close(). In a program with several threads,
+// the kernel takes 8 to 16 ms to register the process with membarrier(2). The closing thread registers the
+// process, so the thread that starts CUDA does not wait.
 void prepare_to_close();
 
 // Records that this process holds the lease, or will hold it as soon as the page opens. Submissions during a

@@ -2,9 +2,9 @@
 // The gate that every submission to the GPU passes.
 //
 // Passing costs one load of the lease page and a store to the thread's own pass counter, and no locked
-// instruction. The closing side pays: after the arbiter has written the page, the session's turn thread calls
-// close(), which makes the pass counters of all threads visible with membarrier(2) and waits for the threads
-// inside.
+// instruction. The thread that closes the gate bears the cost: after the arbiter has written the page, the
+// session's turn thread calls close(), which makes the pass counters of all threads visible with
+// membarrier(2) and waits for the threads inside.
 //
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
 // long drain it also lets each thread make single submissions, at growing intervals. Without these

@@ -83,7 +83,7 @@ bool is_open() {
   if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
     // Our page is read first. Every call that finds a closed lease page writes a new value to our page, even
-    // if our page is closed already. So a thread that read our page before this write cannot open it.
+    // if our page is closed already. So a thread that read our page before this write cannot open our page.
     std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;

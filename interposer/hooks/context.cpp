@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts, including primary and green ones. The session begins with cuInit and attaches to the first
-// context's device. The session must know every live context, in order to drain it. When a context is
-// destroyed, the memory allocated in it is freed.
+// The wrappers of functions about contexts, including primary and green contexts. The session begins with
+// cuInit and attaches to the first context's device. The session must know every live context, in order to
+// drain it. When a context is destroyed, the memory allocated in it is freed.
 #include <cstdint>
 #include <map>
 #include <mutex>

@@ -35,8 +35,8 @@ bool needed(const Process& process, const Primary& primary, CUdevice device) {
 }
 
 // Returns the lock. If `last` returns true, the context is about to be destroyed, and the lock is taken only
-// after its work has finished: waiting with the lock held would block other threads, for which that work may
-// be waiting.
+// after the context's work has finished. Waiting with the lock held would block other threads, for which the
+// context's work may be waiting.
 template <class Last>
 std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, CUdevice device, Last last) {
   std::unique_lock lock(primary.mutex);

@@ -21,12 +21,13 @@ class Allocations {
  public:
   struct Origin {
     CUcontext context = nullptr;
-    unsigned long long id = 0;  // never used twice, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
+    unsigned long long id = 0;  // never reused, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
     bool sync_memops = false;   // the value to which the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   };
   // `context` is null if the allocation belongs to no context, as for stream-ordered memory.
   void add(CUdeviceptr base, CUcontext context);
-  // Removes only the allocation with this number, since its address may have been reused meanwhile.
+  // Removes the allocation only if it has the number `id`, since its address may already belong to another
+  // allocation.
   void remove(CUdeviceptr base, unsigned long long id);
   void set_sync_memops(CUdeviceptr base, bool on);
   std::optional<Origin> origin(CUdeviceptr base) const;
@@ -48,7 +49,7 @@ class Pinned {
   struct Held {
     Bytes size;
     CUcontext context = nullptr;
-    Pinning* memory = nullptr;  // the memory accounting that counts it
+    Pinning* memory = nullptr;  // the accounting that counts this memory
   };
   void add(Kind kind, unsigned long long key, const Held& held);
   // Removes the memory and returns it. Called before the driver frees the memory, since the memory's handle

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML queries of memory and processes. The wrappers report the same memory as cuMemGetInfo, and only the
-// tenant's own processes.
+// NVML queries of memory and processes. The wrappers report the memory sizes that cuMemGetInfo reports, and
+// list only the tenant's own processes.
 //
 // Each wrapper first calls NVML, which checks the arguments. The wrapper replaces NVML's numbers only if NVML
 // succeeds. A process without a session opens a connection to the arbiter for this one query, and so does not

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access of one device to the memory of another. For memory from the driver's own cuMemAlloc, peer access is
-// given to a pair of contexts. Mapped memory, such as ours, must be opened to each device separately.
+// given to a pair of contexts. Access to mapped memory, such as ours, must be given to each device
+// separately.
 #include "interposer/hooks/peer.h"
 
 #include <algorithm>
@@ -17,8 +18,8 @@ using namespace sharedgpu;
 
 namespace {
 
-// The pairs of contexts for which the program has enabled peer access, and the pairs of devices that
-// open_to_peer() and open_to_current() have opened.
+// The pairs of contexts for which the program has enabled peer access, and the pairs of devices to which
+// open_to_peer() and open_to_current() have given access.
 class Peers {
  public:
   void allow(CUcontext context, CUcontext peer) {
@@ -68,12 +69,13 @@ class Peers {
     return mine != nullptr && mine->contexts().device(pair.context, &pair.device) &&
            mine->contexts().device(pair.peer, &pair.owner);
   }
-  // Opens our memory on `owner` to work of `device`, or closes it.
+  // Gives work of `device` access to our memory on `owner`, or takes this access away.
   static void open(const Pair& pair, bool allowed) {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
-  std::mutex mutex_;  // also held while access is opened or closed, so that the last call takes effect last
+  std::mutex mutex_;  // also held while access is given or taken away, so that the last call takes effect
+                      // last
   std::vector<Pair> pairs_;
 };
 

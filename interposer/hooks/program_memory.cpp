@@ -249,8 +249,8 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
   if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   SHAREDGPU_REAL(cuDeviceGetCount, &devices);
-  for (std::size_t i = 0; i < count; ++i)  // for memory that is not on the GPU, the driver would check this
-                                           // only later
+  for (std::size_t i = 0; i < count; ++i)  // for memory that is not on the GPU, the driver would check
+                                           // `access` only later
     if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         (access[i].location.id < 0 || access[i].location.id >= devices))
       return CUDA_ERROR_INVALID_DEVICE;

@@ -45,7 +45,7 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// If the driver ends an invalidated capture, it returns an error. For wrong arguments the driver returns an
+// When the driver ends an invalidated capture, it returns an error. For wrong arguments the driver returns an
 // error, too, but does not end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();

@@ -36,8 +36,8 @@ class DeferredFrees {
 
   // The number of the newest entry.
   std::uint64_t last() const { return last_; }
-  // Returns the entries up to this number that no thread is freeing. Only the caller may free them, until it
-  // calls done().
+  // Returns the entries up to the number `last` that no thread is freeing. Only the caller may free these
+  // entries, until it calls done().
   std::vector<Entry> take(std::uint64_t last) {
     std::vector<Entry> taken;
     for (Entry& each : all_)
