@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// SwapPerUnit= and related keys, read from sharedgpu.conf on slurmctld's host.
+// Reads the host memory of a unit (SwapPerUnit= and related keys) from sharedgpu.conf on slurmctld's host.
 #pragma once
 
 #include <ctime>
@@ -14,10 +14,10 @@ namespace sharedgpu::job_submit {
 // Any thread.
 class Configuration {
  public:
-  // Returns the memory of units; nullopt if none is added. Reads sharedgpu.conf again if Slurm has read its
-  // own configuration since the last call (`slurm_read_at`). The file is beside slurm.conf (`slurm_conf`), or
-  // else in its default place. After each reading, logs the reason if no memory is added. If the file has an
-  // error, logs the error and keeps the earlier values.
+  // Returns the host memory of units; nullopt if the plugin adds none to jobs. Reads sharedgpu.conf again if
+  // Slurm has read its own configuration since the last call (`slurm_read_at`). The file is in the folder of
+  // slurm.conf (`slurm_conf`), or else in its default place. After each reading, logs the reason if the
+  // plugin adds no memory. If the file has an error, logs the error and keeps the earlier values.
   std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
 
  private:

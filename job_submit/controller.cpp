@@ -11,7 +11,7 @@ namespace {
 
 std::string_view text_of(const char* text) { return text == nullptr ? std::string_view() : text; }
 
-// Zero and Slurm's special values mean that nothing is stated.
+// Returns nullopt for zero and for Slurm's special values, which mean that no number is stated.
 std::optional<std::uint64_t> count_of(std::uint16_t number) {
   return number == 0 || number >= NO_VAL16 ? std::nullopt : std::optional<std::uint64_t>(number);
 }
@@ -46,8 +46,8 @@ Defaults defaults_of(const part_record& partition) {
   return defaults;
 }
 
-// As in Slurm's select plugin: a partition can replace the cluster's consumable resources, but only if cores
-// or sockets are among them.
+// Follows Slurm's select plugin: a partition's own consumable resources replace the cluster's, but only if
+// the cluster's include cores or sockets.
 std::uint16_t consumable_in(const part_record& partition) {
   const std::uint16_t cluster = slurm_conf.select_type_param;
   return partition.cr_type != 0 && (cluster & (kSelectSocket | kSelectCore)) != 0 ? partition.cr_type
@@ -135,7 +135,7 @@ std::vector<Partition> partitions_of(const char* names) {
     Partition& partition = partitions.emplace_back();
     partition.defaults = defaults_of(*record);
     partition.whole_nodes = record->max_share == 0;
-    // In Slurm this parameter of a partition has no effect.
+    // Slurm ignores CR_ONE_TASK_PER_CORE in a partition, and uses only the cluster's.
     partition.one_task_per_core = (slurm_conf.select_type_param & kSelectOneTaskPerCore) != 0;
     Reading reading{*record, consumable, partition.nodes};
     if (config_list != nullptr) slurm_list_for_each(config_list, read_kind, &reading);

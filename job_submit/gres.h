@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Reads the counts of one GRES from texts of Slurm: the requests of jobs ("gres:gpu:1,gres/sharedgpu:a100:2")
-// and Gres= of nodes ("gpu:4(S:0-1),sharedgpu:8").
+// Parses the counts of one GRES in the requests of jobs ("gres:gpu:1,gres/sharedgpu:a100:2") and in Gres= of
+// nodes ("gpu:4(S:0-1),sharedgpu:8").
 //
 // Pure; any thread.
 #pragma once
@@ -12,21 +12,21 @@
 
 namespace sharedgpu::job_submit {
 
-// Larger counts are read as this number. No node has so many units, and the product of this number with a
-// size in MiB does not overflow.
+// counts_of() returns this number for all larger counts. No node has so many units, and the product of this
+// number with a size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
 struct TypedCount {
-  std::string_view type;  // a part of the parsed text; empty: any type
+  std::string_view type;  // refers to the parsed text; empty: any type
   std::uint64_t count = 0;
 };
 
-// Slurm's types are compared without regard to case.
+// Compares two GRES types without regard to case, as Slurm does.
 bool same_type(std::string_view a, std::string_view b);
 
-// The counts of GRES `name` in `text`. A count that is left out is 1, and K, M, G, T, P are powers of 1024.
-// Other GRES, other TRES and entries that are invalid in Slurm are ignored. "sharedgpu:3,sharedgpu:a100:2"
-// are three units, two of them of type a100: the first count is reduced to 1.
+// The counts of GRES `name` in `text`. An entry without a count means 1; the suffixes K, M, G, T, P mean
+// powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm.
+// "sharedgpu:3,sharedgpu:a100:2" are three units, two of them of type a100: the first count is reduced to 1.
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units get the host memory that their
-// units stand for, in addition to the memory that they request themselves. memory.h computes this memory.
+// The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units of gres/sharedgpu get the host
+// memory that their units bring, in addition to the memory that they request themselves. memory.h computes
+// the sum.
 //
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
-// the plugin never waits, and throws no exceptions. Whatever fails, the job goes on as if the plugin were not
-// there. The plugin does not change jobs without units, nor any job if memory is not a consumable resource.
-// Each component of a heterogeneous job counts as a separate job; the elements of an array count as one job.
+// the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job as it is.
+// The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
+// resource. Each component of a heterogeneous job counts as a separate job; the elements of an array count as
+// one job.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -49,7 +51,7 @@ int guarded(Action action) noexcept {
   return SLURM_SUCCESS;
 }
 
-// Adds a line for the user, after the lines of other plugins.
+// Adds a line to the text for the user, after the lines of other plugins.
 void tell(char** message, const std::string& line) {
   if (message == nullptr) return;
   const std::string text = (*message == nullptr ? "" : std::string(*message) + "\n") + "sharedgpu: " + line;
@@ -61,8 +63,8 @@ bool is_named(const char* variable, std::string_view name) {
   return std::strncmp(variable, name.data(), name.size()) == 0 && variable[name.size()] == '=';
 }
 
-// Removes a variable from the environment of a batch job. If `value` is not empty and the variable is set,
-// replaces its value instead.
+// If the variable is set in the environment of a batch job, sets it to `value`, or removes it if `value` is
+// empty.
 void change_variable(job_desc_msg_t& message, const std::string& name, const std::string& value) {
   if (message.environment == nullptr) return;
   for (std::uint32_t i = 0; i < message.env_size; ++i) {
@@ -79,8 +81,8 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message, and removes contradicting variables from a batch job's environment:
-// srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
+// Writes the request into the message, and removes variables that contradict it from a batch job's
+// environment: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
 // SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
   if (request.per != Per::gpu) {
@@ -103,8 +105,8 @@ std::optional<sharedgpu::UnitMemory> unit_memory() {
 }
 
 // --mem-update= lowers a job's memory to what it has used so far, and never raises it again. The memory of
-// units is unused until the job's device memory is evicted for the first time, so --mem-update= would remove
-// it.
+// units is unused until the job's device memory is evicted for the first time, so --mem-update= would take it
+// from the job.
 void keep_memory(job_desc_msg_t& message, char** user_message) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
   if (message.mem_update_delay == 0 && message.mem_update_margin == 0) return;
@@ -138,8 +140,8 @@ int submit(job_desc_msg_t& message, char** user_message) {
 
 // Slurm changes the elements of an array, or the components of a heterogeneous job, one after the other with
 // the same message. So the plugin remembers its last change, and undoes it at the next call with the same
-// message: each call has to find the user's request there. A message that this plugin has changed has the
-// flag JOB_MEM_SET, which Slurm ignores in changes.
+// message, because each call has to find the user's request in the message. The flag JOB_MEM_SET marks a
+// message that this plugin has changed; Slurm ignores this flag in changes.
 struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;
@@ -165,7 +167,8 @@ void write_change(const Request& request, const char* per_gpu, job_desc_msg_t& m
 
 struct FreeCopy {
   void operator()(job_desc_msg_t* copy) const {
-    // All strings of a copy's environment are in one block of memory, which begins with the first string.
+    // copy_job_record_to_job_desc() puts all strings of the environment into one block of memory, at whose
+    // start the first string is.
     if (copy->environment != nullptr) slurm_xfree(reinterpret_cast<void**>(&copy->environment[0]));
     slurm_xfree(reinterpret_cast<void**>(&copy->environment));
     slurm_free_job_desc_msg(copy);
@@ -175,23 +178,24 @@ using JobCopy = std::unique_ptr<job_desc_msg_t, FreeCopy>;
 
 JobCopy copy_of(job_record* record) {
   JobCopy copy(copy_job_record_to_job_desc(record));
-  // Without the flag JOB_MEM_SET, the job's memory is a default and not a request of its own.
+  // Without the flag JOB_MEM_SET, the job has not requested memory itself, so its memory is a default.
   if (copy && (copy->bitflags & JOB_MEM_SET) == 0) copy->pn_min_memory = NO_VAL64;
   return copy;
 }
 
-// Returns true for a change on which the memory of the job's units, or that of a default request, depends.
-// Slurm permits such changes only for pending jobs. A change of the number of nodes is not among them: it
-// also shrinks a running job, whose memory cannot change.
+// Returns true for a change that may change the memory of the job's units, or the memory of a default
+// request. Slurm permits such changes only for pending jobs. Returns false for a change of the number of
+// nodes, since this also shrinks running jobs, whose memory cannot change.
 bool changes_allocation(const job_desc_msg_t& message) {
   const Job stated = changed({}, message);
   return message.partition != nullptr || stated.cpus || stated.cpus_per_node || stated.cpus_per_task ||
          stated.tasks || stated.tasks_per_node;
 }
 
-// A change of memory states the job's own request, as --mem does at submission. Another change keeps the
-// job's own request, and computes the memory of the units again. If the job's own request is the default, the
-// job gets the default of its new partition, for its new number of CPUs.
+// If the user changes the memory, the new value is the job's own request, as --mem is at submission. Any
+// other change keeps the job's own request, and the plugin computes the memory of the units again. If the
+// job's own request is the default, the job gets the default of its new partition, for its new number of
+// CPUs.
 int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   restore_stated_memory(message);
   const bool states_memory = message.pn_min_memory != NO_VAL64;
@@ -232,7 +236,7 @@ extern "C" {
 
 int init() {
   return guarded([] {
-    unit_memory();  // at slurmctld's start, this logs the reason if no memory is added
+    unit_memory();  // logs, at slurmctld's start, why no memory is added
     return SLURM_SUCCESS;
   });
 }

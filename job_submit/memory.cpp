@@ -40,7 +40,7 @@ std::uint64_t most_tasks(const Job& job) {
 
 std::uint64_t least_tasks(const Job& job) { return is_on_one_node(job) ? most_tasks(job) : 1; }
 
-// The nodes that have a job's units, summed up.
+// A summary of the nodes that have enough units for a job.
 struct Nodes {
   std::uint64_t least_cpus = 0;
   std::uint64_t most_cpus = 0;
@@ -51,8 +51,9 @@ struct Nodes {
   bool any() const { return most_cpus > 0; }
 };
 
-// Returns the CPUs of the cores or sockets that the most tasks on one node get. Only tasks that may be on the
-// same core share cores, and Slurm spreads tasks over sockets.
+// Returns the number of CPUs on the node with the most tasks, in whole cores or sockets. Tasks share a core
+// only if the job permits several tasks per core. If whole sockets are allocated, each task is counted with a
+// socket of its own, because Slurm spreads tasks over sockets.
 std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
   const std::uint64_t tasks = job.overcommit ? 1 : most_tasks(job);
   const std::uint64_t cpus_per_task = job.cpus_per_task.value_or(1);
@@ -104,7 +105,8 @@ std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
 }
 
-// The least number of CPUs or GPUs among which the memory of a node's units is divided.
+// The least number of CPUs or GPUs that a job gets on a node: the memory of the node's units is divided by
+// this number.
 std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
   return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
 }
@@ -116,7 +118,7 @@ std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view ty
   return total;
 }
 
-// Returns the node with only those CPUs of its cores that the job uses.
+// Returns the kind of node reduced to the CPUs of each core that the job may use (--threads-per-core).
 NodeKind with_used_threads(NodeKind kind, const Job& job) {
   const std::uint64_t threads = std::max<std::uint64_t>(kind.threads, 1);
   kind.threads = std::min(threads, job.threads_per_core.value_or(threads));
@@ -125,8 +127,8 @@ NodeKind with_used_threads(NodeKind kind, const Job& job) {
   return kind;
 }
 
-// Returns the nodes of `kinds` that have at least the least count of `units`. Lowers `units.most` to the
-// count of the largest of these nodes.
+// Returns the nodes of `kinds` that have at least `units.least`. Lowers `units.most` to the largest count
+// that one of these nodes has.
 Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& units) {
   Nodes nodes;
   std::vector<TypedCount> largest = units.most;
@@ -149,7 +151,7 @@ Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& uni
   return nodes;
 }
 
-// Units without a type may be of any type that the nodes have.
+// Returns the host memory of a unit. A unit without a type counts as the largest type that the nodes have.
 std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_memory, const Nodes& nodes) {
   if (!type.empty() || nodes.types.empty()) return unit_memory.of(type);
   std::optional<Bytes> largest;
@@ -157,7 +159,7 @@ std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_
   return largest;
 }
 
-// The host memory that `units` bring; units of a type without a stated size bring none.
+// The host memory that `units` bring; a unit whose type has no configured size brings none.
 Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory, const Nodes& nodes) {
   Bytes total;
   for (const TypedCount& count : units)
@@ -175,9 +177,9 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// The sum, in the form that the table in memory.h states. A request per GPU that the job itself states stays
-// per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by sbatch
-// and salloc) and per node (set by slurmd).
+// Returns the sum that the table in memory.h states. A request per GPU that the job itself states stays a
+// request per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by
+// sbatch and salloc) and per node (set by slurmd).
 Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
   const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
   const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
@@ -210,7 +212,7 @@ Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, con
 
 // A job's units in one partition.
 struct Brought {
-  Job job;  // has whole nodes if the partition gives only whole nodes
+  Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;
   Nodes nodes;
   Mebibytes memory = 0;
@@ -258,7 +260,7 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
-  // Slurm itself decides about a job whose units no node has, or no node yet.
+  // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
   if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
     decision.refusal = "no node has the host memory: " + decision.sum->text +
                        "; the largest node with such units has " + megabytes(most_memory);

@@ -14,10 +14,10 @@
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
-// Counts and quotients are rounded up. A core is counted with the CPUs that the job may use, and as a whole.
-// With --overcommit, all tasks of a node share the CPUs of one. If Slurm may spread a job's tasks over nodes
-// as it likes, the job gets on each node the memory that it needs on the node with the most tasks. So the sum
-// is never less than the job's own request on any node.
+// Counts and quotients are rounded up. The CPUs of a core that the job may use are always counted together.
+// With --overcommit, all tasks of a node share the CPUs of one task. If Slurm may spread a job's tasks over
+// nodes as it likes, the job gets on every node the memory that it needs on the node with the most tasks. So
+// the sum is never less than the job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -37,7 +37,7 @@ using Mebibytes = std::uint64_t;
 
 enum class Per : std::uint8_t { node, cpu, gpu };
 
-// A request for memory, stated by the job itself or taken from the defaults.
+// A request for memory, which the job states itself or takes from the defaults.
 struct Request {
   Per per = Per::node;
   Mebibytes size = 0;
@@ -45,7 +45,8 @@ struct Request {
   bool operator==(const Request& other) const { return per == other.per && size == other.size; }
 };
 
-// A job as it is submitted. The texts are Slurm's; a count is nullopt if the job does not state it.
+// What a job requests at submission. The texts have Slurm's syntax; a count is nullopt if the job does not
+// state it.
 struct Job {
   std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
   std::string_view cpus_per_tres;
@@ -56,7 +57,8 @@ struct Job {
   bool overcommit = false;
 };
 
-// The defaults that apply in a partition: its own, or else those of the cluster; absent if not configured.
+// The default requests in a partition: the partition's own, or else the cluster's; nullopt if neither is
+// configured.
 struct Defaults {
   std::optional<Request> memory;  // per node or per CPU
   std::optional<Mebibytes> memory_per_gpu;
@@ -66,22 +68,24 @@ struct Defaults {
 struct NodeKind {
   std::string_view gres;       // Gres=
   std::uint64_t cpus = 0;      // CPUs that jobs may get
-  std::uint64_t cpu_step = 1;  // CPUs are allocated in multiples of this (a core, a socket)
+  std::uint64_t cpu_step = 1;  // Slurm allocates CPUs in multiples of this (of a core or socket)
   Mebibytes memory = 0;        // memory that jobs may get
-  std::uint64_t threads = 1;   // CPUs of a core, if whole cores are allocated
+  std::uint64_t threads = 1;   // CPUs of a core if jobs get whole cores, otherwise 1
 };
 
-// The least and the most of a GRES that a job may get on one node; both are empty if the job requests none.
+// The least and the largest count of a GRES that a job may get on one node; both are empty if the job does
+// not request this GRES.
 struct Demand {
   std::vector<TypedCount> least;
   std::vector<TypedCount> most;
 };
 Demand demand_of(const Job& job, std::string_view name);
 
-// The job's request with the memory of its units, in the form that the table above states.
+// The request that replaces the job's own: own memory and memory of the units, per node, CPU or GPU as the
+// table above states.
 struct Sum {
   Request request;
-  Mebibytes per_node = 0;  // least memory on each node
+  Mebibytes per_node = 0;  // the memory that the job gets on each node at least
   std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
 };
 
@@ -93,23 +97,23 @@ struct Partition {
   bool one_task_per_core = false;  // CR_ONE_TASK_PER_CORE
 };
 
-// The answer to a job that is submitted or changed.
+// What the plugin does with a job that is submitted or changed.
 struct Decision {
-  std::optional<Sum> sum;  // nullopt: the job's memory stays as requested
-  std::string refusal;     // if not empty, no node has as much memory as `sum`
+  std::optional<Sum> sum;  // nullopt: the plugin leaves the job's request unchanged
+  std::string refusal;     // not empty: no node has as much memory as `sum`; the text for the user
 };
 // A job that names several partitions gets the largest of the sums for these partitions. The job is refused
-// if this sum fits in no partition.
+// if no node of these partitions has this much memory.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
-// The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request, or
-// nullopt if its own request is the default. A memory that is too small to include units is returned
+// The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;
+// nullopt if `job` states no memory. If the memory is too small to include that of the units, returns it
 // unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
 
-// Returns true if `job` has the memory that decide() computes from the default request in `partitions`. This
-// is also true for a job that stated as much memory itself.
+// Returns true if `job` has the memory that decide() computes from the default request in `partitions`. Also
+// returns true if the job itself requested exactly this amount.
 bool has_default_memory(const Job& job, const std::vector<Partition>& partitions,
                         const UnitMemory& unit_memory);
 

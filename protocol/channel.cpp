@@ -18,7 +18,7 @@ namespace sharedgpu {
 namespace {
 
 // Linux 6.16, asm-generic/socket.h. The kernel copies the option from the listening socket at connect(),
-// before the peer can send. Older kernels do not know it.
+// before the peer can send. Kernels before 6.16 reject it.
 #ifdef SO_PASSRIGHTS
 constexpr int kPassRights = SO_PASSRIGHTS;
 #else
@@ -77,8 +77,8 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-// The kernel admits peers that wait in connect() first come, first served. A peer that retried instead of
-// waiting would find the queue full each time.
+// The kernel admits peers that wait in connect() first come, first served. So connect() blocks: a peer that
+// retried instead might find the queue full each time.
 int Channel::connect(const char* path, Nanoseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
@@ -86,7 +86,7 @@ int Channel::connect(const char* path, Nanoseconds patience) {
   UniqueFd socket;
   if (int error = make_socket(socket)) return error;
   for (;;) {
-    // The shortest timeout, since 0 would mean no timeout. The kernel rounds it up to a tick.
+    // The shortest timeout, since 0 would mean no timeout. The kernel rounds this value up to a timer tick.
     constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
     if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
       return error;
@@ -162,7 +162,8 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   return accept(message, size, packet.msg_flags);
 }
 
-// With credentials, an empty message is distinguishable from the end of the connection.
+// The kernel then adds the sender's credentials to every message, but not to the end of the connection. So
+// receive_bare() can tell an empty message from the end.
 int Channel::distrust() {
   constexpr int kOn = 1;
   return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;
@@ -202,8 +203,9 @@ bool Channel::discard_unread() {
   }
 }
 
-// Receives without waiting, with room for the sender's credentials only. The kernel sets MSG_CTRUNC if there
-// are descriptors: with MSG_PEEK they stay in the queue, otherwise they are closed.
+// Receives without waiting, into a control buffer that holds only the sender's credentials. If the message
+// carries descriptors, the kernel sets MSG_CTRUNC: with MSG_PEEK it leaves the descriptors in the queue,
+// otherwise it closes them.
 int Channel::receive_bare(Message& message, int how, Received& received) const {
   iovec part = {.iov_base = &message, .iov_len = sizeof message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
@@ -219,7 +221,7 @@ int Channel::receive_bare(Message& message, int how, Received& received) const {
   return 0;
 }
 
-// Checks that what was received is a message of the peer, and takes its version.
+// Checks that the received bytes are a valid message, and adopts the peer's version.
 int Channel::accept(Message& message, ssize_t size, int flags) {
   const bool whole = size == sizeof message && (flags & MSG_TRUNC) == 0;
   if (!whole || message.magic != kProtocolMagic) return EPROTO;
@@ -235,8 +237,8 @@ void refuse_descriptors(int listener) {
 }
 
 // The queue may contain many connections that one user has made and dropped, ahead of another user's
-// connection. The arbiter takes about 10 microseconds for each connection. A peer that finds the queue full
-// waits in connect().
+// connection. The arbiter handles each such connection in about 10 microseconds. A peer that finds the queue
+// full waits in connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

@@ -49,38 +49,41 @@ class Channel {
   int connect(const char* path, Nanoseconds patience = {});
   // Waits until receive() has a result, at most for `patience`. Returns 0, ETIMEDOUT, or another errno value.
   int wait(Nanoseconds patience) const;
-  // Sends one message, with `fd` if it is not -1. Never raises SIGPIPE. Returns 0 or an errno value.
+  // Sends one message, and with it the descriptor `fd` unless that is -1. Never raises SIGPIPE. Returns 0 or
+  // an errno value.
   int send(const Message& message, int fd = -1);
   // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
   // or an errno value: ECONNRESET if the peer has closed, EPROTO if it sent anything but a Message,
-  // EPROTONOSUPPORT if its version is too old, EMFILE if this process has no room for the descriptor. Later
-  // calls of send() use the peer's version, even if it is too old.
+  // EPROTONOSUPPORT if its version is too old, EMFILE if this process has too many open descriptors to
+  // receive another. Later calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
-  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor, but may pass one to do
-  // harm: closing it takes as long as its owner likes (a TCP socket with SO_LINGER, a file of a FUSE server).
-  // So this end accepts none.
+  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor, but may pass one that
+  // takes as long to close as the peer likes (a TCP socket with SO_LINGER, a file of a FUSE server). So this
+  // end then accepts no descriptors.
   //
-  // Must be called before receive_plain(). Returns 0 or an errno value.
+  // Call distrust() before receive_plain(). Returns 0 or an errno value.
   int distrust();
-  // Does the same as receive(), but never waits. Returns EBADMSG if the next message carries a descriptor,
-  // and leaves that message in the queue.
+  // Does the same as receive(), but never waits and accepts no descriptor: if the next message carries one,
+  // returns EBADMSG and leaves the message in the queue.
   int receive_plain(Message& message);
-  // Returns true if the peer has closed and none of its messages is unread. Closing the socket then takes no
-  // time. Call it after distrust().
+  // Returns true if the peer has closed the connection, and all its messages have been read. Closing the
+  // socket then takes no time. Call it after distrust().
   bool is_over() const;
-  // Refuses all further messages and discards the unread ones, unless the kernel already refuses descriptors.
-  // Returns false if an unread message carries a descriptor. That message and all later ones stay queued, and
-  // closing the socket may take long.
+  // Call it before closing the socket of an untrusted peer, because closing may take long if an unread
+  // message carries a descriptor. Refuses all further messages and discards the unread messages; does nothing
+  // if the kernel refuses descriptors on this socket anyway. Returns false if an unread message carries a
+  // descriptor: that message and all later ones stay queued.
   bool discard_unread();
 
   int fd() const { return socket_.get(); }
-  // The highest version that both ends understand, as far as the peer's version is known.
+  // The highest version that both ends understand; this end's version until the first message has arrived.
   std::uint16_t version() const { return version_; }
   explicit operator bool() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
   // Gives up ownership of the socket.
   int release() { return socket_.release(); }
-  // Forgets the descriptor: other code has closed it, and its number may be another file's.
+  // Forgets the descriptor without closing it, because other code has closed it, and its number may belong to
+  // another file now.
   void abandon() { socket_.release(); }
   void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
 
@@ -88,7 +91,7 @@ class Channel {
   struct Received {
     ssize_t size = 0;
     int flags = 0;
-    bool ended = false;  // the peer has closed, and all its messages have been read
+    bool ended = false;  // the peer has closed the connection, and all its messages have been read
   };
   bool refuses_descriptors() const;
   int receive_bare(Message& message, int how, Received& received) const;
@@ -98,15 +101,15 @@ class Channel {
   std::uint16_t version_ = kProtocolVersion;  // the lower of the two ends' versions
 };
 
-// The address of a socket at `path`. Returns 0, EINVAL if the path is empty, or ENAMETOOLONG.
+// Sets `address` to that of a socket at `path`. Returns 0, EINVAL if the path is empty, or ENAMETOOLONG.
 int make_address(const char* path, sockaddr_un& address);
 
 // Makes the kernel refuse descriptors from peers that connect later, if it can (Linux 6.16).
 void refuse_descriptors(int listener);
 
 // Binds and listens at `path`, replacing the stale socket of a dead arbiter (on which no process accepts
-// connections) but no other file. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value;
-// EADDRINUSE if another arbiter listens there.
+// connections) but no other file. The socket has mode 0666, because every user may send messages to the
+// arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter listens at `path`.
 int listen_at(const char* path, UniqueFd& socket);
 
 }  // namespace sharedgpu

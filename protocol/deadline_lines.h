@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the lines by which a program reports its deadlines: "met" or "missed", or CudaMon's "pass". Other
-// lines are ignored. Pure.
+// Parses the lines by which a program reports its deadlines: "met" or "missed". "pass", which CudaMon writes,
+// means the same as "met". Other lines are ignored. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class DeadlineLines {
  public:
-  // Counts the lines that this text completes. The text continues that of earlier calls.
+  // Adds the lines that end in `text` to `counts`. A line may begin in the text of an earlier call.
   void feed(const char* text, std::size_t size, Deadlines& counts) {
     const char* end = text + size;
     while (text != end) {

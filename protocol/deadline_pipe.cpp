@@ -15,7 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// A duplicate that survives exec, with a high number that programs do not allocate.
+// Returns a duplicate that stays open across exec. It has a high number, which programs rarely use
+// themselves.
 UniqueFd inherited(const UniqueFd& fd) {
   for (const int least : {960, 192, 3})
     if (const int copy = fcntl(fd.get(), F_DUPFD, least); copy >= 0) return UniqueFd(copy);

@@ -13,8 +13,8 @@ namespace sharedgpu {
 inline constexpr const char* kDeadlineVariables[] = {environment::kDeadline, environment::kDeadlineFd,
                                                      environment::kDeadlineRead};
 
-// Makes the pipe, with both ends non-blocking and inheritable, and passes to `set` the environment variables
-// that describe it. Returns 0, or an errno value and makes no pipe.
+// Makes the pipe, with both ends non-blocking and inheritable, and calls `set` for each environment variable
+// that describes the pipe. Returns 0, or an errno value if it made no pipe.
 int make_deadline_pipe(Nanoseconds deadline,
                        const std::function<void(const char* name, const std::string& value)>& set);
 

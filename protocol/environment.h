@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables by which the product's parts pass settings to the programs of a job and each
-// other.
+// The environment variables by which the parts of sharedgpu pass settings to each other and to the programs
+// of a job.
 #pragma once
 
 namespace sharedgpu::environment {
 
 // The SPANK plugin or `sharedgpu run` sets these for the interposer. Users may set kSocket and kDebug.
-inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // of the arbiter
+inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
 inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail
-inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the numbers of the job's GPUs
+inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the UUIDs of the job's GPUs,
+                                                                        // separated by commas
 inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";                     // 1
 
-// Only `sharedgpu run` sets these: the token that identifies a process of the run to the arbiter, and the
-// run's number.
+// Only `sharedgpu run` sets these two: the token by which a process proves to the arbiter that it belongs to
+// the run, and the run's number.
 inline constexpr char kToken[] = "SHAREDGPU_TOKEN";
 inline constexpr char kRun[] = "SHAREDGPU_RUN";
 // The value is 1 if a control group limits the run's host memory.
 inline constexpr char kGroup[] = "SHAREDGPU_GROUP";
 
-// The deadline pipe (deadline_pipe.h): the deadline in seconds, the write end, and "FD:INODE" of the read
-// end.
+// These describe the deadline pipe (deadline_pipe.h): the deadline in seconds, the descriptor of the write
+// end, and "FD:INODE" (descriptor and inode number) of the read end.
 inline constexpr char kDeadline[] = "SHAREDGPU_DEADLINE";
 inline constexpr char kDeadlineFd[] = "SHAREDGPU_DEADLINE_FD";
 inline constexpr char kDeadlineRead[] = "SHAREDGPU_DEADLINE_READ";
 
-// The GRES plugin sets these: the step's units, the counts of their types ("a100:2,h100:1"), and the numbers
-// of the device files of the GPUs for these units.
+// The GRES plugin sets these: the number of the step's units of gres/sharedgpu, the counts by type
+// ("a100:2,h100:1"), and the minor numbers of the device files of the GPUs that these units belong to.
 inline constexpr char kUnits[] = "SHAREDGPU_UNITS";
 inline constexpr char kUnitTypes[] = "SHAREDGPU_UNIT_TYPES";
 inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
-// Slurm sets a variable for each option of the job. Its name is this prefix and the option's name without
-// "--sharedgpu-".
+// Slurm sets a variable for each --sharedgpu- option of the job. The name of the variable is this prefix and
+// the option's name without "--sharedgpu-".
 inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_sharedgpu_sharedgpu_";
 
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.

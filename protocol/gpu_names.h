@@ -16,11 +16,11 @@ bool parse_gpu(std::string_view text, GpuUuid& uuid);
 // Writes the UUIDs of all `gpus`, separated by commas.
 std::string format_gpus(const GpuList& gpus);
 
-// Parses "0,3", the numbers of device files. Returns an empty set for any other text.
+// Parses the minor numbers of device files, such as "0,3". Returns an empty set for any other text.
 DeviceSet parse_devices(std::string_view text);
 
-// The reason for which a tenant that requested `wanted` GPUs got fewer; empty if it got as many, or if the
-// arbiter does not choose its GPUs.
+// Explains to the user why a tenant that requested `wanted` GPUs got only `gpus`. Empty if the tenant got as
+// many as it requested, or if the arbiter does not choose its GPUs.
 std::string shortfall(const GpuList& gpus, unsigned wanted);
 
 }  // namespace sharedgpu

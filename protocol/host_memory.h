@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses the kernel's files about host memory: the limits and usage of memory cgroups, and the machine's
-// memory. By these files, the library decides how much host memory to take, and the arbiter checks how much
-// the library could take. Pure; any thread; no exceptions.
+// memory. From these files, the interposer decides how much host memory to take, and the arbiter computes how
+// much the interposer could take. Pure; any thread; no exceptions.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace sharedgpu::host_memory {
 
-// Takes the first line off `text`.
+// Removes the first line from `text` and returns it.
 inline std::string_view next_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);
@@ -30,7 +30,7 @@ inline std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-// The number behind `key` in lines such as "inactive_file 4096" and "MemTotal:  16 kB".
+// The number after `key` in lines such as "inactive_file 4096" and "MemTotal: 16 kB".
 inline std::uint64_t field(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     const std::string_view line = next_line(text);
@@ -39,13 +39,13 @@ inline std::uint64_t field(std::string_view text, std::string_view key) {
   return 0;
 }
 
-// The version of a hierarchy of cgroups.
+// The cgroup version (v1 or v2) of a hierarchy.
 enum class Version : std::uint8_t { v1, v2 };
 
-// The names of a group's files. memory.high counts as a limit: above it the kernel slows the job to a crawl,
-// and pinned memory cannot be reclaimed.
+// The names of a group's files. memory.high counts as a limit, because above it the kernel slows the job to a
+// crawl until memory is reclaimed, and pinned memory cannot be reclaimed.
 struct Files {
-  const char* limits[2];  // null for the second file of version 1, which has only one
+  const char* limits[2];  // the second is null in version 1, which has only one limit file
   const char* usage;
 };
 inline constexpr Files files_of(Version version) {
@@ -53,7 +53,7 @@ inline constexpr Files files_of(Version version) {
                                 : Files{{"/memory.limit_in_bytes", nullptr}, "/memory.usage_in_bytes"};
 }
 
-// A limit file holds a number, or "max". Version 1 writes a number near 2^63 for "no limit".
+// A limit file holds a number or, if there is no limit, "max" (version 2) or a number near 2^63 (version 1).
 inline std::optional<Bytes> limit_in(std::string_view text) {
   const std::optional<std::uint64_t> value = number(text);
   if (!value || *value >= (1ull << 62)) return std::nullopt;
@@ -65,14 +65,14 @@ inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b
   return a && b ? std::min(a, b) : a ? a : b;
 }
 
-// A limit as in messages, where zero means that there is none.
+// Converts a limit in a message, in which zero means "no limit".
 inline std::optional<Bytes> stated(Bytes limit) {
   return limit == Bytes{} ? std::nullopt : std::optional(limit);
 }
 
 // The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
-// Page cache is charged to the group, too, so a job that reads large files is always at its limit. But the
-// kernel reclaims page cache on demand.
+// The kernel also charges page cache to the group, so the usage of a job that reads large files is always
+// near its limit. But the kernel reclaims page cache on demand, so page cache does not count here.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
   const bool v2 = version == Version::v2;
   const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +
@@ -84,7 +84,7 @@ inline Bytes used_in(Version version, std::string_view usage, std::string_view s
 inline Bytes total_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemTotal:")); }
 inline Bytes available_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemAvailable:")); }
 
-// True if `controllers`, of a line of /proc/PID/cgroup, includes `wanted`.
+// Returns true if `controllers`, the comma-separated list in a line of /proc/PID/cgroup, includes `wanted`.
 inline bool lists(std::string_view controllers, std::string_view wanted) {
   while (!controllers.empty()) {
     const std::size_t end = std::min(controllers.find(','), controllers.size());
@@ -94,18 +94,18 @@ inline bool lists(std::string_view controllers, std::string_view wanted) {
   return false;
 }
 
-// The part of a limit that stays free, since the job itself goes on allocating.
+// The part of a limit that swap leaves free for further allocations of the job itself.
 inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }
 
-// A limit that leaves `bytes` beside its margin, and at most one byte more.
+// The least limit that leaves `bytes` after its margin is subtracted; at most one byte too high.
 inline Bytes limit_for(Bytes bytes) {
   const Bytes with_part = bytes + Bytes{bytes.count / 31 + (bytes.count % 31 == 0 ? 0 : 1)};
   return std::max(bytes + mebibytes(32), std::min(with_part, bytes + gibibytes(1)));
 }
 
-// The part of a limit that may still be taken for swap.
+// How much more host memory swap may take if `used` bytes are in use under `limit`.
 inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
 
 }  // namespace sharedgpu::host_memory

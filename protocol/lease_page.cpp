@@ -58,9 +58,9 @@ int LeasePageWriter::create(int memory) {
   if (ftruncate(memory, LeasePage::kSize) != 0) return fail();
   void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return fail();
-  // Kernels before 5.1 lack the seal that keeps the session from writing. Without the seal the page is still
-  // safe: a session that writes to it would only open its own gate, which it could also do by removing the
-  // interposer.
+  // Kernels before 5.1 lack F_SEAL_FUTURE_WRITE, which keeps the session from writing to the page. Without
+  // the seal the page is still safe: a session that writes to it would only open its own gate, which it could
+  // also do by removing the interposer.
   if (fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
       fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     int error = fail();

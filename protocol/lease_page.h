@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lease page: 4 KiB of shared memory per session that the arbiter writes and the session only reads.
 //
-// The arbiter makes it as a memfd, keeps the one writable mapping, seals it (no resize, no later writable
-// mapping) and passes the descriptor with Welcome. A submission to the GPU reads `gate` once, relaxed;
-// closing the gate is one store by the arbiter, with no message to wait for. See docs/design/gate.md.
+// The arbiter creates the page as a memfd, keeps the only writable mapping, seals the memfd (no resize, no
+// later writable mapping) and passes its descriptor with Welcome. A submission to the GPU reads `gate` once,
+// relaxed. The arbiter closes the gate by one store, without any message. See docs/design/gate.md.
 #pragma once
 
 #include <atomic>
@@ -20,20 +20,21 @@ struct LeasePage {
 
   std::uint32_t magic = kMagic;
   std::uint32_t version = 1;
-  // Odd: open. Even: closed. Changes at every opening and closing, so that a waiter can futex-wait on the
-  // value it saw (a shared futex: the waiting mapping is read-only). Written by the arbiter only.
+  // Odd: open. Even: closed. The value changes at every opening and closing, so that a thread can futex-wait
+  // for a change of the value that it has read. The futex is shared, because the thread's mapping is
+  // read-only. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
-  // Nonzero while the footprints of this GPU's tenants do not fit there together: the session then limits the
+  // Nonzero while the footprints of the GPU's tenants do not fit on it together: each session then limits the
   // backlog of its streams. This field is next to the gate because each submission reads both.
   std::atomic<std::uint32_t> oversubscribed{0};
   // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero if the arbiter's version
   // lacks this field.
   std::atomic<std::uint32_t> queue_us{0};
-  // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
+  // Nonzero while other tenants wait for this GPU: the session then checks regularly whether it is idle.
   alignas(64) std::atomic<std::uint32_t> contended{0};
-  // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if the GPU's time is
-  // shared by shares, other tenants wait, and the tenant has only this session, so that it can yield the turn
-  // by itself. Always zero if the arbiter's version lacks this field.
+  // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: the turn has no fixed end. Nonzero only if
+  // the policy divides the GPU's time by shares, other tenants wait, and the tenant has only this session:
+  // only then can the session yield the tenant's turn. Always zero if the arbiter's version lacks this field.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }
@@ -52,17 +53,18 @@ class LeasePageWriter {
   LeasePageWriter(LeasePageWriter&& other) noexcept;
   LeasePageWriter& operator=(LeasePageWriter&& other) noexcept;
 
-  // Makes the page, closed. Returns 0 or an errno value.
+  // Creates the page with a closed gate. Returns 0 or an errno value.
   int create();
-  // Makes the page in `memory`, an empty memfd that can be sealed. Takes ownership of the memfd, and closes
-  // it on failure.
+  // Creates the page in `memory`, an empty memfd that allows sealing. Takes ownership of the memfd, and
+  // closes it on failure.
   int create(int memory);
-  // The descriptor to pass to the session; owned by this object. -1 before create().
+  // The descriptor to pass to the session, which this object owns; -1 before create().
   int fd() const { return fd_; }
   // Opens or closes the gate; opening wakes the waiters. Idempotent.
   void set_open(bool open);
   void set_contended(bool contended);
-  // `queue`: the backlog limit while oversubscribed, at most about an hour; zero: the default.
+  // `queue`: the backlog limit, in GPU time, while `oversubscribed` is true; at most about an hour; zero: the
+  // default.
   void set_oversubscribed(bool oversubscribed, Nanoseconds queue = {});
   void set_turn_ends(Nanoseconds at);
   bool is_open() const;
@@ -72,15 +74,15 @@ class LeasePageWriter {
   LeasePage* page_ = nullptr;
 };
 
-// The session's side: maps the page of `fd` read-only at `address` (which must be page-aligned, and whose
-// mapping is replaced atomically), or anywhere if `address` is null. Checks size, seals, magic and version.
-// Returns null and sets errno on failure. Does not take ownership of `fd`.
+// The session's side: maps the page of `fd` read-only at `address`, or anywhere if `address` is null.
+// `address` must be page-aligned; an existing mapping there is replaced atomically. Checks size, seals, magic
+// and version. Returns null and sets errno on failure. Does not take ownership of `fd`.
 const LeasePage* map_lease_page(int fd, void* address);
 
 // Wakes the threads of this process that sleep in wait_gate().
 void wake_gate(const LeasePage& page);
 
-// Sleeps until the gate's value differs from `seen`, at most `timeout`. May return early.
+// Sleeps until the gate's value differs from `seen`, or `timeout` has passed. May return early.
 void wait_gate(const LeasePage& page, std::uint32_t seen, Nanoseconds timeout);
 
 }  // namespace sharedgpu

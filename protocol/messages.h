@@ -12,15 +12,16 @@
 // freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as others need the room (answered by Usage as handles are evicted).
 //
-// If some of a tenant's sessions have sent Released while kernels of its other sessions wait for them: Step
-// -> Released, repeated until all have sent it.
+// If some of a tenant's sessions have sent Released, while kernels of its other sessions wait for their work:
+// Step -> Released, repeated until all of the tenant's sessions have sent Released.
 //
 // To add a message:
 //   1. Here: a MessageType with a number that no message ever had, and a struct with kType and kSince; raise
-//      kProtocolVersion. A field added to an existing message goes at its end and into versions.h.
-//   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If sessions send
-//      or receive it: interposer/session/arbiter_link.cpp (send_all(), send_report(), handle()) and outbox.h.
-//      Send it only to peers whose Channel::version() has it.
+//      kProtocolVersion. Add a field of an existing message at the message's end, and list it in versions.h.
+//   2. If peers send the message to the arbiter, follow the recipe in arbiter/daemon/message_table.h. If
+//      sessions send or receive it, change interposer/session/arbiter_link.cpp (send_all(), send_report(),
+//      handle()) and outbox.h. Send the message only to peers whose Channel::version() is at least its
+//      kSince.
 //   3. Test it:
 //      - each message: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden);
 //      - to the arbiter: tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
@@ -41,8 +42,9 @@ namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet, because jobs keep running while the arbiter is upgraded.
-// So messages only grow: a new field goes at the end, its zero value means the behaviour without it, and it
-// raises the version and is listed in versions.h. Two ends of different versions speak the lower one.
+// So messages only grow: a new field goes at the end, its value zero means the behaviour without the field,
+// and each new field raises the version and is listed in versions.h. Two ends of different versions use the
+// lower version.
 inline constexpr std::uint16_t kProtocolVersion = 12;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
@@ -119,32 +121,35 @@ struct RunToken {
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The token counts only for a peer outside any Slurm job, and only with the uid that it was issued to.
+// The arbiter accepts the token only from a peer outside any Slurm job, whose uid is the one that the token
+// was issued to.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
-  // The next fields give the session's state when it reconnects. `held` is checked against the ledger.
+  // The next fields give the session's state when it reconnects. The arbiter checks `held` against its
+  // ledger.
   std::uint8_t resuming = 0;
   std::uint8_t held = 0;   // a lease was held (the gate was open) when the connection broke
   std::uint8_t wants = 0;  // a thread waits at the gate
   Backend backend = Backend::swap;
   Epoch epoch;  // the epoch of the last turn
-  // The GPU of this session, if it has one yet. A process has one session for each of its GPUs.
+  // The GPU of this session; zero before Attach. A process has one session for each of its GPUs.
   GpuUuid gpu;
 };
 
-// Carries the lease page's descriptor. The gate is open at once if all footprints fit.
+// Carries the lease page's descriptor. The gate is open from the start if the footprints of all tenants fit
+// on the GPU together.
 struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   SessionId session;
   TenantId tenant;
-  // The turn in which the gate is open; increases with every turn.
+  // The number of the turn in which the gate is open; increases with every turn.
   Epoch epoch;
   Backend backend = Backend::swap;
 };
 
-// The peer is not served, for the reason given; the connection is closed next. A refused session runs on the
-// unmanaged CUDA driver. This is the one message that peers of all versions understand.
+// The arbiter does not serve the peer, for the reason given, and then closes the connection. A refused
+// session runs on the unmanaged CUDA driver. This is the one message that peers of all versions understand.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
@@ -154,19 +159,19 @@ struct Refused {
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  // These values are as the driver reports them. They are used only if the arbiter could not ask the driver
-  // itself.
+  // `total` and `name` are as the driver reports them. The arbiter uses them only if it could not ask the
+  // driver itself.
   Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
-  // A random number by which other sessions of the tenant import memory from this one. Zero: it exports
-  // nothing.
+  // A random number by which other sessions of the tenant import memory from this one. Zero: this session
+  // exports nothing.
   std::uint64_t lender = 0;
 };
 
 struct Attached {
   static constexpr MessageType kType = MessageType::attached;
   GpuUuid gpu;
-  // The value for cuDeviceTotalMem: the arbiter's capacity, or the job's own limit if lower.
+  // The value for cuDeviceTotalMem: the GPU's capacity, or the job's own limit if that is lower.
   Bytes capacity;
 };
 
@@ -175,14 +180,14 @@ struct MemoryUse {
   Bytes swappable;  // evictable bytes, resident or not; whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
   Bytes pinned;     // allocated and not evictable: arrays, pools, the program's own VMM
-  // The memory of contexts and modules in the driver, as measured; not counted against capacity.
+  // The estimated memory that the driver takes for contexts and modules; not counted against capacity.
   Bytes context;
   Bytes host;  // host memory taken for swap
-  // Evictable memory that the session asks to pin in place, counted in `resident` and in `pinned` until the
-  // answer. If a Usage that asks is granted, this part is pinned only.
+  // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is counted
+  // both in `swappable` and `resident`, and in `pinned`; afterwards, if granted, in `pinned` only.
   Bytes settling = {};
-  // The most evictable memory that the session's host memory limits can ever hold, for all processes under
-  // those limits together; zero: no limit.
+  // The most evicted memory that the host can ever hold under the session's host memory limits, for all
+  // processes under those limits together; zero: no limit.
   Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
@@ -197,7 +202,7 @@ struct Traffic {
 constexpr Traffic operator+(Traffic a, Traffic b) {
   return {.evicted = a.evicted + b.evicted, .restored = a.restored + b.restored};
 }
-// The excess of `a` over `b`.
+// Zero instead of a negative difference.
 constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
@@ -208,48 +213,51 @@ struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
   MemoryUse use;
-  // An Evict could not be obeyed in full: no host memory left, or the context is lost.
+  // 1: the session could not evict all that Evict demanded, since no host memory is left or the context is
+  // lost.
   std::uint8_t stuck = 0;
-  // The limit like use.host_limit, but for all steps of the job together.
+  // As use.host_limit, but under the host memory limits that all steps of the job share.
   Bytes job_host_limit = {};
   Traffic moved = {};
 };
 
-// The arbiter answers a request to pin memory in place within this time; a turn that is ending may be unable
-// to end before the answer. A session that waits much longer than this assumes that the arbiter is gone.
+// The arbiter answers a request to pin memory in place within this time. It must not delay the answer,
+// because the drain at the end of a turn may be waiting for the requesting thread. A session that waits much
+// longer than this assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// Answers a Usage that asked. Refused: this footprint can never be resident here, or no room can be made for
-// it while turns end; the session undoes the growth and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed`
-// is the new resident limit. A session that holds a lease, and has not sent Released since its gate was
-// closed, gets the answer once the room is there. Other sessions may get a limit below what the growth needs;
-// the new memory then becomes resident with the next Restore.
+// Answers a Usage with a request. Refused: this footprint can never be resident on the GPU, or its evicted
+// memory would exceed a host memory limit; the session undoes the growth and returns
+// CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is the new resident limit. A session that holds a lease, and
+// has not sent Released since its gate was closed, gets the answer when enough GPU memory is free for the
+// growth. Other sessions may get a limit below what the growth needs; the new memory then becomes resident
+// with the next Restore.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
   // Nonzero: the growth is refused because the host memory that the sessions of the tenant share can never
-  // hold more evicted memory than this. Zero: refused for lack of device memory.
+  // hold more evicted memory than this. Zero: the growth is refused for lack of device memory.
   Bytes host_most = {};
 };
 
-// A thread waits at the closed gate. With `host_short`: the job's evicted memory takes host memory that the
-// job needs, and must be restored before the kernel kills the job.
+// A thread waits at the closed gate. If `host_short` is set, the job needs the host memory that its evicted
+// memory takes: the evicted memory must be restored before the kernel kills the job.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
   std::uint8_t host_short = 0;
 };
 
-// Sent while the page says contended: for `idle` the session has submitted nothing, and the GPU has had no
-// work of the session. A part of this idle time may be from before the page said contended.
+// Sent while `contended` is set in the lease page: for the time `idle`, the session has submitted nothing,
+// and the GPU has had no work of the session. A part of this time may be from before `contended` was set.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
   Nanoseconds idle{};
 };
 
-// The numbers of deadlines that the program has met and missed since its last report, see
+// The numbers of deadlines that the program has met and missed since the last Deadlines message, see
 // docs/design/scheduling.md. Since version 7; not sent to an earlier arbiter.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
@@ -267,8 +275,9 @@ struct GiveBack {
   Epoch epoch;
 };
 
-// Restore memory until all is resident or `allowed` is reached. When all is resident, send Ready. Sent again
-// with the same epoch and a larger `allowed` as room is freed.
+// The session restores its memory until all of it is resident, or `allowed` is reached. When all of it is
+// resident, the session sends Ready. The arbiter sends Restore again, with the same epoch and a larger
+// `allowed`, as other tenants free GPU memory.
 struct Restore {
   static constexpr MessageType kType = MessageType::restore;
   Epoch epoch;
@@ -284,7 +293,8 @@ struct Ready {
   Traffic moved = {};
 };
 
-// The gate is closed: drain and send Released. Draining waits for every thread that passed the gate in time.
+// The gate is closed: drain and send Released. Draining waits for every thread that passed the gate before it
+// was closed.
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
@@ -302,14 +312,15 @@ struct Step {
   std::uint64_t order = 0;  // as Revoke's
 };
 
-// The page says contended from this moment: the session checks at once whether it is idle, rather than at its
-// next regular check.
+// `contended` has just been set in the lease page: the session checks at once whether it is idle, rather than
+// at its next regular check.
 struct OthersWait {
   static constexpr MessageType kType = MessageType::others_wait;
 };
 
-// The process is about to be ended, for the reason given; the session prints it on the user's standard error.
-// SIGTERM follows a moment later. A session of an earlier version ignores this message.
+// The arbiter is about to end the process, for the reason given; the session prints the reason on the user's
+// standard error. The arbiter sends SIGTERM a moment later. A session of an earlier version ignores this
+// message.
 struct Cancelled {
   static constexpr MessageType kType = MessageType::cancelled;
   static constexpr std::uint16_t kSince = 9;
@@ -320,17 +331,18 @@ struct Cancelled {
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
-  std::uint64_t order = 0;  // the Revoke or Step that this answers; only the answer to the last one counts
+  std::uint64_t order = 0;  // of the Revoke or Step that this answers; the arbiter ignores answers to all but
+                            // the last
   std::uint8_t wants = 0;   // threads wait at the gate already
-  Nanoseconds overuse{};    // from Revoke to here
+  Nanoseconds overuse{};    // from Revoke to this Released
   MemoryUse use;
-  // The smoothed GPU time of one of its submissions; zero if unknown.
+  // The smoothed GPU time of one submission of the session; zero if unknown.
   Nanoseconds submission{};
 };
 
-// Evict until `allowed` is resident, least recently used first. Report progress with Usage at least every 256
-// MiB, and once at the end. Memory that cannot be evicted (no host memory) stays; the last Usage then reports
-// a `resident` above `allowed`, and `stuck`.
+// The session evicts handles, least recently used first, until at most `allowed` bytes are resident. It
+// reports progress with Usage at least every 256 MiB, and once at the end. Memory for which there is no host
+// memory stays on the GPU; the last Usage then reports a `resident` above `allowed`, and `stuck`.
 struct Evict {
   static constexpr MessageType kType = MessageType::evict;
   Bytes allowed;
@@ -338,8 +350,8 @@ struct Evict {
 
 // The most host memory that evictions of this session are expected to need at once, so that the session can
 // take it in advance. Zero: no eviction is expected, and unused host memory may be returned. Sent again when
-// it changes by more than a little. Prepare precedes the first Evict. It carries the number of the tenant's
-// sessions, since all of them take from the host memory of one job, perhaps at the same time.
+// this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is the number of the
+// tenant's sessions, since all of them take from the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -358,17 +370,17 @@ struct MemoryView {
   Bytes free;  // bytes that this tenant may still allocate
 };
 
-// The limit for which memory is refused.
+// The limit that an allocation would exceed.
 enum class Bound : std::uint8_t {
   none = 0,
-  job = 1,    // the limit of the job's host memory, by its cgroups
-  units = 2,  // the limit of the host memory that its units bring: SwapPerUnit
+  job = 1,    // the limit of its cgroups on the job's host memory
+  units = 2,  // the host memory of its units: SwapPerUnit= for each
   own = 3,    // the limit that the job has stated for its device memory
   gpu = 4,    // the memory of the GPU itself; one of the other limits is exceeded, too
 };
 
-// An allocation of the program was refused: asks for the limit, for the message to the user. Since version
-// 12.
+// An allocation of the program was refused: the session asks which limit it exceeds, for its message to the
+// user. Since version 12.
 struct RefusalQuery {
   static constexpr MessageType kType = MessageType::refusal_query;
   static constexpr std::uint16_t kSince = 12;
@@ -380,35 +392,38 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // an earlier reply has told the job of this limit, or of another but the GPU's
-  std::uint32_t units = 0;  // if units are the bound: the number that suffices; zero: the node has fewer
-  Bytes most = {};          // the limit; of the job's host memory, the part that may hold evicted memory
-  Bytes needed = {};        // by the tenant with this allocation: evictable bytes; of `own` and `gpu`, the
-                            // footprint on this GPU
-  Bytes brought = {};       // the host memory that its units bring; zero: unlimited
-  Bytes host = {};          // the host memory that its sessions hold for swap now
+  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit, or about any other
+                            // but the GPU's
+  std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than a job
+                            // may have
+  Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
+  Bytes needed = {};        // what the tenant would have with this allocation: for `job` and `units`,
+                            // evictable bytes; for `own` and `gpu`, the footprint on this GPU
+  Bytes brought = {};       // the host memory of the job's units; zero: unlimited
+  Bytes host = {};          // the host memory that the job's sessions hold for swap now
 };
 
-// Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The arbiter only connects
-// the two: it answers Borrow with Lent and sends Wanted to the exporter, each with one end of a socket pair.
-// The exporter sends Lend with the memory's descriptor through its end. Each message carries one descriptor,
-// and each descriptor is one piece of an allocation. An arbiter before version 9 sends no pair: it receives
-// Lend itself, and passes outcome, pieces, size and descriptor on in Lent.
+// Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
+// the arbiter, which only connects the two sessions: it answers with Lent, and sends Wanted to the exporter,
+// each with one end of a socket pair. The exporter sends Lend with the memory's descriptor through its end.
+// Each message carries one descriptor, and each descriptor is one piece of an allocation. An arbiter before
+// version 9 makes no socket pair: the exporter sends Lend to the arbiter, which copies outcome, pieces, size
+// and descriptor to Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // as in the exporter's Attach
   std::uint64_t loan = 0;    // random
   constexpr auto operator<=>(const LoanName&) const = default;
 };
 
-// A piece number that stands for a lock file instead: importers lock the exports that they hold in it, so
-// that the exporter sees them.
+// With this piece number, Borrow requests the exporter's lock file instead of memory. Importers lock the
+// exports that they have open in this file, so that the exporter sees them.
 inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
 
 enum class LoanOutcome : std::uint8_t {
   given,    // the descriptor comes with the message
-  unknown,  // no session of this tenant exports it
+  unknown,  // no session of this tenant exports this memory
   later,    // the arbiter has restarted, and the exporter may not have reconnected yet
-  failed,   // the exporter could not export it
+  failed,   // the exporter failed to export the memory
   asked,    // the exporter answers through the descriptor that comes with the message
 };
 
@@ -418,10 +433,10 @@ struct Borrow {
   LoanName name;
   std::uint32_t piece = 0;
 };
-// Asks the exporter, which answers with Lend.
+// Asks the exporter for a piece; the exporter answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // the exporter repeats it in Lend to arbiters before version 9
+  std::uint64_t ticket = 0;  // returned in Lend to arbiters before version 9
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -443,9 +458,9 @@ struct Lent {
   Bytes size;
 };
 
-// Answered by StatusReply with the descriptor of a file that holds the JSON text. The peer must read it at
-// once: the arbiter empties the file after some more answers. A peer that finds less than `size` bytes asks
-// again.
+// Answered by StatusReply with the descriptor of a file that holds the JSON text. The peer must read the file
+// at once, because the arbiter empties it after some more answers. A peer that finds less than `size` bytes
+// in the file sends its query again.
 struct StatusQuery {
   static constexpr MessageType kType = MessageType::status_query;
 };
@@ -455,7 +470,7 @@ struct StatusReply {
 };
 
 // From an administrator: new settings as lines of sharedgpu.conf, for the node or for the GPUs of a section.
-// They last until the arbiter ends.
+// The settings last until the arbiter ends.
 struct SetLines {
   static constexpr MessageType kType = MessageType::set_lines;
   char text[240] = {};  // NUL-terminated
@@ -484,9 +499,9 @@ inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest is its neg
 
 // The options that a job may state; zero: not stated.
 struct JobOptions {
-  static constexpr std::uint32_t kMostUnits = 1'000'000;  // limit for a job on one node
+  static constexpr std::uint32_t kMostUnits = 1'000'000;  // the most units of a job on one node
   Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
-  std::uint32_t units = 0;                                // sharedgpu units held; 0 counts as 1
+  std::uint32_t units = 0;                                // the job's units of gres/sharedgpu; 0 counts as 1
   std::uint32_t share_request = 0;                        // percent of GPU time
   std::uint32_t share_limit = 0;
   std::int32_t priority = 0;  // higher goes first
@@ -496,8 +511,8 @@ struct JobOptions {
   std::uint32_t gpus = 0;  // GPUs used on each node; 0 counts as 1
 };
 
-// The job's partition and QOS in Slurm, and the number of its run. An empty name is unknown or does not
-// exist. NUL-terminated.
+// The job's partition and QOS in Slurm, and how often Slurm has restarted it. A name is empty if it is
+// unknown or the job has none. The names are NUL-terminated.
 struct JobClass {
   static constexpr std::size_t kLongest = 63;
   char partition[kLongest + 1] = {};
@@ -514,12 +529,12 @@ struct DeviceSet {
   constexpr bool has(unsigned minor) const { return minor < 64 && (bits >> minor & 1) != 0; }
 };
 
-// The GPUs that a tenant is placed on: its processes see these, in this order. Empty: the arbiter does not
-// choose them.
+// The GPUs that a tenant is placed on: its processes see these GPUs, in this order. Empty: the arbiter does
+// not choose the tenant's GPUs.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  // The number of GPUs that the arbiter manages among those that the asker can open.
+  // How many GPUs the arbiter manages that the receiver of this list can open.
   std::uint32_t known = 0;
   GpuUuid gpu[kMost];
 };
@@ -531,11 +546,12 @@ struct RunRequest {
   JobOptions options;
   std::uint8_t chosen = 0;  // the user chose the GPUs, so the tenant is not placed
   DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
-  // From root or SlurmUser only: a batch system has counted the units. The tenant belongs to `uid`.
+  // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from root and
+  // SlurmUser only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
-  // If vouched: the host memory for the program itself, in addition to the memory that its units bring; zero:
-  // not stated.
+  // If `vouched` is set: the host memory for the program itself, in addition to the memory that its units
+  // bring; zero: not stated.
   Bytes host_memory = {};
 };
 struct RunReply {
@@ -543,8 +559,8 @@ struct RunReply {
   RunToken token;  // for SHAREDGPU_TOKEN
   TenantId tenant;
   GpuList gpus = {};
-  // The percentage of a GPU's threads that its processes may use under MPS
-  // (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero: they run without MPS.
+  // The percentage of a GPU's threads that the tenant's processes may use under MPS
+  // (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero: the processes run without MPS.
   std::uint32_t threads = 0;
   std::uint32_t confined =
       0;                    // 1: a control group of the run limits its host memory, and the sender is in it
@@ -553,8 +569,8 @@ struct RunReply {
 // GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
-// From a process that is about to run a program of the run: it asks to enter the run's control group. The
-// token counts as in Hello. Since version 12.
+// Sent by a process that is about to execute a program of the run, and asks to enter the run's control group.
+// The rules for the token are those of Hello. Since version 12.
 struct JoinRun {
   static constexpr MessageType kType = MessageType::join_run;
   static constexpr std::uint16_t kSince = 12;
@@ -566,7 +582,7 @@ struct JoinReply {
   std::uint8_t inside = 0;  // 1: the process is in the run's control group
 };
 
-// A Slurm step by its numbers. `step` is as in slurm_step_id_t, see step_names.h.
+// The numbers of a Slurm step. `step` has the values of slurm_step_id_t's step_id, see step_names.h.
 struct StepName {
   std::uint32_t job = 0;
   std::uint32_t step = 0;
@@ -574,19 +590,21 @@ struct StepName {
 };
 
 // From slurmstepd, as root or SlurmUser only: the job's units and options. The first such message places the
-// job. The placement lasts as long as a session of the job, or a process that sent this message.
+// job. The placement lasts as long as any session of the job, or any process that has sent this message for
+// the job.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
   std::uint32_t uid = 0;
   JobOptions options;
-  // The devices that the step's units stand for and that the step can open; empty if unknown.
+  // The GPUs that belong to the step's units, if the step can open their device files; empty if unknown.
   DeviceSet devices = {};
-  DeviceSet whole = {};  // other GPUs that the step holds whole, not shared
+  DeviceSet whole = {};  // GPUs that the step holds through gres/gpu, not shared
   JobClass job_class = {};
-  std::uint8_t gang = 0;  // the arbiter has just accepted a RegisterGang for the job
-  // The host memory that the step's units bring, if it depends on their types; zero: it does not, or is
-  // unknown. kUnlimited: no size is stated for a type.
+  std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
+  // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units; zero:
+  // all types have the same, or the memory is unknown. kUnlimited: SwapPerUnit= states no size for one of the
+  // types.
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
   static constexpr Bytes kUnlimited{~std::uint64_t{0}};
   Bytes brought = {};
@@ -595,8 +613,8 @@ struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
-  // The number of GPUs at the head of the list that the step holds whole. Zero if the list has no room for
-  // all of them and a shared one, or if the arbiter does not know all of them.
+  // The number of GPUs at the head of `gpus` that the step holds whole. Zero if GpuList is too short for all
+  // whole GPUs and one shared GPU, or if the arbiter does not know all whole GPUs.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as RunReply's
 };
@@ -620,7 +638,7 @@ struct RegisterGangReply {
 };
 
 // From slurmstepd, as root or SlurmUser only: Slurm is about to stop the job's processes, or to continue
-// them. Before it is stopped, the job leaves the GPU as far as it still can.
+// them. The job's sessions release the lease and evict memory as far as they can before Slurm stops them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;

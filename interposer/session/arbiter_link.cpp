@@ -23,9 +23,10 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kFirstBackoff = 10ms;
 constexpr Nanoseconds kLongestBackoff = 1s;
 constexpr Nanoseconds kAnswer = 5s;
-constexpr std::chrono::milliseconds kLook = 200ms;         // between checks of our descriptors
-constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // between two reads of the program's reports
-constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // answers no request
+constexpr std::chrono::milliseconds kLook = 200ms;         // time between checks of our descriptors
+constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // time between reads of the deadline pipe
+constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // the request number of a Usage whose Verdict no
+                                                           // thread awaits
 constexpr Bytes kEverything{~std::uint64_t{0}};
 
 }  // namespace
@@ -76,7 +77,7 @@ int ArbiterLink::serve() {
     pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
                        {.fd = doorbell.fd(), .events = POLLIN, .revents = 0},
                        {.fd = deadlines_.fd(), .events = POLLIN, .revents = 0}};
-    // Deadlines that cannot be reported from here are left to other processes of the tenant.
+    // If this session cannot report deadlines, it leaves them in the pipe for other processes of the tenant.
     const bool tells = deadlines_.fd() >= 0 && attached_ && channel_.version() >= Deadlines::kSince;
     const bool pauses = tells && now() - deadlines_read_ < kDeadlinePause;
     if (!tells || pauses) wanted[2].fd = -1;
@@ -127,8 +128,8 @@ int ArbiterLink::send_all() {
     if (int error = send_report(*report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
-  // While the arbiter was silent, the requesting threads have continued without it. The answer to this query
-  // shows that the arbiter is back.
+  // While the arbiter is silent, the requesting threads continue without an answer. Any answer to this query
+  // shows that the arbiter has recovered.
   if (outbox_.take(Outbox::Flag::ping) || silent())
     if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take(Outbox::Flag::want)) {
@@ -139,7 +140,7 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// Sends a Usage or Ready, with the bytes moved since the connection began.
+// Sends a Usage or Ready, with the bytes that were evicted and restored since the connection began.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   const Traffic moved = reports().moved();
@@ -179,8 +180,9 @@ int ArbiterLink::send_report(const Report& report) {
     case MessageType::ready:
       return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
-      if (report.order != order_) return 0;  // an answer from an earlier arbiter, or an outdated one
-      // A thread may be allocating: from here on it takes no room that the arbiter may give to other tenants.
+      if (report.order != order_) return 0;  // the order is outdated, or an earlier arbiter's
+      // A thread may be allocating. From here on it must not take device memory that the arbiter may give to
+      // other tenants.
       released_ = true;
       turns_.allow_at_most(reports().use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
@@ -205,19 +207,19 @@ int ArbiterLink::report_deadlines() {
   return send(Message::of(counts));
 }
 
-// If sending fails, the importer sees that the connection ends.
+// If sending fails, the importer notices, because the connection is closed.
 void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
   UniqueFd descriptor;
   const Message answer = Message::of(exports_.answer(wanted, descriptor));
   if (importer)
     Channel(static_cast<UniqueFd&&>(importer)).send(answer, descriptor.get());
   else
-    send(answer, descriptor.get());  // an arbiter of this version forwards the answer
+    send(answer, descriptor.get());  // an arbiter before version 9, which forwards the answer
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
-  // Updates the gate before any thread continues: a grant may take effect only in the next turn, and the
-  // thread must see the gate as the arbiter has left it.
+  // Reads the gate's state from the lease page before any thread continues: after a grant that takes effect
+  // only in the next turn, the thread must find the gate closed.
   gate::is_open();
   switch (message.type) {
     case MessageType::attached:
@@ -267,8 +269,8 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-// A resident limit that was granted before the arbiter received Released is void. If the page is open, this
-// session holds the lease, whatever was sent before.
+// If the arbiter granted a resident limit before it received Released, the limit is no longer valid and must
+// not be raised. If the gate is open, this session holds the lease, even if it has sent Released before.
 void ArbiterLink::decide(const Message& message) {
   const auto verdict = message.as<Verdict>();
   const bool given_up = released_ && !gate::is_open();
@@ -305,7 +307,8 @@ bool ArbiterLink::reconnect() {
     const MemoryUse mine = reports().use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                // Memory allocated during a drain has to become resident before the gate can open again.
+                // If memory was allocated during a drain, it has to become resident before the gate can open
+                // again.
                 .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),
@@ -330,10 +333,10 @@ bool ArbiterLink::reconnect() {
   }
 }
 
-// From here on the process is unmanaged: evicted memory is restored, and then the gate stays open.
+// Makes the process unmanaged: the turn thread restores evicted memory, and then the gate stays open.
 void ArbiterLink::give_up(const char* reason) {
   say("the arbiter no longer serves this process (%s); it goes on as plain CUDA", reason);
-  lost_since_.store(1, std::memory_order_release);  // never reset, so no thread waits for answers
+  lost_since_.store(1, std::memory_order_release);  // stays nonzero, so no thread waits for answers any more
   turns_.allow(kEverything);
   turns_.prepare_host({}, 1);
   turns_.push({.kind = TurnOrder::Kind::go_plain, .epoch = turns_.epoch(), .since = now()});
@@ -341,7 +344,7 @@ void ArbiterLink::give_up(const char* reason) {
 
 int ArbiterLink::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
-  // Sent even if no Attach was ever answered, since the requesting thread may have stopped waiting.
+  // Sends Attach even if none was ever answered, since the requesting thread may have stopped waiting.
   if (int error = send(Message::of(attach_))) return error;
   return tell(usage(0));
 }

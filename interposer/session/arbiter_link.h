@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service thread: talks to the arbiter, and reconnects after a lost connection. It passes the arbiter's
-// orders to the turn thread, and reports the figures of the memory.
+// The service thread: talks to the arbiter, and reconnects after a lost connection. The service thread passes
+// the arbiter's orders to the turn thread, and reports the session's memory use.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"
@@ -23,23 +23,24 @@ class ArbiterLink {
         exports_(exports),
         slot_(slot) {}
 
-  // Takes over a welcomed connection. Called before run().
+  // Takes over a connection on which the arbiter has sent Welcome. Call it before run().
   void adopt(Handshake& hands);
-  // Returns only if the arbiter refuses to take the session back; the session is unmanaged then.
+  // Serves the connection. Returns only if the arbiter refuses to resume the session, which is unmanaged from
+  // then on.
   void run();
 
-  // Sets the contents of Attach, and the source of the reports; null if the GPU is unmanaged. Called once,
-  // before an attach request. Thread-safe.
+  // Sets the contents of Attach, and the source of the memory reports (null if the GPU is unmanaged). Called
+  // once, before an attach request. Thread-safe.
   void set_gpu(const Attach& attach, const ReportSource* reports);
-  // Sets the pipe through which the program reports its deadlines. Called before run(), for only one session
+  // Sets the pipe through which the program reports its deadlines. Call it before run(), for only one session
   // of the process.
   void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
-  // Closes the connection. Called instead of run().
+  // Closes the connection. Call it instead of run().
   void leave() { channel_.close(); }
   // The number of messages received from the arbiter.
   std::uint64_t words() const { return words_.load(std::memory_order_acquire); }
-  // Records that the arbiter has not even answered a ping: it counts as hanging until its next message.
-  // Thread-safe.
+  // Records that the arbiter has not even answered a ping: until its next message the arbiter counts as
+  // hanging. Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
   // Time since when there has been no connection; zero while there is one.
@@ -79,7 +80,7 @@ class ArbiterLink {
   Nanoseconds deadlines_read_{};
 
   Channel channel_;
-  FileIdentity socket_;  // identity of the socket of channel_
+  FileIdentity socket_;  // identifies the socket of channel_
   std::atomic<Backend> backend_{Backend::swap};
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
@@ -89,14 +90,14 @@ class ArbiterLink {
   };
   const Nothing nothing_;
   std::atomic<const ReportSource*> reports_{&nothing_};
-  Attach attach_;  // written once by set_gpu(), then read only
+  Attach attach_;  // written once by set_gpu(), constant afterwards
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
-  Traffic told_;             // bytes moved that have been reported, on all connections
-  Traffic told_before_;      // bytes moved that were reported on earlier connections
+  Traffic told_;             // the evicted and restored bytes reported so far, on all connections
+  Traffic told_before_;      // the part of told_ that was reported on earlier connections
   bool attached_ = false;    // true if Attached was received on this or an earlier connection
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
-  bool released_ = false;    // Released was sent, and neither Restore nor Step has come since
+  bool released_ = false;    // Released was sent, and no Restore or Step has arrived since
 };
 
 }  // namespace sharedgpu::session

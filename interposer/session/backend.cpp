@@ -33,7 +33,7 @@ ManagedCalls managed_calls() {
 #undef REAL
 }
 
-// While the program waits at the gate, its processors are free.
+// While the program waits at the gate, its processors are free for other threads.
 class GuestHost final : public LinuxHost {
  public:
   using LinuxHost::LinuxHost;
@@ -61,7 +61,8 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking:
         .free = [](CUdeviceptr address) { return SHAREDGPU_REAL(cuMemFree_v2, address); }};
     return {.memory = new NativeMemory(plain, books), .device = nullptr};
   }
-  // None of these is ever freed: the program may use its memory until its last instruction.
+  // The objects created here are never freed, because the program may use its memory until its last
+  // instruction.
   const HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
     say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));
   });

@@ -12,11 +12,11 @@ namespace sharedgpu::session {
 
 struct MadeMemory {
   Memory* memory = nullptr;        // null: unmanaged
-  DriverDevice* device = nullptr;  // the device that `memory` copies with
+  DriverDevice* device = nullptr;  // through which `memory` calls the driver; null for the native backend
 };
 
-// Creates the memory of `device` with `backend`; it waits for work in `contexts`. The memory lives as long as
-// the process.
+// Creates the memory object for `device` and `backend`. Before it frees memory, the object waits for GPU work
+// in `contexts`. It lives as long as the process.
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking::Contexts& contexts);
 
 }  // namespace sharedgpu::session

@@ -46,7 +46,7 @@ Deadlines DeadlineReports::take() {
     const ssize_t size = identity_.is(fd_) ? read(fd_, text, sizeof text) : 0;
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (size <= 0) {
-      fd_ = -1;  // no writer is left, or the program has closed it
+      fd_ = -1;  // no process has the write end open, or the program has closed the read end
       break;
     }
     lines_.feed(text, static_cast<std::size_t>(size), counts);

@@ -2,10 +2,10 @@
 // Receives the program's reports of its deadlines, through the pipe that `sharedgpu run --deadline` has made.
 //
 // All processes of the tenant have both ends of the pipe. Each process that uses a GPU reads the pipe, if its
-// arbiter knows the message Deadlines. A line counts for the tenant, so any process may take it. A read
-// returns whole lines as long as no more than a few hundred lines are unread. Both ends are non-blocking, so
-// no process waits for another. The descriptor table belongs to the program, so this class reads a descriptor
-// only after checking that it is still the pipe.
+// arbiter knows the message Deadlines. Deadlines are counted for the whole tenant, so any of its processes
+// may read a line. As long as no more than a few hundred lines are unread, a read returns only whole lines.
+// Both ends are non-blocking, so no process waits for another process. The descriptor table belongs to the
+// program, so this class checks before each read that the descriptor still refers to the pipe.
 //
 // Only the service thread uses this class.
 #pragma once
@@ -25,12 +25,12 @@ bool read_deadline_pipe(const char* text, DeadlinePipe& pipe);
 class DeadlineReports {
  public:
   DeadlineReports() = default;
-  // Reads nothing if the descriptor belongs to another file.
+  // If the descriptor does not refer to the pipe, this object never reads.
   explicit DeadlineReports(const DeadlinePipe& pipe);
 
-  // The descriptor to poll; -1 if there is nothing left to read.
+  // The descriptor to poll; -1 if nothing more can be read.
   int fd() const { return fd_; }
-  // Reads the available lines, or a part of them if there are many.
+  // Reads the available lines, or only the first of them if there are very many, and returns the counts.
   Deadlines take();
 
  private:

@@ -26,15 +26,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The time for which a refused allocation waits for the arbiter's reason: only a line on stderr depends on
-// it.
+// How long a refused allocation waits for the reason from the arbiter. The wait is short, because only a line
+// on stderr depends on the reason.
 constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
-constexpr Nanoseconds kPatience = 100ms;        // time between checks whether the arbiter is gone
-constexpr Nanoseconds kExporterPatience = 10s;  // a stopped process does not answer
+constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a lost arbiter
+constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
+                                                // stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 
-// The driver's memory for a context cannot be measured while other processes start and end. This is the size
-// observed on large GPUs, and a sixty-fourth of small ones.
+// The memory that the driver takes for a context cannot be measured while other processes start and end. So
+// this is an estimate: the size seen on large GPUs, or a sixty-fourth of a small GPU.
 Bytes context_estimate(Bytes total) { return std::min(Bytes{total.count / 64}, mebibytes(512)); }
 
 // Receives the exporter's answer through a socket pair, which closes when the exporter ends.
@@ -99,7 +100,7 @@ void* DeviceSession::run_service(void* session) {
 
 void* DeviceSession::run_turns(void* session) {
   prctl(PR_SET_NAME, "sharedgpu-turns");  // 15 bytes at most
-  // This thread's synchronization must not invalidate a capture of another thread.
+  // In relaxed mode, this thread's synchronization does not invalidate a capture of another thread.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode);
   gate::prepare_to_close();
@@ -126,7 +127,7 @@ void DeviceSession::attach(CUdevice device) {
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-// One thread at a time reads the state and acts on it, so the last one acts on the newest state.
+// Only one thread at a time reads the contexts and acts on them, so the last thread acts on the newest state.
 void DeviceSession::follow() {
   const std::lock_guard lock(following_);
   if (copier_ != nullptr) copier_->use_context(contexts_.any(device_));
@@ -151,21 +152,23 @@ bool DeviceSession::settles() const {
   return mine != nullptr && mine->use().settling != Bytes{};
 }
 
-// Sends the request and waits for the answer, which the arbiter may delay for long. Returns false if the
-// arbiter has been gone for `patience` or hangs, or if `deadline` has passed.
+// Sends the request and waits for the answer, which the arbiter may delay for a long time. Returns false if
+// there has been no connection to the arbiter for `patience`, if the arbiter hangs, or if `deadline` has
+// passed.
 bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
   requests_.add(request);
   outbox_.poke();
   bool answered = false;
   bool pinged = false;
   std::uint64_t words = link_.words();
-  // Silence is counted in polls, not by the clock, so that time in which this process was stopped is not
-  // counted against the arbiter.
+  // The arbiter's silence is summed up over waits of at most kPatience each, so that a time in which this
+  // process was stopped does not count as silence.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
     if (answered || arbiter_gone(patience) || link_.silent() || now() >= deadline) break;
-    // The drain may be waiting for this thread, so the wait is bounded even if the arbiter answers others.
+    // The drain may be waiting for this thread, so this thread stops waiting after some time, even if the
+    // arbiter answers other threads.
     const Nanoseconds patient = answer_patience(settings_.arbiter_timeout);
     if (waited >= kSettlePatience + patient && settles() && gate::held() && !gate::is_open()) break;
     if (link_.words() != words) {
@@ -198,14 +201,15 @@ Books::Answer DeviceSession::grow() {
     const auto verdict = request.answer.as<Verdict>();
     return {.granted = verdict.granted != 0, .host_most = verdict.host_most};
   }
-  // Without an arbiter, the driver's own limit decides. While the lease is held everything must be resident.
+  // Without an arbiter the growth is granted, and only the driver's own limit remains. While the lease is
+  // held, all memory must be resident, so the resident limit grows, too.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   return {.granted = true};
 }
 
-// The limits for which the user has been told that an allocation was refused, one bit for each kind. Programs
-// retry refused allocations, so the arbiter is not asked once both bits are set.
+// Tells the user about a refused allocation, once for each kind of limit; `said` has a bit for each kind.
+// Programs retry refused allocations, so the arbiter is not asked any more when both bits are set.
 void DeviceSession::refused(const Refusal& refusal) {
   static constinit std::atomic<unsigned> said{0};  // shared by all GPUs
   if (said.load(std::memory_order_relaxed) == (kSaidOption | kSaidGpu)) return;
@@ -213,8 +217,9 @@ void DeviceSession::refused(const Refusal& refusal) {
   Request request(MessageType::refusal_query);
   request.refusal = {.request = 0, .size = refusal.size};
   if (ask(request, Nanoseconds(0), now() + kExplanationPatience)) why = request.answer.as<RefusalReply>();
-  // Without an answer, the limit is known, but not how much would suffice. More than the whole GPU would be
-  // refused by unmanaged CUDA as well.
+  // Without an answer from the arbiter, the limit is known, but not the value that would suffice. If the
+  // program wants more than the whole GPU, no message is needed, because unmanaged CUDA would refuse the
+  // allocation, too.
   const bool fits = memory()->use().footprint() + refusal.size <= capacity_;
   if (why.bound == Bound::none && refusal.host_most != Bytes{} && fits)
     why = {.bound = Bound::job, .most = refusal.host_most};

@@ -2,8 +2,9 @@
 // This process's session with the arbiter for one GPU: a connection, its two threads, the memory of the GPU.
 //
 // A process has a session for each GPU that it uses. All sessions of a process belong to one tenant, so the
-// arbiter opens and closes their gates together. cuInit creates the first one, before its GPU is known. A
-// session that has begun is never destroyed, since a program may call CUDA until its last instruction.
+// arbiter opens and closes their gates together. cuInit creates the first session, before the GPU of this
+// session is known. A session that has begun is never destroyed, since a program may call CUDA until its last
+// instruction.
 #pragma once
 
 #include <cuda.h>
@@ -33,27 +34,28 @@ class DeviceSession final : public Books {
         turns_(parts, outbox_, slot),
         link_(settings, outbox_, requests_, turns_, exports_, slot) {}
 
-  // Called before begin(), for only one session of the process.
+  // Call it before begin(), for only one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
-  // Takes over a welcomed connection, and starts the threads. Returns false, after logging the reason, if
-  // this session gates no work.
+  // Takes over a connection on which the arbiter has sent Welcome, and starts the threads. On failure logs
+  // the reason and returns false; the gate then stays open for this session.
   bool begin(Handshake& hands);
-  // Reports the GPU to the arbiter, and creates the memory. Called once, after begin().
+  // Reports the GPU to the arbiter, and creates the memory object. Called once, after begin().
   void attach(CUdevice device);
   void want() { outbox_.want(); }
   void give_turn_back() { turns_.give_back(); }
 
-  // The following functions are called after attach().
+  // Call the following functions only after attach().
   Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: unmanaged
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
   // The figures that cuMemGetInfo reports.
   MemoryView view();
-  // Called when the contexts of the GPU have changed: selects the context that the memory copies in, and
+  // Called when the contexts of the GPU have changed: selects the context in which the memory is copied, and
   // reports the size of the contexts, which cannot be swapped.
   void follow();
 
-  // Gives another device access to the memory, or excludes it from now on.
+  // Permits or forbids that another device accesses the memory; a ban affects only memory that is mapped
+  // later.
   void set_peer(CUdevice peer, bool allowed);
 
   Answer grow() override;
@@ -96,7 +98,7 @@ class DeviceSession final : public Books {
   // Written by attach().
   std::atomic<Memory*> memory_{nullptr};
   DriverDevice* copier_ =
-      nullptr;  // the device by which the memory copies; null if the memory is the driver's own
+      nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
   Bytes capacity_;
 };
 

@@ -49,7 +49,7 @@ int Doorbell::fd() const {
 
 void Doorbell::ring() {
   const std::lock_guard lock(mutex_);
-  if (!is_intact()) return;  // the service thread checks regularly, and makes a new one
+  if (!is_intact()) return;  // the service thread finds this at its next check, and makes a new pipe
   const char one = 1;
   [[maybe_unused]] ssize_t written = write(writing_.get(), &one, sizeof one);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipe that wakes the service thread from poll(2), and a check that a descriptor is still ours.
+// A pipe that wakes the service thread from poll(2), and a check whether a descriptor still refers to the
+// interposer's own file.
 //
-// The descriptor table belongs to the program. A program that closes all descriptors closes ours too, and the
-// numbers are reused for its own files: we must not read, write or close those.
+// The descriptor table belongs to the program. A program that closes all descriptors also closes the
+// interposer's, and reuses their numbers for its own files. The interposer must not read, write or close the
+// program's files.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +15,13 @@
 
 namespace sharedgpu::session {
 
-// The file that a descriptor referred to. Pipes and sockets have an inode of their own, eventfds do not.
+// Identifies the file that a descriptor referred to at construction. This works for pipes and sockets, but
+// not for eventfds, which all share one inode.
 class FileIdentity {
  public:
   FileIdentity() = default;
   explicit FileIdentity(int fd);
-  // Returns true if `fd` is open and refers to that file.
+  // Returns true if `fd` is open and refers to the same file.
   bool is(int fd) const;
 
  private:
@@ -37,7 +40,7 @@ class Doorbell {
   // Creates the pipe, or replaces it. Returns 0 or an errno value.
   int open();
   bool intact() const;
-  // The descriptor to poll, which is readable after ring(); -1 if there is no pipe.
+  // The descriptor to poll, which becomes readable when ring() is called; -1 if there is no pipe.
   int fd() const;
   // Does not block.
   void ring();
@@ -50,7 +53,7 @@ class Doorbell {
   mutable std::mutex mutex_;
   UniqueFd reading_;
   UniqueFd writing_;
-  FileIdentity identity_;  // the pipe's identity, the same for both ends
+  FileIdentity identity_;  // identifies the pipe; both ends have the same identity
 };
 
 }  // namespace sharedgpu::session

@@ -14,7 +14,7 @@ using gate::now;
 
 namespace {
 
-// Returns true for errors that disappear when the arbiter starts.
+// Returns true for errors that occur while the arbiter is not running or is starting.
 bool may_pass(int error) {
   return error == ENOENT || error == ECONNREFUSED || error == EAGAIN || error == ECONNRESET || error == EPIPE;
 }

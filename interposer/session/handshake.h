@@ -16,12 +16,11 @@ struct Handshake {
   UniqueFd page;
 };
 
-// Connects to `path` once, sends `hello` and waits for the answer, for at most `patience` or a second,
-// whichever is longer.
+// Makes one attempt to connect to `path`, sends `hello` and waits for the answer. The attempt takes at most
+// `patience` or a second, whichever is longer.
 Handshake try_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
-// Connects to `path` and sends `hello`. While no process listens at `path` yet, retries until `patience` has
-// passed.
+// Does the same, but while no process listens at `path` yet, repeats the attempt until `patience` has passed.
 Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
 }  // namespace sharedgpu::session

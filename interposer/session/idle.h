@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects that a session is idle, and decides when to report that to the arbiter.
+// Detects that a session is idle, and decides when to report to the arbiter that the session is idle.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,14 @@ namespace sharedgpu::session {
 
 class IdleWatch {
  public:
-  // Returns true if the next check has to query the GPU, given the number of submissions so far. A process
-  // that submits is busy, and an idle process stays idle until it submits.
+  // Returns true if the next check has to query the GPU, given the number of submissions so far. The GPU need
+  // not be asked about a process that has just submitted work, because it is busy, nor about an idle process
+  // that has not submitted since.
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
   // Called regularly. `passes`: the submissions so far; `busy`: a submission is in progress, or the GPU works
-  // for this process. If a report is due, returns for how long the session has been idle. Reports are due
-  // only while other tenants wait: every millisecond at first, later more rarely.
+  // for this process. Returns nullopt if no report is due, otherwise for how long the session has been idle.
+  // Reports are due only while other tenants wait: every millisecond at first, later more rarely.
   std::optional<Nanoseconds> look(Nanoseconds now, std::uint64_t passes, bool busy, bool others_wait) {
     if (busy || (watching_ && passes != passes_)) {
       *this = {};

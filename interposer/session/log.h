@@ -4,7 +4,7 @@
 
 namespace sharedgpu {
 
-// Writes a line. Call it only for errors, and if something differs from the user's request.
+// Writes a line. Call it only for an error, or if the interposer deviates from the user's request.
 [[gnu::format(printf, 1, 2)]] void say(const char* format, ...);
 
 // Writes a line about an action of the interposer, but only if SHAREDGPU_DEBUG=1.

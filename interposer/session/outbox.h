@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages from the threads of this process to the arbiter. Only the service thread sends them, so a slow
-// arbiter blocks no other thread. If a message is posted twice before it is sent, it is sent once.
+// arbiter blocks no other thread. If a message other than a Report is requested again before it is sent, it
+// is sent only once.
 //
 // Thread-safe; want() and usage() do not block.
 #pragma once
@@ -15,11 +16,11 @@
 
 namespace sharedgpu::session {
 
-// A report on the turn; the service thread adds the newest MemoryUse when it sends it.
+// A report on the turn. The service thread adds the newest MemoryUse when it sends the report.
 struct Report {
   MessageType type = MessageType::invalid;  // ready, released, idle or give_back
   Epoch epoch;
-  std::uint64_t order = 0;   // number of the order that `released` answers
+  std::uint64_t order = 0;   // number of the order that a `released` report answers
   Nanoseconds span{};        // overuse or idle time
   Nanoseconds submission{};  // duration of one submission, only for `released`
 };
@@ -36,7 +37,7 @@ std::optional<Element> take_front(std::mutex& mutex, std::vector<Element>& queue
 
 class Outbox {
  public:
-  // The wake pipe, written when there is a message to send.
+  // Wakes the service thread; rung when there is a message to send.
   Doorbell& doorbell() { return doorbell_; }
 
   void post(const Report& report);
@@ -45,11 +46,11 @@ class Outbox {
   // take.
   void want_home();
   void usage(bool stuck);
-  // Reports usage that has grown; no thread waits for the answer.
+  // Sends a Usage that requests growth which has already happened; no thread waits for the answer.
   void claim();
   // Sends a query that a live arbiter answers at once.
   void ping();
-  // Wakes the service thread to send a request, which another part keeps.
+  // Wakes the service thread to send a request that was added to Requests.
   void poke() { doorbell_.ring(); }
 
   // Only the service thread calls the following functions.

@@ -24,11 +24,11 @@ Value rounded_up(Bytes size) {
   return {std::max<Size>(size.count / unit + (size.count % unit == 0 ? 0 : 1), 1), small ? 'M' : 'G'};
 }
 
-// The words for an option of a batch system, each completed by a value.
+// printf formats that name an option of the batch system with its value.
 struct Words {
-  const char* memory;  // a number and the letter of its unit
+  const char* memory;  // the value: a number and the letter of its unit
   const char* units;   // a number
-  bool small = false;  // the letter is a small one
+  bool small = false;  // the unit's letter is in lower case
 };
 Words words_of(BatchSystem batch) {
   switch (batch) {
@@ -51,7 +51,7 @@ class Writer {
   explicit Writer(RefusalText& text) : text_(text) {}
   template <class... Values>
   void add(const char* format, Values... values) {
-    // The formats are those above and below.
+    // All formats are literals in this file.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
@@ -67,9 +67,9 @@ class Writer {
 
 constexpr char kMeanwhile[] = " could never hold more than %llu MiB of it while other jobs have the GPU; ";
 
-// The limit must suffice for the job's own data and for the evicted memory. On a site with the job_submit
-// plugin, the plugin adds the memory of the units to the memory that the option states, so the job gets at
-// least this limit.
+// The limit must suffice for the job's own data and for the evicted memory. If the site uses the job_submit
+// plugin, the plugin adds the memory of the units to the memory that the user states in the option, so the
+// job gets at least this limit.
 void describe_job(Writer& writer, const RefusalReply& why, Bytes host_used, const Words& words) {
   writer.add("this job's host memory");
   writer.add(kMeanwhile, in_mebibytes(why.most));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests to the arbiter whose answers application threads wait for.
 //
-// Thread-safe. A request lives on the stack of the thread that makes it. After a lost connection it is sent
-// again, so the death of the arbiter only prolongs the wait.
+// Thread-safe. A request lives on the stack of the thread that makes it. After a lost connection the request
+// is sent again, so the death of the arbiter only prolongs the wait.
 #pragma once
 
 #include <mutex>
@@ -30,12 +30,12 @@ struct Request {
 class Requests {
  public:
   void add(Request& request);
-  // Withdraws the request, answered or not. Must be called before the request goes out of scope.
+  // Withdraws the request, whether answered or not. Must be called before the request goes out of scope.
   void remove(Request& request);
   bool answered(const Request& request) const;
 
-  // Returns the oldest request that was not sent on this connection, and marks it as sent. Returns false if
-  // there is no such request.
+  // Sets `unsent` to the oldest request that was not yet sent on this connection, and marks the request as
+  // sent. Returns false if there is no such request.
   struct Unsent {
     MessageType question;
     std::uint64_t id;
@@ -45,7 +45,7 @@ class Requests {
   bool next_unsent(Unsent& unsent);
   // Marks all requests as unsent, since the connection was lost.
   void unsend();
-  // Passes the answer to the request of this kind and id, and drops it if that was withdrawn.
+  // Passes the answer to the request of this kind and id; drops the answer if the request was withdrawn.
   void answer(MessageType question, std::uint64_t id, const Message& message, UniqueFd descriptor = {});
 
  private:

@@ -30,8 +30,8 @@ bool read_choice(const char* text, bool& fail) {
   return fail || std::strcmp(text, "plain") == 0;
 }
 
-// TORQUE and OpenPBS both set PBS_JOBID; only TORQUE sets PBS_VERSION. A token in a Slurm job is that of a
-// `sharedgpu run` there.
+// TORQUE and OpenPBS both set PBS_JOBID; only TORQUE sets PBS_VERSION. If a process in a Slurm job has a
+// token, the token is that of a `sharedgpu run` inside the job.
 BatchSystem batch_system(Lookup lookup, bool has_token) {
   const auto is_set = [&](const char* name) { return lookup(name) != nullptr; };
   if (is_set("PBS_JOBID") && !is_set("SLURM_JOB_ID"))

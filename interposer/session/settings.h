@@ -7,8 +7,8 @@
 
 namespace sharedgpu::session {
 
-// The batch system whose options the user knows. `run`: none, but a `sharedgpu run` with a control group of
-// its own.
+// The batch system whose options the user knows. `run`: no batch system, but the process belongs to a
+// `sharedgpu run` that has a control group of its own.
 enum class BatchSystem { none, slurm, torque, openpbs, run };
 
 struct Settings {
@@ -20,7 +20,7 @@ struct Settings {
   BatchSystem batch = BatchSystem::none;
 };
 
-using Lookup = const char* (*)(const char* name);  // getenv, or a test's
+using Lookup = const char* (*)(const char* name);  // getenv, or a test's replacement
 using Complain = void (*)(const char* name, const char* value, const char* expected);
 
 // A variable that is missing or empty leaves the default. An invalid value also leaves the default, and is

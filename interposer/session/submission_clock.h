@@ -5,7 +5,7 @@
 
 namespace sharedgpu::session {
 
-// Measures the GPU time of one submission of the process.
+// Measures the GPU time that one submission of the process takes.
 class SubmissionClock {
  public:
   virtual ~SubmissionClock() = default;

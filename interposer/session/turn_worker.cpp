@@ -18,15 +18,17 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
-constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing another process's memory
+constexpr Nanoseconds kRetry = 2ms;  // pause before a restore is repeated, while the driver still frees
+                                     // another process's memory
 constexpr Nanoseconds kTend = 1s;
 constexpr Nanoseconds kTendOften = 50ms;
-constexpr Nanoseconds kWantHome = 1s;  // the request is repeated, since the arbiter may have died meanwhile
+constexpr Nanoseconds kWantHome = 1s;  // time after which the request is repeated, since the arbiter may have
+                                       // died meanwhile
 
 }  // namespace
 
-// The resident limit has already been set. So if several orders move memory up to this limit, one of them is
-// enough.
+// An order to restore or evict moves memory until the resident limit is reached, and the limit has already
+// been set. So if the last order in the queue is the same, a second one is not needed.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);
@@ -82,8 +84,8 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
       revoked_ = order.since;
       return after_drain(parts_.drain.close(), order);
     case TurnOrder::Kind::step:
-      // The gate may be open if the arbiter that sent this order is gone and the next arbiter has returned
-      // the lease.
+      // The gate may be open: if the arbiter that sent this order has died, the next arbiter may already have
+      // returned the lease.
       return gate::is_open() ? holding() : after_drain(parts_.drain.step(memory()), order);
     case TurnOrder::Kind::evict:
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
@@ -99,7 +101,7 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
 // If the resident limit is too small for all of the memory, the arbiter sends another Restore later.
 LeasePhase TurnWorker::restore(const TurnOrder& order) {
   if (restore_memory()) {
-    // Once Ready is sent, the page may open at any time, and then this session holds the lease.
+    // Once Ready is sent, the gate may open at any time, and then this session holds the lease.
     gate::hold();
     debug("turn %llu ready", static_cast<unsigned long long>(order.epoch.value));
     outbox_.post({.type = MessageType::ready, .epoch = order.epoch});
@@ -109,7 +111,8 @@ LeasePhase TurnWorker::restore(const TurnOrder& order) {
   return Closed{};
 }
 
-// `drained`: false if the page was opened again meanwhile, so that the lease is still held.
+// `drained` is false if the gate was opened again during the drain, so that the session still holds the
+// lease.
 LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
   if (!drained) return holding();
   const Nanoseconds overuse = now() - revoked_;
@@ -123,7 +126,7 @@ LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
   return Closed{};
 }
 
-// A session that holds the lease already goes on watching for idleness.
+// If the session already holds the lease, its IdleWatch keeps its state.
 LeasePhase TurnWorker::holding() const {
   return std::holds_alternative<Holding>(phase_) ? phase_ : Holding{};
 }
@@ -180,7 +183,7 @@ void TurnWorker::tend_often(TurnMemory& memory) {
   outbox_.want_home();
 }
 
-// A session without memory gets its page opened without a Restore.
+// If a session has no memory, the arbiter opens its gate without sending Restore.
 void TurnWorker::watch() {
   if (std::holds_alternative<Plain>(phase_)) return;
   auto* mine = std::get_if<Holding>(&phase_);

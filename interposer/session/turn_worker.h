@@ -2,9 +2,9 @@
 // The turn thread: obeys Restore, Revoke, Step and Evict one after another, and watches for idleness between
 // them.
 //
-// It is separate from the service thread, since draining waits for kernels, while the arbiter's answers must
-// still reach threads that allocate. A thread that allocates may be capturing a stream, and the drain waits
-// for the capture.
+// The turn thread is separate from the service thread: while the turn thread waits for a drain, the service
+// thread must still pass the arbiter's answers to threads that allocate. Otherwise a thread could wait for an
+// answer in the middle of a capture that the drain waits for.
 #pragma once
 
 #include <mutex>
@@ -30,12 +30,12 @@ struct TurnOrder {
   Nanoseconds since{};       // time of arrival
 };
 
-// The phase of the lease, with what the turn thread does in it between two orders.
+// The phase of the session's lease. Between two orders, the turn thread acts according to the phase.
 struct Closed {};   // work waits at the gate
 struct Restoring {  // the driver is still freeing another process's memory
-  TurnOrder order;  // the order, repeated until it succeeds
+  TurnOrder order;  // the order to repeat until it succeeds
 };
-struct Holding {  // work runs, or will run as soon as the page opens
+struct Holding {  // work runs, or will run as soon as the gate opens
   IdleWatch idle;
 };
 struct Plain {};  // unmanaged: the gate stays open
@@ -46,7 +46,7 @@ struct TurnParts {
   tracking::ContextDrain& drain;
   tracking::Contexts& contexts;
   std::vector<Maintenance*> maintenance;
-  SubmissionClock* submissions = nullptr;  // null if another session's thread uses it
+  SubmissionClock* submissions = nullptr;  // null if another session's turn thread uses the clock
 };
 
 class TurnWorker {
@@ -58,18 +58,18 @@ class TurnWorker {
   void run();
 
   void push(const TurnOrder& order);
-  // Yields the turn to other tenants before it is over. Thread-safe.
+  // Yields the turn to other tenants before the turn is over. Thread-safe.
   void give_back();
-  // Called when other tenants begin to wait: checks for idleness more often.
+  // Called when other tenants begin to wait: checks at once whether the session is idle.
   void look();
-  // Called once, when the GPU is known; null if it is unmanaged.
+  // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
-  // Set the resident limit at once; allow_at_most() never raises it. Thread-safe.
+  // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
   void allow(Bytes resident);
   void allow_at_most(Bytes resident);
-  // Passes on the values of Prepare. Thread-safe.
+  // Passes the values of a Prepare message to the memory. Thread-safe.
   void prepare_host(Bytes size, unsigned sharers);
-  // Sets the turn that the arbiter has last announced. Thread-safe.
+  // Sets the number of the turn that the arbiter has last announced. Thread-safe.
   void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
   Epoch epoch() const { return {epoch_.load(std::memory_order_relaxed)}; }
 
@@ -103,7 +103,7 @@ class TurnWorker {
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
-  Bytes host_;                // host memory held, as last reported
+  Bytes host_;                // the host memory held for swap, as last reported
   Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
   Nanoseconds revoked_{};     // time of the last Revoke
 };
