@@ -6,7 +6,8 @@
 
 namespace sharedgpu {
 
-// The functions that every Device needs, those for fingerprints and fills, and others that may be missing.
+// Three lists: the functions that every Device needs, the functions for fingerprints and fills, and other
+// functions. A driver may lack functions of the last two lists.
 // clang-format off
 #define SHAREDGPU_NEEDED_CALLS(CALL) \
   CALL(cuMemGetAllocationGranularity) CALL(cuMemAddressReserve) CALL(cuMemAddressFree) CALL(cuMemCreate) \
@@ -23,14 +24,15 @@ namespace sharedgpu {
 #define SHAREDGPU_DRIVER_CALLS(CALL) \
   SHAREDGPU_NEEDED_CALLS(CALL) SHAREDGPU_LOOK_CALLS(CALL) SHAREDGPU_OTHER_CALLS(CALL)
 
-// The real driver's entry points, never our own wrappers: work launched through them passes no gate.
+// The real driver's entry points, never the interposer's wrappers: work launched through these pointers does
+// not pass the gate.
 struct DriverCalls {
 #define CALL(name) decltype(&::name) name = nullptr;
   SHAREDGPU_DRIVER_CALLS(CALL)
 #undef CALL
 
-  // Exchanges `mode` for the calling thread's capture mode. In the relaxed mode, calls that could invalidate
-  // a capture of another thread do not.
+  // Exchanges `mode` for the calling thread's capture mode. In the relaxed mode, the thread's calls never
+  // invalidate a capture of another thread.
   void exchange(CUstreamCaptureMode& mode) const {
     if (cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode(&mode);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names below, with and without version suffix, are the driver's exports: without this definition, cuda.h
-// renames some to the newest version.
+// In this file, the names of functions, with and without version suffix, must be those that the driver
+// exports. Without this definition, cuda.h redefines some names to the newest version.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 
@@ -30,7 +30,8 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device, Synchroniz
 }
 
 void DriverDevice::use_context(CUcontext context) {
-  // Waits for no mutex here, since one mutex is held during copies and the other while memory is pinned.
+  // If the context is unchanged, this thread must not wait for the mutexes, which are held for a long time
+  // while memory is copied or pinned.
   if (context_.load(std::memory_order_acquire) == context) return;
   const std::scoped_lock lock(context_mutex_, pinning_mutex_);
   if (context_ == context) return;
@@ -38,7 +39,8 @@ void DriverDevice::use_context(CUcontext context) {
   context_ = context;
 }
 
-// The old context may already have been destroyed with everything in it; these calls fail then.
+// The old context may already have been destroyed, with its streams and the kernel. Then push() fails, and
+// the members are only reset.
 void DriverDevice::drop_context() {
   if (push(capture_mode_) != CUDA_SUCCESS) {
     streams_.fill(nullptr);
@@ -73,8 +75,8 @@ std::optional<unsigned> DriverDevice::host_node() const {
   return numa_node_of({.domain = *domain, .bus = *bus, .device = *device});
 }
 
-// The properties that make the memory usable by other processes and network cards, as cuMemAlloc's memory is,
-// as far as this device supports them.
+// Properties with which other processes and network cards can use the memory, like memory from cuMemAlloc, as
+// far as this device supports it.
 CUmemAllocationProp DriverDevice::properties(bool exportable) const {
   CUmemAllocationProp wanted{};
   wanted.requestedHandleTypes =
@@ -101,7 +103,8 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
     return result;
-  // Some virtual machines and containers report export as supported, but do not permit it.
+  // In some virtual machines and containers, the driver reports that it can export memory, but does not
+  // permit it.
   wanted = properties(false);
   result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);
@@ -124,7 +127,7 @@ void DriverDevice::set_peer(CUdevice peer, bool allowed) {
   if (allowed) peers_.push_back(peer);
 }
 
-// The devices whose work may use the memory: this one and its peers.
+// The devices whose work may use the memory: this device and its peers.
 std::vector<CUdevice> DriverDevice::users() const {
   std::vector<CUdevice> all{device_};
   const std::lock_guard lock(peers_mutex_);
@@ -234,7 +237,7 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// May be called by a thread that has entered, and by any other thread.
+// Any thread may call this, whether it has entered or not.
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
@@ -245,7 +248,8 @@ CUresult DriverDevice::within_context(Call call) {
   return result;
 }
 
-// Portable (for all contexts), since the pool outlives the program's contexts.
+// CU_MEMHOSTREGISTER_PORTABLE makes the memory pinned for all contexts, since the pool outlives the program's
+// contexts.
 CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
   return within_context(
       [&] { return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE); });

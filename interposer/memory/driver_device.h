@@ -17,13 +17,13 @@ namespace sharedgpu {
 
 class DriverDevice : public Device {
  public:
-  // Waits for the work of the contexts of these devices.
+  // Waits until all contexts of these devices have finished their work.
   using Synchronize = std::function<CUresult(const std::vector<CUdevice>& devices)>;
-  // `calls` is copied. The constructor queries only the granularity from the driver. synchronize() calls
-  // `synchronize`.
+  // `calls` is copied. The constructor only queries attributes and the granularity from the driver.
+  // DriverDevice::synchronize() calls `synchronize`.
   DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize = {});
 
-  // Sets the context that copies run in; null for none (copies then fail with CUDA_ERROR_INVALID_CONTEXT).
+  // Sets the context that copies run in. If it is null, copies fail with CUDA_ERROR_INVALID_CONTEXT.
   // Thread-safe. Must be called with null or another context before the current one is destroyed.
   void use_context(CUcontext context);
 
@@ -68,7 +68,8 @@ class DriverDevice : public Device {
   CUmemAllocationProp properties(bool exportable) const;
   std::optional<int> attribute(CUdevice_attribute name) const;
   bool has(CUdevice_attribute name) const { return attribute(name).value_or(0) != 0; }
-  // Enter and leave the context; `mode` is the thread's capture mode meanwhile.
+  // Enter and leave the context. push() sets the thread's capture mode to relaxed and keeps the old mode in
+  // `mode`; pop() restores it.
   CUresult push(CUstreamCaptureMode& mode);
   void pop(CUstreamCaptureMode& mode);
   void drop_context();
@@ -85,8 +86,8 @@ class DriverDevice : public Device {
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;
 
-  // context_mutex_ is held from enter() to leave(), pinning_mutex_ while host memory is pinned. While either
-  // mutex is held, the context is not destroyed.
+  // context_mutex_ is held from enter() to leave(), pinning_mutex_ while host memory is pinned or unpinned.
+  // While either mutex is held, the context is not destroyed.
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
   std::atomic<CUcontext> context_{nullptr};     // written with both mutexes held

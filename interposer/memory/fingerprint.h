@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fingerprint of device memory: a keyed hash of 122 bits, and whether all 32-bit words are equal. A
-// kernel computes it at memory bandwidth (fingerprint_kernel.h); this file defines it.
+// The fingerprint of device memory: a keyed hash of 122 bits, and whether all 32-bit words are equal. This
+// file defines the fingerprint; a kernel computes it at memory bandwidth (fingerprint_kernel.h).
 //
 // Memory is cut into parts of 128 KiB, a part into 4 tiles, a tile into 256 blocks. A block is 8 vectors of
-// 16 bytes that lie 4 KiB apart, which one thread of the kernel reads at a time. The hash has three steps:
+// 16 bytes that lie 4 KiB apart; one thread of the kernel reads a block at a time. The hash has three steps:
 //
 //   a block to 4 x 64 bits   NH, the hash of UMAC (RFC 4418): the sum of (x + k)(y + k') over its pairs of
 //                            words, modulo 2^64, under four keys, each the previous one shifted by a pair
@@ -23,8 +23,8 @@
 // - So one half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
 //   independent, with probability at most 2^-108.
 //
-// A process that knows the keys can construct contents that collide; only the process that owns the contents
-// knows them.
+// A process that knows the keys can construct different contents with equal hashes. But only the process that
+// owns the contents knows the keys.
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ inline constexpr unsigned kMostParts = 1024;
 // Larger ranges have no fingerprint.
 inline constexpr Bytes kLargest{kMostParts * kPart.count};
 
-// The part of the key that the kernel gets, as its last parameter.
+// The part of the key that is passed to the kernel, as its last parameter.
 struct KernelKey {
   std::array<std::uint32_t, kVectors * 4 + 2 * (kPasses - 1)> words;
   std::uint32_t unused[2];
@@ -82,7 +82,8 @@ struct Part {
   std::uint64_t hash[2];
   std::uint32_t first;    // the first word of the whole range
   std::uint32_t differs;  // 0 if all words of the part are equal to `first`
-  std::uint64_t stamp;    // the number of the launch, which proves that the kernel has run
+  std::uint64_t stamp;    // the number of the launch; the kernel writes it, which proves that the kernel has
+                          // run
 };
 static_assert(sizeof(Part) == 32);
 
@@ -91,11 +92,12 @@ constexpr std::uint64_t parts_in(Bytes size) { return (size.count + kPart.count 
 // Draws a key. Returns false if the system has no random numbers.
 bool draw(Key* key);
 
-// Combines the kernel's results into the range's fingerprint; nullopt if the kernel has not run on all of it.
+// Combines the kernel's results into the range's fingerprint; nullopt if the kernel has not run on all parts
+// of the range.
 std::optional<Fingerprint> combine(const Key& key, const Part* parts, Bytes size, std::uint64_t stamp);
 
-// Computes on the CPU the kernel's result for part `index` of the range. A last part that is not whole, which
-// the kernel does not handle, counts as padded with zeros. For tests.
+// Computes on the CPU the kernel's result for part `index` of the range. If the last part is shorter than a
+// whole part, pads it with zeros; the kernel does not support such parts. For tests.
 Part look(const KernelKey& key, const std::byte* range, Bytes size, std::uint64_t index, std::uint64_t stamp);
 // Computes the whole fingerprint on the CPU. For tests.
 inline Fingerprint of(const Key& key, const std::byte* range, Bytes size) {

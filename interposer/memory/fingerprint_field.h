@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic modulo p = 2^61 - 1. Numbers are below 2^62 and need not be fully reduced; only canonical()
-// reduces fully.
+// Arithmetic modulo p = 2^61 - 1. Numbers are below 2^62, but may be larger than p; only canonical() returns
+// a number below p.
 #pragma once
 
 #include <cstdint>

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of fingerprint.h as PTX that every driver with virtual memory management compiles, for every GPU
-// from Maxwell on.
+// The PTX of the kernel that computes fingerprints (fingerprint.h). Every driver with virtual memory
+// management can compile it, for every GPU from Maxwell on.
 //
 // One thread block computes one part. Each thread reads its block of a tile with eight loads of 16 bytes at
-// once and has the key of NH as constants, so memory bandwidth limits the speed. The result of a part goes to
-// host memory: 32 bytes for 128 KiB.
+// once, and takes the key of NH from the kernel's parameters, so only memory bandwidth limits the speed. The
+// result of a part goes to host memory: 32 bytes for 128 KiB.
 #pragma once
 
 namespace sharedgpu::fingerprint {
 
 inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 
-// The words of NH's key are %k0 to %k37, a thread's eight vectors %x0 to %x31.
+// Registers %k0 to %k37 hold the words of NH's key, %x0 to %x31 the words of a thread's eight vectors.
 #define KEY(i, at) " ld.param.u32 %k" #i ", [sharedgpu_fingerprint_key+" #at "];\n"
 #define LOAD(a, b, c, d, at) " ld.global.cs.v4.u32 {%x" #a ", %x" #b ", %x" #c ", %x" #d "}, [%at+" #at "];\n"
 
-// One pass of NH over a pair of words.
+// One of the four passes of NH, for a pair of words.
 #define PASS(sum, x, y, k, l)    \
   " add.u32 %p, %x" #x ", %k" #k \
   ";\n"                          \
@@ -26,14 +26,15 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 #define PAIR(x, y, a, b, c, d, e, f, g, h) \
   PASS(0, x, y, a, b) PASS(1, x, y, c, d) PASS(2, x, y, e, f) PASS(3, x, y, g, h) DIFFERS(x) DIFFERS(y)
 
-// Adds one value of the block times its tile's key to the half's 128-bit sum.
+// Multiplies one value of the block by its tile's key, and adds the product to the 128-bit sum of one half of
+// the hash.
 #define ADD_BLOCK(low, high, value, at)         \
   " ld.param.u64 %c, [%tile_key+" #at           \
   "];\n"                                        \
   " mad.lo.cc.u64 " low ", " value ", %c, " low \
   ";\n"                                         \
   " madc.hi.u64 " high ", " value ", %c, " high ";\n"
-// Modulo p: FOLD takes x below 2^63 to below 2^62, REDUCE takes 128 bits.
+// Both reduce modulo p, to a number below 2^62: FOLD a number below 2^63, REDUCE a number of 128 bits.
 #define FOLD(x) " and.b64 %u, " x ", 0x1fffffffffffffff;\n shr.u64 %w, " x ", 61;\n add.u64 " x ", %u, %w;\n"
 #define REDUCE(x, low, high)                                                             \
   " shr.u64 %u, " low ", 61;\n shl.b64 %w, " high                                        \

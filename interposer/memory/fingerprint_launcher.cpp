@@ -16,7 +16,8 @@ constexpr std::size_t kParts = Device::kMostLooked.count / kPart.count;
 
 }  // namespace
 
-// Loading is retried at the next eviction only if it failed for lack of memory.
+// Loads the kernel at first use. If loading has failed for lack of memory, tries again at the next eviction;
+// after other errors never again.
 CUresult FingerprintLauncher::prepare() {
   if (state_ == CUDA_ERROR_NOT_READY || state_ == CUDA_ERROR_OUT_OF_MEMORY) {
     const CUresult result = load();
@@ -74,7 +75,7 @@ CUresult FingerprintLauncher::look(CUstream stream, std::span<const Look> ranges
   for (const Look& range : ranges) {
     std::uint64_t count = fingerprint::parts_in(range.size);
     CUdeviceptr data = range.address;
-    // Under unified addressing this is also the address on the GPU.
+    // With unified addressing, host and GPU use the same address.
     auto parts = reinterpret_cast<CUdeviceptr>(parts_ + used);
     void* parameters[] = {&data, &count, &parts, &stamp_, &key_->kernel};
     result = calls_.cuLaunchKernel(kernel_, static_cast<unsigned>(count), 1, 1, fingerprint::kThreads, 1, 1,

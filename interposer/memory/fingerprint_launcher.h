@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches the fingerprint kernel in the current context. The kernel is compiled at first use and lost with
-// the context.
+// Launches the fingerprint kernel in the current context. The kernel is compiled at its first use, and is
+// lost when the context is destroyed.
 //
-// Used only by the thread that has made the context current. Fingerprints are optional: after a failure
-// contents are copied without one.
+// Used only by the thread that has made the context current. Fingerprints are optional: after a failure,
+// contents are copied without a fingerprint.
 #pragma once
 
 #include <cuda.h>
@@ -23,8 +23,8 @@ class FingerprintLauncher {
 
   // Implements Device::fingerprints on `stream`.
   CUresult look(CUstream stream, std::span<const Look> ranges, Fingerprint* found);
-  // Call unload() if the context is current and about to be destroyed. Call forget() if the context has been
-  // destroyed with everything in it.
+  // Call unload() if the context is current and about to be destroyed. Call forget() if the context has
+  // already been destroyed.
   void unload();
   void forget();
 
@@ -40,10 +40,10 @@ class FingerprintLauncher {
   std::uint64_t stamp_ = 0;
 
   // State of the context.
-  CUresult state_ = CUDA_ERROR_NOT_READY;  // not yet tried; later the result of loading
+  CUresult state_ = CUDA_ERROR_NOT_READY;  // NOT_READY: not tried yet; otherwise the result of loading
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
-  fingerprint::Part* parts_ = nullptr;  // pinned: the kernel writes there
+  fingerprint::Part* parts_ = nullptr;  // pinned host memory, to which the kernel writes
 };
 
 }  // namespace sharedgpu

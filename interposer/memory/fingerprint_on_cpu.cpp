@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's computation on the CPU. The kernel is tested against it.
+// Computes on the CPU what the kernel computes. Tests compare the kernel with this code.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,11 +11,11 @@
 namespace sharedgpu::fingerprint {
 namespace {
 
-// The NH values of a tile's blocks under one key.
+// The NH values of all blocks of a tile, under one key.
 using Values = std::array<std::uint64_t, kThreads>;
 
-// Adds the vectors of row `number` of a tile. Written so that the compiler vectorizes it, since a test covers
-// much memory.
+// Adds the vectors of row `number` to the NH values of the tile's blocks. The compiler can vectorize these
+// loops, which matters because tests cover much memory.
 void add_row(const KernelKey& key, const std::byte* row, unsigned number, std::array<Values, kPasses>& tile) {
   std::array<std::uint32_t, 4 * kThreads> words;
   std::memcpy(words.data(), row, sizeof words);

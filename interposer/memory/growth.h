@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates from periodic samples how fast a quantity shrinks, and so how much of it the next second will
-// take. Pure.
+// Estimates, from periodic samples of how much memory is left, how much of it will be taken within the next
+// second. Pure.
 //
 // Not thread-safe.
 #pragma once
@@ -20,14 +20,14 @@ class Growth {
     const Nanoseconds passed = now - looked_;
     if (passed < kLeast) return;
     const auto scale = static_cast<double>(kMost.count()) / static_cast<double>(passed.count());
-    const bool recent = passed <= kMost;  // if no sample came for this long, the speed is unknown
+    const bool recent = passed <= kMost;  // after a longer pause the speed is unknown
     const auto taken = static_cast<double>(recent ? minus(left_, left).count : 0) * scale;
-    // Consumption comes in bursts, so a peak is forgotten only in a second or two.
+    // Memory is taken in bursts, so a peak is forgotten only after a second or two.
     a_second_ = {std::max(static_cast<std::uint64_t>(taken), recent ? a_second_.count / 8 * 7 : 0)};
     left_ = left;
     looked_ = now;
   }
-  // The bytes that the next second will take at this rate.
+  // The bytes that will be taken within the next second at the present rate.
   Bytes a_second() const { return a_second_; }
 
  private:

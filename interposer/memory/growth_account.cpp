@@ -28,8 +28,8 @@ void GrowthAccount::take_back(Residency::Count count, Bytes size) {
   common_.books.report(false);
 }
 
-// Checks that the host budget could ever hold the footprint. The limits are read again only when the
-// footprint grows, and at times by the turn thread.
+// Checks that the host memory limit is large enough to evict the whole footprint. Reads the limits only if
+// the footprint has grown; the turn thread also reads them from time to time.
 Books::Answer GrowthAccount::within_host_limit() {
   MutexLock lock(common_.mutex);
   const Bytes footprint = common_.residency.swappable();
@@ -42,7 +42,7 @@ Books::Answer GrowthAccount::within_host_limit() {
   return {.granted = true};
 }
 
-// The arbiter applies the limit to all processes of a job together.
+// The limits are reported to the arbiter, which applies them to all processes of a job together.
 bool GrowthAccount::read_host_limit() {
   const auto or_zero = [](std::optional<Bytes> limit) {
     return limit ? std::max(*limit, Bytes{1}) : Bytes{};
@@ -66,8 +66,8 @@ void GrowthAccount::set_context_size(Bytes size) {
   common_.books.report(false);
 }
 
-// The pool never holds more than the amount reported here, so the job's processes together stay within the
-// arbiter's grant.
+// bound() limits the pool, so it never holds more than the amount reported here. So the job's processes
+// together never hold more host memory than the arbiter has granted.
 MemoryUse GrowthAccount::use() const {
   const MutexLock lock(common_.mutex);
   return {common_.residency.lost() ? common_.residency.resident() : common_.residency.swappable(),

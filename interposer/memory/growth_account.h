@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth of the footprint. It is first counted and then requested; if it is refused, it is subtracted again.
-// Thread-safe.
+// Growth of the footprint. Growth is counted before the arbiter is asked for it; if the arbiter refuses, it
+// is subtracted again. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -9,18 +9,18 @@
 
 namespace sharedgpu {
 
-// If growth is only tried, a refusal is not reported to the user.
+// `tried`: the caller can do without the growth, so the user is not told of a refusal.
 enum class Wish { needed, tried };
 
 class GrowthAccount {
  public:
   explicit GrowthAccount(SwapCommon& common) : common_(common) { read_host_limit(); }
 
-  // Requests growth of one of the counts that use() reports. A refusal leaves them unchanged.
+  // Requests growth of one of the counts that use() reports. After a refusal, the count is as before.
   bool request(Residency::Count count, Bytes size, Wish wish);
-  void take_back(Residency::Count count, Bytes size);  // and reports
-  // Held by the one thread that requests growth. Its request already counts, and may still be refused; no
-  // other request may be judged before that is known. Taken before the common lock.
+  void take_back(Residency::Count count, Bytes size);  // and reports the new use
+  // The lock is held by the thread that requests growth. Its request is already counted but may still be
+  // refused, and a refusal must not be due to the request of another thread. Taken before SwapCommon::mutex.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A handle: a piece of an address range backed by one piece of physical memory. It is the unit of eviction.
+// A handle: a piece of an address range that is backed by one piece of physical memory. Handles are evicted
+// and restored as a whole.
 #pragma once
 
 #include <cuda.h>
@@ -14,10 +15,11 @@
 
 namespace sharedgpu {
 
-// A further mapping of memory that the program has created with cuMemCreate, as large as the handle.
+// A further mapping of a handle of memory that the program has created with cuMemCreate. The mapping is as
+// large as the handle.
 struct View {
   CUdeviceptr address = 0;
-  std::vector<CUmemAccessDesc> access;  // rights that the program has set, one entry per location
+  std::vector<CUmemAccessDesc> access;  // the access rights that the program has set, one entry per location
   bool mapped = false;
   bool ready = false;  // mapped with all access rights
 };
@@ -30,26 +32,27 @@ struct View {
 //   no      in_room or uniform   evicted
 //   yes     in_room or uniform   a restore failed: the memory is mapped, but the contents are not copied yet
 //
-// `in_room`: the contents are in `host`. `uniform`: the contents are stored nowhere, since each of their
-// 32-bit words is equal to `word`.
+// `in_room`: the contents are in the host memory `host`. `uniform`: the contents are stored nowhere, since
+// each of their 32-bit words is equal to `word`.
 //
-// A resident handle may have a clean copy: `host` still holds the contents that were restored from it, and
-// `left` is their fingerprint. The copy is valid while the handle has the same fingerprint; otherwise it is
-// free room.
+// A resident handle may have a clean copy: `host` still holds the contents that were last restored, and
+// `left` is their fingerprint. If the handle's contents still have this fingerprint at the next eviction, the
+// copy is valid. Otherwise the contents are copied to `host` again.
 //
-// The contents of managed memory are wherever its pages are, so `contents` is always `in_place`. For managed
-// memory, `mapped` means that the pages should be on the GPU; unmapped means that they are on the host.
+// The driver keeps the contents of managed memory in its pages, so `contents` is always `in_place`. If
+// `mapped` is true for managed memory, the pages should be on the GPU, otherwise they are on the host.
 //
-// A handle is mapped but not accessible if the driver refused access and then refused to unmap it too.
+// A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
+// to unmap it.
 //
-// `busy`: one thread is moving the handle, and that thread alone accesses it, without a lock. Otherwise the
-// memory's lock guards the whole handle.
+// While `busy` is true, one thread is moving the handle, and only this thread accesses the handle, without a
+// lock. Otherwise SwapCommon::mutex guards the whole handle.
 //
-// The lock guards `place` even while the handle is busy. If `place` is not `free`, the handle stays mapped
-// and accessible until its range is taken down.
+// SwapCommon::mutex guards `place` even while the handle is busy. If `place` is not `free`, the handle stays
+// mapped and accessible until its range is removed.
 struct Handle {
   enum class Place : std::uint8_t {
-    free,      // may leave the GPU
+    free,      // can be evicted
     settling,  // being pinned, waiting for the arbiter's answer: counted as swappable and as pinned
     settled,   // pinned in place: counted as pinned only
   };
@@ -57,23 +60,24 @@ struct Handle {
   CUdeviceptr address = 0;
   Bytes size;
   bool mapped = false;
-  bool accessible = false;  // only if mapped
+  bool accessible = false;  // true only if `mapped` is true
   Contents contents = Contents::in_place;
   HostRoom host;                    // the contents, or a clean copy
   std::optional<Fingerprint> left;  // fingerprint of the data in `host`, if known
   std::uint32_t word = 0;           // the word that uniform contents repeat
-  std::uint8_t changes = 0;         // number of evictions in a row at which its contents had changed
-  std::uint8_t rests = 0;           // number of further evictions without a fingerprint
-  bool host_pages = false;          // managed memory: the driver keeps host memory for it since an eviction
+  std::uint8_t changes = 0;         // number of fingerprints in a row that found changed contents
+  std::uint8_t rests = 0;           // number of next evictions that take no fingerprint
+  bool host_pages = false;          // managed memory: since an eviction, the driver keeps host memory for the
+                                    // pages
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;
   Place place = Place::free;
-  bool counted = false;         // counts as resident: mapped or about to be mapped, and not pinned in place
-  std::uint64_t last_used = 0;  // time of the last allocation in it, by a count of allocations
+  bool counted = false;         // counted as resident: mapped or about to be mapped, and not pinned in place
+  std::uint64_t last_used = 0;  // number of the last allocation in this handle; Residency counts allocations
 
   bool evicted() const { return contents != Contents::in_place; }
-  bool on_gpu() const { return accessible && !evicted(); }  // the contents are on the GPU
+  bool on_gpu() const { return accessible && !evicted(); }  // true: the contents are on the GPU
   bool has_copy() const { return !evicted() && !host.empty(); }
   bool shown() const { return std::ranges::all_of(views, &View::ready); }
   bool usable() const { return on_gpu() && shown(); }
@@ -85,17 +89,18 @@ struct Range {
   CUdeviceptr base = 0;
   Bytes size;
   bool arena = false;
-  CUcontext context = nullptr;  // the driver frees the range with this context; null if none
-  std::vector<Handle> handles;  // the number is fixed, so pointers stay valid
+  CUcontext context = nullptr;  // the driver frees the range when this context is destroyed; null: with no
+                                // context
+  std::vector<Handle> handles;  // the number of handles never changes, so pointers to them stay valid
 };
 
-// Returns true if `size` bytes at `address` lie in `whole` bytes at `base`.
+// Returns true if the `size` bytes at `address` lie within the `whole` bytes at `base`.
 inline bool lies_within(CUdeviceptr address, Bytes size, CUdeviceptr base, Bytes whole) {
   return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
 }
 
-// Cuts a range into handles of `size` bytes. The last handle takes the rest, too, so it is less than twice as
-// large: a small handle of its own would cost as many driver calls as a large one.
+// Cuts a range into handles of `size` bytes. The last handle also gets the remainder, so it is less than
+// twice as large: a separate handle for the remainder would cost as many driver calls as a large handle.
 std::vector<Handle> cut_into_handles(const Range& range, Bytes size);
 
 }  // namespace sharedgpu

@@ -16,13 +16,13 @@ namespace {
 
 using namespace host_memory;
 
-// A missing file sets no bound; nor does the file of a removed group.
+// Returns true if the file does not exist, or its group has been removed: then it sets no limit.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
 
 // Returns true for a temporary error, false if the file is hidden from the job permanently.
 bool passes(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR; }
 
-// The text of a small file; empty if there is no such file.
+// Reads a small file. The text is empty if the file does not exist.
 class Text {
  public:
   explicit Text(const std::string& path) {
@@ -40,7 +40,7 @@ class Text {
     close(fd);
   }
   std::string_view view() const { return {data_, size_}; }
-  // The error of reading the file; zero if it was read or does not exist.
+  // The errno value if reading has failed; zero if the file was read or does not exist.
   int error() const { return error_; }
 
  private:
@@ -62,7 +62,7 @@ void CgroupBudget::note(const std::string& path, int error) const {
   if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
 }
 
-// Called with mutex_ held, as are all functions below.
+// mutex_ must be held, here and in the other private functions.
 void CgroupBudget::find_groups() const {
   const std::string file = root_ + "/proc/self/cgroup";
   const Text text(file);
@@ -85,9 +85,9 @@ void CgroupBudget::find_groups() const {
   }
 }
 
-// Adds the group and its ancestors, including the root of the hierarchy. In a container the path may be the
-// host's, of which only the upper levels are visible: missing directories are left out. A directory above a
-// step's directory limits the whole job.
+// Adds the group and its ancestors, including the root of the hierarchy. In a container, the path may be the
+// path on the host, of which the container sees only the upper levels. So missing directories are left out.
+// The limits of a directory above a step's directory apply to the whole job.
 void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;
@@ -126,7 +126,7 @@ void CgroupBudget::read_limit(Group& group) const {
   group.limit = least;
 }
 
-// Returns false if the group could not be read and keeps its last values.
+// If the group's use cannot be read, keeps the last value and returns false.
 bool CgroupBudget::read_use(Group& group) const {
   const Text usage(group.folder + files_of(group.version).usage);
   const Text stat(group.folder + "/memory.stat");
@@ -178,9 +178,9 @@ bool CgroupBudget::tight(Bytes more) const {
   return any;
 }
 
-// Swap never uses the margin, so only the job itself can have used it. Use of the first quarter of the margin
-// does not count, since programs take small amounts all the time. The bound of the machine's memory does not
-// count either, since others use that memory as well.
+// Swap never uses the margin, so if it is used, the job itself uses it. The first quarter of the margin does
+// not count, since programs take small amounts all the time. The machine's memory does not count, since other
+// jobs use it as well.
 bool CgroupBudget::used_up() const {
   const std::lock_guard lock(mutex_);
   bool any = false;
@@ -213,7 +213,7 @@ std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
   return least;
 }
 
-// The machine's memory is not a limit here: if no limit is set, no allocation is refused because of it.
+// The machine's memory does not count as a limit here, so without a cgroup limit no allocation is refused.
 std::optional<Bytes> CgroupBudget::limit() const {
   return least_limit([](const Group&) { return true; });
 }

@@ -17,32 +17,33 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // The bytes that may be taken now, less a safety margin.
+  // How many bytes swap may take now; a safety margin is already subtracted.
   virtual Bytes room() const = 0;
-  // Returns true if after taking `more` bytes less would be left than the job's own next allocations may
-  // need. Idle pool memory should then be released.
+  // Returns true if, after swap has taken `more` bytes, the job's own next allocations may fail. The pool
+  // should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
-  // Returns true if the job itself has begun to use up the margin, and so needs memory that swap holds.
+  // Returns true if the job itself has begun to use up the safety margin, and so needs the memory that swap
+  // holds.
   virtual bool used_up() const = 0;
-  // The bytes in use in the group with the least limit, less the bytes that the kernel reclaims on demand;
-  // zero without a limit.
+  // The bytes in use in the cgroup with the lowest limit, without the bytes that the kernel reclaims on
+  // demand; zero if no cgroup has a limit.
   virtual Bytes used() const = 0;
   // The most host memory that the job could ever use; nullopt if it has no limit.
   virtual std::optional<Bytes> limit() const = 0;
-  // The most host memory that all steps of the job on this node together could ever use; nullopt if there is
-  // no such limit or it cannot be distinguished.
+  // The most host memory that all steps of the job on this node together could ever use; nullopt if the job
+  // has no such limit, or if its cgroups do not show which limit is the job's.
   virtual std::optional<Bytes> job_limit() const = 0;
 };
 
 // Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo on each call,
-// since a job's limits may change while it runs. The process's place in the tree is read once.
+// since a job's limits may change while it runs. The process's path in the cgroup tree is read only once.
 //
 // If a file cannot be read, for example for lack of descriptors, its last known limit applies. Until the file
-// can be read again nothing may be taken, since the remaining memory is unknown.
+// can be read again, room() returns zero, since the remaining memory is unknown.
 class CgroupBudget final : public HostBudget {
  public:
-  // Called once, for a file that could not be read and whose value was not known before. `error` is an errno
-  // value.
+  // Called at most once: for the first file that could not be read and whose value is not known from an
+  // earlier reading. `error` is an errno value.
   using Tell = void (*)(const char* path, int error);
 
   // `root` is the prefix of /proc and /sys, for tests.
@@ -60,17 +61,17 @@ class CgroupBudget final : public HostBudget {
   struct Group {
     std::string folder;
     host_memory::Version version{};
-    bool of_job = false;  // contains all steps of the job
+    bool of_job = false;  // the group contains all steps of the job
     bool known = false;
-    bool unread = false;  // unknown, since there was no descriptor or memory for reading the file
+    bool unread = false;  // the limit is unknown: no descriptor or memory was left for reading the file
     std::optional<Bytes> limit;
     Bytes used;
   };
-  // One bound: a group's limit, or the machine's memory.
+  // A group's limit, or the machine's memory, with its use.
   struct Bound {
     Bytes limit;
-    Bytes used;          // memory that is in use and cannot be reclaimed
-    bool is_new = true;  // false: could not be read this time
+    Bytes used;          // without memory that the kernel can reclaim
+    bool is_new = true;  // false: `used` could not be read this time
   };
   void find_groups() const;
   void find_groups(const std::string& hierarchy, const std::string& path, host_memory::Version version) const;

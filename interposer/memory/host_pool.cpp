@@ -12,7 +12,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr unsigned kAllThreads = LinuxHost::kMostThreads;
-constexpr unsigned kRest = 60;  // number of calls of tend(), about a minute
+constexpr unsigned kRest = 60;  // number of calls of tend() for which growth pauses: about a minute
 
 }  // namespace
 
@@ -30,7 +30,8 @@ HostPool::~HostPool() {
   }
 }
 
-// While a worker is busy, the caller waits for its slab: growing at the same time would only slow it down.
+// While a worker is adding a slab, the caller waits for this slab. If the caller added another slab
+// meanwhile, both would only be slower.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
@@ -95,9 +96,9 @@ bool HostPool::working() const {
   return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.busy; });
 }
 
-// If no thread can be started, take() does the work itself, and tend() retries growth ahead of need. One
-// thread is enough for growth ahead of need while the program may launch work, since its launches wait for
-// each slab that is pinned.
+// If no thread can be started, take() makes the pool grow itself, and tend() tries again to grow it before an
+// eviction. While the program may launch work, only one thread grows the pool before an eviction, since each
+// pinning delays the program's launches.
 void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   for (Worker& worker : workers_) {
@@ -108,7 +109,7 @@ void HostPool::start() {
       if (worker.busy || !(wanted || (first && keep_))) continue;
       worker.busy = true;
     }
-    system_.join(worker.thread);  // it has finished its work
+    system_.join(worker.thread);  // the old thread has finished its work
     if (system_.start(worker.thread, work, &worker)) continue;
     const std::lock_guard lock(mutex_);
     worker.busy = false;
@@ -138,20 +139,21 @@ void HostPool::work(Worker& worker) {
     lock.unlock();
     grown = grow(goal, pace);
     lock.lock();
-    // If growth ahead of need was refused, it is tried again at once if an eviction needs it by now.
+    // If growth before an eviction was refused, but an eviction has begun since, tries again at once.
     if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
   worker.busy = false;
   changed_.notify_all();
 }
 
-// Adds one slab towards holding all of `goal`. If the driver or the kernel refuses growth ahead of need, it
-// is not retried for a while.
+// Adds one slab if the pool holds less than `goal`. If the driver or the kernel refuses growth before an
+// eviction (Pace::ahead), such growth pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
   {
-    // The other worker pins a slab whose pages are touched already, so the budget counts them as used.
+    // Only one thread at a time may read the budget and touch pages: the budget counts the pages of a slab
+    // only when they have been touched. The other worker may pin its slab meanwhile.
     const std::lock_guard one_at_a_time(touch_mutex_);
     size = claim_slab(goal, pace);
     if (size == Bytes{}) return false;
@@ -180,7 +182,8 @@ bool HostPool::grow(Bytes goal, Pace pace) {
   return true;
 }
 
-// Counts the next slab as taken, so that a concurrent bound() includes it.
+// Counts the next slab in growing_, so that a concurrent bound() includes it. Returns the size of the slab;
+// zero if none may be added.
 Bytes HostPool::claim_slab(Bytes goal, Pace pace) {
   Bytes missing;
   {
@@ -202,9 +205,9 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// The pool's own growth and shrinking must not count as memory that the job takes. The growth of the pools of
-// other sessions cannot be told from memory that the job takes, so nothing is estimated if there are several
-// sessions.
+// The pool's own growth and shrinking must not count as memory that the job takes. If the job has several
+// sessions, growth of their pools cannot be distinguished from memory that the job takes, so nothing is
+// estimated.
 void HostPool::watch() {
   Bytes before;
   {
@@ -213,7 +216,7 @@ void HostPool::watch() {
   }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  // If the pool changes meanwhile, `left` may be the value before or after this change.
+  // If the pool's size changes meanwhile, `left` may be from before or after this change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
   // `left` is zero if the budget could not be read, or if no memory is left; in the second case the speed
   // does not matter.
@@ -233,10 +236,10 @@ void HostPool::bar() {
 }
 
 // The sessions of a job share the job's limits, and each session reads how much memory is left before it
-// takes more. So each session leaves the amount that all other sessions may be taking at the same time:
-// together they never exceed the limit. With several sessions, slabs are smaller: one slab of each session
-// together is as large as one whole slab, so that this reserve is small. If the budget has no room for a
-// slab, the slab is only as large as the missing amount.
+// takes more. So each session leaves one slab for every other session, which may be taking it at the same
+// time. So all sessions together never exceed the limit. To keep this reserve small, the size of a slab is
+// divided by the number of sessions. If the budget is too small for a whole slab, the slab is only as large
+// as the missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;
@@ -262,8 +265,8 @@ void HostPool::trim(Bytes keep) {
   shrink(keep);
 }
 
-// Alternately releasing and growing would cost more than either, so the pool does not grow for a while after
-// a shortage.
+// After a shortage the pool does not grow for about a minute, so that it does not alternate between releasing
+// and growing.
 void HostPool::tend(bool works) {
   Bytes keep;
   {
@@ -285,7 +288,7 @@ void HostPool::tend(bool works) {
   start();
 }
 
-// Returns true if there is a slab to release.
+// Returns true if a slab can be released, and the pool then still holds `keep` bytes.
 bool HostPool::exceeds(Bytes keep) const {
   return std::any_of(slabs_.begin(), slabs_.end(), [&](const auto& slab) {
     return slab.second.free == all_free(slab.second.granules) && held() >= keep + size_of(slab.second);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory for evicted contents: slabs of up to 64 granules, kept for reuse.
+// Pinned host memory for evicted contents. The pool consists of slabs of up to 64 granules, and keeps them
+// for reuse.
 //
-// Pinning takes longer than copying, so the pool grows before its room is needed, and a slab outlives its
-// contents. It grows in threads of its own, which exist only while it grows: slowly ahead of need, as fast as
-// possible during an eviction, which waits only for the room that it needs next. If no thread can be started,
-// the eviction grows the pool itself. Fast growth uses two threads: one touches the pages of the next slab
-// while the other pins the last one.
+// Pinning takes longer than copying, so the pool grows before memory is needed, and keeps a slab when its
+// contents are not needed any more. The pool grows in threads of its own, which exist only while it grows:
+// slowly before an eviction, as fast as possible during an eviction. An eviction waits only for the memory
+// that it needs next. If no thread can be started, the eviction grows the pool itself. Fast growth uses two
+// threads: one thread touches the pages of the next slab while the other thread pins the previous slab.
 //
-// Room is handed out in granules that need not be contiguous: a handle's contents may be in several pieces,
-// and fragmentation wastes no room.
+// The pool hands out granules that need not be contiguous. So a handle's contents may be in several pieces,
+// and no memory is lost to fragmentation.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@ struct HostPiece {
   Bytes size;
 };
 
-// Room for one handle's contents: pieces in order.
+// Host memory for one handle's contents, which consist of these pieces in this order.
 using HostRoom = std::vector<HostPiece>;
 
 class HostPool {
@@ -46,43 +47,45 @@ class HostPool {
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
-  // Takes room for `size` bytes, a multiple of the granule. Returns nullopt if the budget, the kernel or the
-  // driver has no room. One thread at a time.
+  // Takes `size` bytes, a multiple of the granule, out of the pool. Returns nullopt if the pool is too small,
+  // and the budget, the kernel or the driver refuses more memory. One thread at a time.
   std::optional<HostRoom> take(Bytes size);
-  // Returns room to the pool. Thread-safe.
+  // Returns memory from take() to the pool. Thread-safe.
   void give(const HostRoom& room);
 
-  // Prepares for evictions that need `goal` bytes at once: grows to that size while the job has memory to
-  // spare, and keeps it. `sharers` sessions of the job, this one included, may grow their pools at the same
-  // time. Thread-safe; does not wait.
+  // Prepares for evictions that need `goal` bytes at once: the pool grows to this size as long as the job has
+  // memory to spare, and then does not shrink below it. `sharers` sessions of the job, this one included, may
+  // grow their pools at the same time. Thread-safe; does not wait.
   void prepare(Bytes goal, unsigned sharers);
-  // Returns true if the prepared size is not zero. Thread-safe.
+  // Returns true if prepare() was last called with a size other than zero. Thread-safe.
   bool expected() const {
     const std::lock_guard lock(mutex_);
     return prepared_ != Bytes{};
   }
-  // Called when an eviction begins that will need all of `goal`, and with zero when it has ended.
+  // Makes the pool grow to `goal` bytes as fast as possible, for an eviction that has begun. Called with zero
+  // when the eviction has ended.
   void hurry(Bytes goal);
-  // Limits the pool's size from now on, but releases nothing. Returns the amount that the pool holds or is
-  // just taking. Earlier requests never make the pool hold more than the limit or this amount. Thread-safe.
+  // Limits the pool's size from now on, but releases nothing. Returns the bytes that the pool holds or is
+  // just adding. Afterwards the pool never grows beyond the larger of the limit and this amount. Thread-safe.
   Bytes bound(Bytes most);
   // Samples how fast the job itself takes memory. The pool leaves the job the memory that it will take within
   // a second. Called often. Thread-safe.
   void watch();
-  // Called when the job needs the memory that the pool holds. The pool then does not grow for some time.
-  // Thread-safe.
+  // Called when the job itself needs the memory that the pool holds: keeps the pool from growing for about a
+  // minute. Thread-safe.
   void bar();
-  // Releases slabs that are wholly free, as long as the pool still holds at least `keep` and the size of
-  // prepare().
+  // Releases slabs that are wholly free, but only while the pool still holds at least `keep` bytes and the
+  // size given to prepare().
   void trim(Bytes keep);
-  // Maintenance, about once a second: releases memory that is not expected to be needed, and all free memory
-  // if the job runs short; resumes growth that was blocked. A pool thread does the work, since releasing
-  // memory waits for the GPU, which may be waiting for the caller. While the program `works` on the GPU, one
-  // slab is released at a time: each release lets the GPU run dry (20 ms per GiB on an H200, bench_pin).
+  // Maintenance, about once a second: releases memory that no eviction is expected to need, or all free
+  // memory if the job runs short of memory. Also resumes growth that was blocked. A pool thread does the
+  // work, since releasing memory waits for the GPU, which may be waiting for the caller. While the program
+  // `works` on the GPU, one call releases only one slab, because each release stalls the GPU (20 ms per GiB
+  // on an H200, bench_pin).
   void tend(bool works);
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
-  // The part of held() that holds contents.
+  // The part of held() that take() has handed out.
   Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
 
  private:
@@ -124,26 +127,25 @@ class HostPool {
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> used_{0};
 
-  // The mutexes are taken in this order. The last one is never held across a call of the driver or the
-  // system.
+  // The mutexes are taken in this order. mutex_ is never held across a call of the driver or the system.
   std::mutex start_mutex_;         // held by the thread that starts the workers
   std::array<Worker, 2> workers_;  // busy: see mutex_
-  std::mutex touch_mutex_;         // held by the thread that begins a slab and touches its pages
+  std::mutex touch_mutex_;         // held by the thread that maps a slab and touches its pages
   std::mutex pin_mutex_;           // held by the thread that pins a slab
   mutable std::mutex mutex_;       // guards the members below
   std::condition_variable changed_;
-  Growth growth_;  // the speed at which the job itself takes memory
+  Growth growth_;  // estimates how fast the job itself takes memory
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
-  Bytes most_{~0ull};          // the limit of bound()
-  Bytes growing_;              // the slabs that are being created
-  Bytes shrinking_;            // the slab that is being released
+  Bytes most_{~0ull};          // the limit set by bound()
+  Bytes growing_;              // size of the slabs that are being created
+  Bytes shrinking_;            // size of the slabs that are being released
   Bytes prepared_;             // the goal of prepare()
   Bytes hurried_;              // the goal of hurry()
-  Bytes needed_;               // host memory that the last turn needed, from trim()
-  std::optional<Bytes> keep_;  // workers release slabs until the pool holds at most this
+  Bytes needed_;               // host memory that the last turn needed; set by trim()
+  std::optional<Bytes> keep_;  // if set, a worker releases slabs until the pool holds no more than this
   unsigned sharers_ = 1;
-  unsigned resting_ = 0;   // calls of tend() left until the pool may grow ahead of need again
+  unsigned resting_ = 0;   // calls of tend() left until the pool may grow before an eviction again
   unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all
   bool touching_ = false;  // a slab's pages are being touched
 };

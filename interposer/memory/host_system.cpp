@@ -39,7 +39,7 @@ std::size_t processors() {
   return static_cast<std::size_t>(std::max(CPU_COUNT(&mask), 1));
 }
 
-// A part for which no thread can be started is touched by the caller.
+// If no thread can be started for a part, the calling thread touches this part itself.
 void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   constexpr std::size_t kMaxThreads = LinuxHost::kMostThreads;
   const std::size_t count =
@@ -62,7 +62,7 @@ void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   }
 }
 
-// States only a preference: if the kernel or a container refuses the call, the memory comes from any node.
+// This is only a preference: if the kernel or a container refuses the call, the memory comes from any node.
 void prefer_node(std::byte* data, std::size_t size, unsigned node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, 1024 / kBits> nodes{};
@@ -74,7 +74,7 @@ void prefer_node(std::byte* data, std::size_t size, unsigned node) {
 }  // namespace
 
 std::byte* LinuxHost::map(Bytes size, unsigned threads) {
-  // Maps one huge page more, so that an aligned part can be cut out.
+  // Maps one huge page more than needed, so that a part aligned to huge pages can be cut out.
   const std::size_t whole = size.count + kHugePage;
   void* const mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;

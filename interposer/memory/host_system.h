@@ -15,7 +15,7 @@ namespace sharedgpu {
 
 class HostSystem {
  public:
-  // A thread that may have been started.
+  // A thread, which runs only if start() has succeeded.
   struct Thread {
     pthread_t id{};
     bool running = false;  // from start() to join()
@@ -24,8 +24,8 @@ class HostSystem {
   virtual ~HostSystem() = default;
 
   // Maps `size` bytes (a multiple of the page size) and touches every page, with up to `threads` threads.
-  // Returns null if the kernel has no room. A child of fork() does not inherit the mapping: copy-on-write
-  // while the GPU accesses the pages would lose data.
+  // Returns null if the kernel refuses the memory. A child of fork() does not inherit the mapping: otherwise
+  // copy-on-write could replace pages that the GPU accesses, and data would be lost.
   virtual std::byte* map(Bytes size, unsigned threads) = 0;
   virtual void unmap(std::byte* data, Bytes size) = 0;
 
@@ -33,7 +33,7 @@ class HostSystem {
   virtual bool start(Thread& thread, void* (*work)(void*), void* argument) = 0;
   virtual void join(Thread& thread) = 0;
 
-  // The number of threads that may touch memory ahead of need without slowing the program down.
+  // The number of threads that may touch memory before an eviction without slowing the program down.
   virtual unsigned spare_threads() const { return 1; }
 
   virtual Nanoseconds now() const = 0;
@@ -43,7 +43,7 @@ class HostSystem {
 // memory takes a seventh of the time that the driver takes to allocate pinned memory itself.
 class LinuxHost : public HostSystem {
  public:
-  // More threads are no faster.
+  // More threads than this are not faster.
   static constexpr unsigned kMostThreads = 8;
 
   // `node`: the NUMA node to prefer for the memory.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that the turn thread does for other parts of the process, besides obeying the arbiter.
+// Work that the turn thread does for other parts of the process, when it has no order of the arbiter to obey.
 #pragma once
 
 #include "interposer/memory/memory.h"
 
 namespace sharedgpu {
 
-// Work that is due about once a second, whether the gate is open or closed. It must not send requests to the
-// arbiter.
+// Work that is due about once a second, whether the gate is open or closed. The work must not send requests
+// to the arbiter, since the turn thread must not wait for the answer.
 class Maintenance {
  public:
   virtual ~Maintenance() = default;

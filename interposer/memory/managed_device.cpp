@@ -15,7 +15,8 @@ CUmemLocation location_of(CUdevice device) {
   return location;
 }
 
-// A pool may have to allocate while another thread captures, and that must not invalidate the capture.
+// The relaxed capture mode: a pool may have to allocate while another thread captures, and the allocation
+// must not invalidate the capture.
 class Relaxed {
  public:
   explicit Relaxed(const DriverCalls& calls) : calls_(calls) { calls_.exchange(mode_); }
@@ -49,8 +50,8 @@ CUresult ManagedDevice::reserve(CUdeviceptr* base, Bytes size) {
   return result;
 }
 
-// Makes another GPU access the memory remotely instead of migrating its pages. This is only advice: nothing
-// is lost if the driver rejects it.
+// Advises the driver to keep the pages on this GPU, even if another GPU accesses them. If the driver rejects
+// the advice, the memory works all the same.
 void ManagedDevice::prefer_the_gpu(CUdeviceptr base, Bytes size) {
   constexpr CUmem_advise kPreferred = CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
   if (managed_.advise != nullptr)
@@ -65,8 +66,8 @@ CUcontext ManagedDevice::goes_with() {
   return context;
 }
 
-// Our own threads have no context unless they have entered, and the context of a program thread may have been
-// destroyed.
+// The driver frees managed memory only if the calling thread has a valid context. The interposer's threads
+// have none before enter(), and the context of a program thread may have been destroyed.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());
   CUresult result = managed_.free(base);

@@ -6,8 +6,8 @@
 
 namespace sharedgpu {
 
-// The real driver's functions. CUDA 12.2 changed two of their signatures; the old version is used if present.
-// Both versions of advise may be null.
+// The real driver's functions. CUDA 12.2 added new versions of prefetch and advise; the old version is used
+// if the driver has it. Both versions of advise may be null.
 struct ManagedCalls {
   CUresult (*allocate)(CUdeviceptr* address, std::size_t size, unsigned flags) = nullptr;
   CUresult (*free)(CUdeviceptr address) = nullptr;
@@ -23,7 +23,7 @@ struct ManagedCalls {
   bool complete() const { return allocate && free && (prefetch || prefetch_v2) && current; }
 };
 
-// The feature that `device` lacks for this backend; null if none.
+// Describes the feature that `device` or the driver lacks for this backend; null if nothing is missing.
 const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device);
 
 class ManagedDevice final : public DriverDevice {
@@ -32,14 +32,15 @@ class ManagedDevice final : public DriverDevice {
                 Synchronize synchronize = {})
       : DriverDevice(calls, device, std::move(synchronize)), managed_(managed) {}
 
-  // The largest page that hosts and GPUs have in common, so that no page belongs to two allocations.
+  // The largest page size of hosts and GPUs for managed memory. With this granularity, no page belongs to two
+  // allocations.
   Bytes granularity() const override { return kibibytes(64); }
-  // Reserves managed memory in the caller's context.
+  // Allocates managed memory in the calling thread's context.
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
   bool unreserve_waits() const override { return true; }
   CUcontext goes_with() override;
-  // Does nothing: all devices may access managed memory.
+  // Does nothing, because all devices may access managed memory.
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }
   CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) override;

@@ -6,7 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-// Managed memory is freed with the context in which it was allocated, so each block has a range of its own.
+// The driver frees managed memory when it destroys the context in which the memory was allocated. So each
+// block gets a range of its own, and no arena holds blocks of several contexts.
 SwapOptions each_alone(SwapOptions options) {
   options.large = {};
   return options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The managed backend: cuMemAlloc returns managed memory, which the driver could page by itself. It takes the
-// same turns as the swap backend's memory, so the driver never has to page it: evictions and restores are
-// prefetches.
+// The managed backend: cuMemAlloc returns managed memory, which the driver could page by itself. This memory
+// takes part in turns like the swap backend's memory, so the driver need not page it. Evictions and restores
+// are prefetches.
 #pragma once
 
 #include "interposer/memory/swap_memory.h"
@@ -10,7 +10,7 @@ namespace sharedgpu {
 
 class ManagedMemory final : public SwapMemory {
  public:
-  // `device`: its reserve() must return managed memory.
+  // `device.reserve()` must return managed memory.
   ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
 
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override {

@@ -6,7 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-// Room is taken from the budget in steps of this size, so that the budget is not read for each handle.
+// Host memory is taken from the budget in steps of this size, so that the budget need not be read for each
+// handle.
 constexpr Bytes kRoomStep = mebibytes(128);
 
 }  // namespace
@@ -27,9 +28,10 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
-// A prefetch may begin only when no prefetch of the same pages in the other direction is in flight.
+// Waits for prefetches that are still in flight: a prefetch must not begin while a prefetch of the same pages
+// in the other direction is in flight.
 bool ManagedMover::settle() {
-  room_ = {};  // drops the room that was left in the previous turn
+  room_ = {};  // forgets host memory that was taken in the previous turn and not used
   under_way_ = {};
   for (unsigned lane = 0; lane < Lane::kCount; ++lane)
     if (late_[lane]) wait({lane});
@@ -59,8 +61,8 @@ Mover::Begun ManagedMover::begin_out(const Leaver& leaver, Lane lane) {
   return Begun::failed;
 }
 
-// If the wait fails, the pages may be on either side, so the handle counts as resident: this never counts too
-// little.
+// If the wait fails, the pages may be on the GPU or on the host. The handle then still counts as resident, so
+// that resident memory is never undercounted.
 bool ManagedMover::end_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;
   const bool arrived = wait(lane);
@@ -74,8 +76,8 @@ bool ManagedMover::end_out(Handle& handle, Lane lane) {
   return true;
 }
 
-// Only a lack of memory is worth a retry. After any other failure the pages arrive by faults, or the program
-// gets the same error.
+// Only a lack of memory may pass, so only then is the restore repeated. After any other failure, page faults
+// bring the pages to the GPU, or the program gets the same error.
 CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
   if (handle.mapped) return CUDA_SUCCESS;
   const CUresult result = device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The managed backend's mover: the driver keeps the contents, and the pages of a handle are migrated to the
-// host or to the GPU. A new handle needs no call: its pages appear when the GPU first touches them.
+// host or to the GPU. A new handle needs no driver call: the driver provides its pages when the GPU first
+// touches them.
 #pragma once
 
 #include <array>
@@ -18,16 +19,16 @@ class ManagedMover final : public Mover {
   CUresult back(Handle& handle) override;
   CUresult unback(Handle& handle) override;
   void forget(Handle& handle) override;
-  // The program maps no managed memory.
+  // The program cannot map managed memory, so there are no views.
   CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
-  bool unsettled() const override { return false; }  // no free has to wait for a copy
+  bool unsettled() const override { return false; }  // memory can be freed while a prefetch is in flight
   Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
-  // The driver keeps the host memory of evicted contents even when they are on the GPU again.
+  // Includes restored handles: the driver keeps the host memory of a handle that was once evicted.
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
 
@@ -40,9 +41,9 @@ class ManagedMover final : public Mover {
   std::atomic<std::uint64_t> held_{0};
 
   // Used by the turn thread only.
-  Bytes room_;                             // part of the budget still to be used in this turn
-  Bytes under_way_;                        // bytes on the way to the host, perhaps not yet charged to the job
-  std::array<bool, Lane::kCount> late_{};  // a wait for the lane has failed
+  Bytes room_;                             // host memory that was taken from the budget and is not used yet
+  Bytes under_way_;                        // bytes in flight to the host, which the budget may not count yet
+  std::array<bool, Lane::kCount> late_{};  // true: a wait for the lane has failed
 };
 
 }  // namespace sharedgpu

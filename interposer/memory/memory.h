@@ -2,10 +2,10 @@
 // The device memory of one process on one GPU, as a backend implements it.
 //
 // An allocation's address range lives as long as the allocation; the physical handles under it come and go.
-// Its users see it through four interfaces: the wrappers use Allocator and Pinning, the sender of messages
-// uses ReportSource, the turn thread uses TurnMemory. evict() and restore() are called only while the gate is
-// closed and every context is drained. All functions return driver error codes; nothing throws, and nothing
-// blocks on the arbiter while it holds a lock that evict() needs.
+// Other parts use the memory through four interfaces: the wrappers of driver calls use Allocator and Pinning,
+// the service thread uses ReportSource, the turn thread uses TurnMemory. evict() and restore() are called
+// only while the gate is closed and every context is drained. All functions return driver error codes and
+// never throw. No function waits for the arbiter while it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -18,12 +18,11 @@
 
 namespace sharedgpu {
 
-// Memory accounting: the memory's view of its session, which asks the arbiter for growth, receives reports,
-// and knows whether a stream is being captured. The caller holds none of the locks of the
-// memory.
+// The session as the memory sees it: passes requests for growth and reports to the arbiter, and knows whether
+// a stream is being captured. Callers must hold none of the memory's locks.
 //
-// The session calls use() under its send lock when it sends a message. So the last message carries the newest
-// state, and no older number overtakes a newer one.
+// The service thread calls use() when it sends a message. So messages carry the state in the order of time,
+// and the last message carries the newest state.
 class Books {
  public:
   struct Answer {
@@ -33,10 +32,11 @@ class Books {
   };
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
-  // until the arbiter answers or is gone (the growth is then granted, and unmanaged CUDA's own limit
-  // decides). The arbiter's resident limit reaches the memory through set_allowed() before this returns.
+  // until the arbiter answers or is lost. If the arbiter is lost, the growth is granted, and only the
+  // driver's own limit remains. Before this function returns, set_allowed() has been called with the resident
+  // limit that the arbiter has sent.
   virtual Answer grow() = 0;
-  // Reports a growth that cannot be undone: does not wait for the answer.
+  // Reports a growth that cannot be undone, and so does not wait for the answer.
   virtual void claim() {}
   // Tells the user why an allocation of the program is refused, and which option would help, or that no
   // option would. May ask the arbiter.
@@ -51,15 +51,16 @@ class Books {
   virtual void report(bool stuck) = 0;
   // Returns true if a stream of this process is being captured; nothing may synchronize then.
   virtual bool capturing() = 0;
-  // Returns true if the GPU has done all work of this process, and false if that is unknown. Does not wait.
+  // Returns true if the GPU has certainly finished all work of this process. Does not wait.
   virtual bool idle() = 0;
-  // Called when the allocation at `base` is being freed; no other process can open it from now on. Returns
-  // true if another process still has it open; its memory then stays, and this is called again later.
+  // Called when the allocation at `base` is being freed; from now on no other process can open the
+  // allocation. Returns true if another process still has the allocation open: the caller then keeps the
+  // memory, and calls this function again later.
   virtual bool still_lent(CUdeviceptr /*base*/) { return false; }
 };
 
-// No GPU has as much. Sums of sizes stay far from overflow, and from the values that the arbiter rejects as
-// implausible.
+// No GPU has so much memory. With this limit, sums of sizes cannot overflow, nor reach values that the
+// arbiter rejects as implausible.
 inline constexpr Bytes kLargestAllocation{1ull << 46};
 
 struct AddressRange {
@@ -67,21 +68,22 @@ struct AddressRange {
   Bytes size;  // as the program requested it
 };
 
-// A part of an allocation that another process can map.
+// A part of an exported allocation: one piece of physical memory, with a descriptor by which another process
+// can map it.
 struct Piece {
-  int descriptor = -1;  // the caller's to close
+  int descriptor = -1;  // the caller must close it
   Bytes size;
   Bytes offset;        // offset of the allocation in its first piece
   Bytes total;         // total size of all pieces
   unsigned count = 0;  // number of the allocation's pieces
 };
 
-// The result of an eviction, by what happened to the contents.
+// What one evict() has done with the contents of the evicted handles.
 struct Eviction {
   Bytes copied;
-  Bytes unchanged;       // the host still had a valid copy
-  Bytes uniform;         // all words equal, so only the word is kept
-  bool no_room = false;  // some handles stayed for lack of host memory
+  Bytes unchanged;       // not copied, since the host still had a valid copy
+  Bytes uniform;         // not copied: all words were equal, so one word is kept
+  bool no_room = false;  // true: some handles stayed on the GPU for lack of host memory
 };
 
 // The destruction of a context, which the driver may refuse.
@@ -108,19 +110,20 @@ class Allocator {
   // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
   // CUDA_ERROR_INVALID_VALUE if the memory has been freed already, nullopt if allocate() did not return it.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
-  // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait,
-  // the memory is released later.
+  // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait for
+  // the GPU, the memory is released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
-  // Returns true if free_unused() always releases the memory later.
+  // Returns true if free_unused() never releases memory at once.
   virtual bool frees_late() const { return false; }
   // Carries out the destruction of the context in which `blocks` were allocated. If the destruction succeeds,
   // the blocks are freed; otherwise they are unchanged.
   virtual CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) = 0;
   // Returns true if the driver frees a context's allocations when it destroys the context.
   virtual bool goes_with_contexts() const { return false; }
-  // Returns true if the program's pools get their memory here, false if they are left to the driver.
+  // Returns true if the interposer serves the program's memory pools (cuMemPool) from this memory, false if
+  // the driver serves them.
   virtual bool serves_pools() const { return true; }
-  // The allocation that `address` lies in; nullopt if not ours.
+  // Returns the allocation that contains `address`; nullopt if it is no allocation of the interposer.
   virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
 };
 
@@ -130,18 +133,19 @@ class Pinning {
   virtual ~Pinning() = default;
 
   // Count growth and shrinking of device memory on this GPU that is not swappable (arrays, pools, the
-  // program's own VMM). pin() asks the arbiter first and may be refused; a total above kLargestAllocation
-  // always is.
+  // program's own VMM). pin() asks the arbiter first, and fails if the arbiter refuses, or if the total
+  // exceeds kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
-  // Reports such growth that has already happened; does not wait.
+  // Counts and reports growth that has already happened; does not wait.
   virtual void pin_unasked(Bytes /*size*/) {}
 
   // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
-  // itself: it stays where it is until it is freed, and counts as pinned. Waits for the arbiter. Returns
-  // CUDA_SUCCESS if the backend never moves memory, CUDA_ERROR_NOT_READY if part of it is not on the GPU now
-  // (it will be in the next turn), CUDA_ERROR_OUT_OF_MEMORY if so much may not be pinned, and
-  // CUDA_ERROR_INVALID_VALUE if the range does not lie in one allocation or mapping.
+  // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
+  // Returns CUDA_SUCCESS without any action if the backend never moves memory, CUDA_ERROR_NOT_READY if a part
+  // of the memory is not on the GPU now (it will be in the next turn), CUDA_ERROR_OUT_OF_MEMORY if the
+  // arbiter refuses to pin so much, and CUDA_ERROR_INVALID_VALUE if the part does not lie in one allocation
+  // or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // Returns true if export_piece() is supported.
   virtual bool exportable() const { return false; }
@@ -151,13 +155,12 @@ class Pinning {
   }
 };
 
-// The figures that are reported to the arbiter. Thread-safe, even for the sender of a message; never waits
-// for the GPU.
+// The memory figures that the session reports to the arbiter. Thread-safe; never waits for the GPU.
 class ReportSource {
  public:
   virtual ~ReportSource() = default;
   virtual MemoryUse use() const = 0;
-  // The limit like use().host_limit, but for all steps of the job together.
+  // As use().host_limit, but under the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }
@@ -168,21 +171,21 @@ class TurnMemory {
  public:
   virtual ~TurnMemory() = default;
 
-  // Sets the resident limit (Verdict, Restore, Evict). Thread-safe, even during evict() and restore(), which
-  // use the newest value.
+  // Sets the resident limit, which the arbiter sends with Verdict, Restore, Step and Evict. Thread-safe, even
+  // during evict() and restore(), which use the newest value.
   virtual void set_allowed(Bytes allowed) = 0;
   virtual Bytes allowed() const = 0;
 
-  // Evicts, least recently used first, until at most allowed() is resident. Returns false if some memory had
-  // to stay, which is reported as stuck. In both cases no byte is lost.
+  // Evicts handles, least recently used first, until at most allowed() bytes are resident. If some memory has
+  // to stay on the GPU, reports `stuck` to the arbiter and returns false. Never loses contents.
   virtual bool evict() = 0;
   // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
-  // Makes resident as much as allowed() permits, and reports if that changed anything. Returns true if all of
-  // the process's memory is resident, or if the device is lost: then no work can run, use() counts only what
-  // is resident, and the program gets the driver's error. Returns false if allowed() is too small, or if the
-  // driver has not yet freed the memory of other tenants: in the second case, where resident < allowed() and
-  // the footprint is larger, the caller tries again soon.
+  // Restores as much memory as allowed() permits, and reports the new use if it has changed. Returns true if
+  // all of the process's memory is resident, or if the device is lost: then no work can run, use() counts
+  // only resident memory, and the program gets the driver's error. Returns false if allowed() is too small,
+  // or if the driver has not yet freed the memory of other tenants: in the second case, where resident <
+  // allowed() and the footprint is larger, the caller tries again soon.
   virtual bool restore() = 0;
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
   // one included, may take host memory at the same time. Thread-safe; does not wait.
@@ -190,25 +193,28 @@ class TurnMemory {
   // Maintenance, several times a second while the gate is open or closed: carries out deferred frees if the
   // GPU is idle.
   virtual void tend_freed() {}
-  // Maintenance, about once a second: releases idle host memory that is not expected to be needed, or if the
-  // job runs short of it.
+  // Maintenance, about once a second: releases unused host memory, if no eviction is expected to need it or
+  // if the job runs short of host memory.
   virtual void tend() = 0;
-  // Maintenance, several times a second: if the job runs short of host memory, releases at once what can be
-  // released. Returns true if the released memory is not enough, so that evicted memory has to be restored
-  // before the kernel kills the job.
+  // Maintenance, several times a second: if the job runs short of host memory, releases at once all host
+  // memory that can be released. Returns true if the released memory is not enough, so that evicted memory
+  // has to be restored before the kernel kills the job.
   virtual bool watch_host() { return false; }
 };
 
-// All four interfaces together. A user that needs only one part takes the interface of that part.
+// All four interfaces together. Code that needs only one of the interfaces should take only that interface.
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
   // Sets the size of the GPU's contexts. Thread-safe, as are the other functions here.
   virtual void set_context_size(Bytes size) = 0;
-  // Called when the set of devices with access has grown: sets the access of all mapped memory again.
+  // Called when another device has got access to this memory: sets the access rights of all mapped memory
+  // again.
   virtual void renew_access() {}
-  // The part of the footprint that the program has freed, which is released if memory is short.
+  // The bytes that the program has freed, but whose release is deferred. If memory is short, they are
+  // released.
   virtual Bytes due() const { return {}; }
-  // The interface for physical memory that the program creates itself; null if that is left to the driver.
+  // The interface for physical memory that the program creates itself; null if the program's calls go to the
+  // driver.
   virtual ProgramMemory* program_memory() { return nullptr; }
 };
 

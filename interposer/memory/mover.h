@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves one handle between the GPU and the host. Each direction has two steps with asynchronous work between
-// them. After any failure the handle is in one of the states of handle.h, and no byte is lost.
+// Moves one handle between the GPU and the host. Eviction and restore each have two functions, which begin
+// and end an asynchronous copy. After any failure the handle is in one of the states of handle.h, and no byte
+// is lost.
 //
-// The caller owns the handle (busy) and holds no lock. Only the one thread that has entered the device calls
-// the four functions that move contents. A lane carries one handle at a time.
+// The caller has marked the handle as busy, and holds no lock. Only the thread that has entered the device
+// calls begin_out(), end_out(), begin_in() and end_in(). Each lane carries only one handle at a time.
 #pragma once
 
 #include <optional>
@@ -25,15 +26,16 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or none
-  // that is accessible.
+  // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or only
+  // inaccessible memory.
   virtual CUresult back(Handle& handle) = 0;
-  // Removes the physical memory, and the contents with it if they are not on the host.
+  // Removes the physical memory. Contents that are not on the host are lost.
   virtual CUresult unback(Handle& handle) = 0;
-  // Releases the host memory of the handle, whose evicted contents or clean copy are not needed.
+  // Releases the host memory of the handle. Call it if the evicted contents or the clean copy there are not
+  // needed any more.
   virtual void forget(Handle& handle) = 0;
-  // Maps the memory of an accessible handle at all of its views. After a failure some views may lack the
-  // memory.
+  // Maps the memory of an accessible handle at all of its views. After a failure, some of the views may not
+  // be mapped.
   virtual CUresult show(Handle& handle) = 0;
   // Unmaps the view.
   virtual CUresult hide(Handle& handle, View& view) = 0;
@@ -43,19 +45,20 @@ class Mover {
   // Returns true if a failure has left a copy in flight. Thread-safe.
   virtual bool unsettled() const = 0;
 
-  // Fingerprints handles that are to be evicted, at most Device::kMostLooked together; a handle without a
-  // fingerprint is copied. Returns false if fingerprinting may still be running, so that nothing may be
-  // evicted.
+  // Computes fingerprints of handles that are to be evicted, of at most Device::kMostLooked bytes together. A
+  // handle that gets no fingerprint is copied. Returns false if the kernel may still be reading the handles,
+  // so that none of them may be evicted.
   virtual bool look(std::span<Leaver> /*leavers*/) { return true; }
   // Returns true if the handle can be evicted without more host memory.
   virtual bool has_room(const Handle& /*handle*/) const { return true; }
 
-  // Returns true if the leaver's contents will be copied to host memory that is not yet allocated.
+  // Returns true if evicting the leaver's handle copies its contents to host memory that is not yet
+  // allocated.
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction. begin_out() takes host memory and starts the copy; end_out() releases the device memory once
-  // the contents have arrived. If either of them fails, the handle stays as it was, perhaps without its clean
-  // copy.
+  // the contents have arrived. If one of the two functions fails, the handle stays as it was, except that it
+  // may lose its clean copy.
   enum class Begun { yes, no_room, failed };
   virtual Begun begin_out(const Leaver& leaver, Lane lane) = 0;
   virtual bool end_out(Handle& handle, Lane lane) = 0;
@@ -64,12 +67,13 @@ class Mover {
   virtual CUresult begin_in(Handle& handle, Lane lane) = 0;
   virtual bool end_in(Handle& handle, Lane lane) = 0;
 
-  // The bytes copied to the host and back so far. Thread-safe.
+  // The bytes copied to the host, and back from the host, so far. Thread-safe.
   virtual Traffic moved() const { return {}; }
-  // Returns the counts of evictions since the last call, and resets them.
+  // Returns the result of all evictions since the last call.
   virtual Eviction take_left() { return {}; }
 
-  // The host memory taken, and the parts of it that hold contents and clean copies. Thread-safe.
+  // The host memory that the mover holds, the part of it that holds evicted contents, and the part that holds
+  // clean copies. Thread-safe.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex whose use clang checks (-Wthread-safety): guarded data is accessed only while it is held.
+// A mutex whose use clang checks (-Wthread-safety): data that the mutex guards is accessed only while the
+// mutex is held.
 #pragma once
 
 #include <condition_variable>

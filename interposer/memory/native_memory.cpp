@@ -26,7 +26,7 @@ CUresult NativeMemory::allocate(CUdeviceptr* address, Bytes size) {
   return CUDA_SUCCESS;
 }
 
-// Erases the block first, since its address may be reused as soon as it is free.
+// Erases the block before the driver frees it, since another thread may get the same address at once.
 std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   std::map<CUdeviceptr, Bytes>::node_type block;
   {
@@ -44,7 +44,7 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   return result;
 }
 
-// Erases the blocks first, as above.
+// Erases the blocks before the driver frees them, as free() does.
 CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::map<CUdeviceptr, Bytes> going;
   Bytes size;
@@ -67,7 +67,7 @@ CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUd
   return result;
 }
 
-// Asks the arbiter if the driver may need another piece.
+// Counts the growth. Asks the arbiter only if the driver may need another piece for it.
 bool NativeMemory::take(Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native backend: cuMemAlloc's memory is the driver's own and never moves. This memory is counted, so
-// that the arbiter plans the other tenants around it.
+// The native backend: cuMemAlloc returns the driver's own memory, which never moves. This memory is counted
+// as pinned, so that the arbiter gives other tenants only the rest of the GPU.
 #pragma once
 
 #include <map>
@@ -27,9 +27,10 @@ class NativeMemory final : public Memory {
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
   bool goes_with_contexts() const override { return true; }
-  // The driver's own pools are sufficient, and they outlive contexts.
+  // The driver serves the program's pools. Pools must outlive contexts, and the memory of this backend does
+  // not.
   bool serves_pools() const override { return false; }
-  // Always nullopt: the driver itself shares its memory and answers queries about it.
+  // Always nullopt: the driver itself exports this memory and answers queries about it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult pin(Bytes size) override;
   void pin_unasked(Bytes size) override;
@@ -38,13 +39,14 @@ class NativeMemory final : public Memory {
   MemoryUse use() const override;
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
-  // Nothing can be evicted or restored.
+  // No memory can be evicted or restored, so these calls always succeed.
   bool evict() override { return true; }
   bool restore() override { return true; }
   void tend() override {}
 
  private:
-  // The driver allocates memory for small blocks in pieces of this size, so it is counted in such pieces.
+  // The driver allocates memory for small blocks in pieces of this size, so the memory is counted in such
+  // pieces.
   static constexpr Bytes kPiece = mebibytes(2);
   static Bytes counted(Bytes size) { return {(size.count + kPiece.count - 1) / kPiece.count * kPiece.count}; }
   bool take(Bytes size);
@@ -56,9 +58,9 @@ class NativeMemory final : public Memory {
 
   std::mutex growth_;  // held by the thread that requests growth, so that a refusal concerns its own request;
                        // taken before mutex_
-  mutable std::mutex mutex_;  // never held across a call of the driver or of books_
+  mutable std::mutex mutex_;  // never held during a call of the driver or of books_
   std::map<CUdeviceptr, Bytes> blocks_;
-  Bytes allocated_;  // including growth that is being requested
+  Bytes allocated_;  // includes growth that is being requested
   Bytes pinned_;     // not included in allocated_
   Bytes context_;
   Bytes allowed_;

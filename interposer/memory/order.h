@@ -2,18 +2,19 @@
 // The order of eviction and restore. Handles leave the GPU least recently used first, and return in reverse
 // order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
-// All of a tenant's memory is on the GPU while it runs, so every handle is equally recent at the end of a
-// turn. So handles are ordered by the time of the last allocation in them.
+// While a tenant runs, all of its memory is on the GPU and may be used, so no handle is known to be used
+// later than another. So the order is that of the last allocation in each handle.
 //
 // To change the order:
-//   1. Change UsedBefore, which must order any two handles. If the order needs another field of Handle
+//   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of
+//   Handle
 //      (handle.h), this field may change only in Residency::change() or while the handle is busy.
 //   2. Test the new order in order_test.cpp and turns_test.cpp of tests/unit/memory.
-//      tests/property/memory/swap_property.cpp passes with any order.
-//   3. Change interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h, which
-//      state the order.
+//      tests/property/memory/swap_property.cpp needs no change, because it accepts any order.
+//   3. Change the descriptions of the order in interposer/memory/README.md, TurnMemory (memory.h) and Evict
+//      (protocol/messages.h).
 //
-// The order in which tenants evict is decided in arbiter/core/memory/eviction.cpp.
+// arbiter/core/memory/eviction.cpp decides the order in which tenants evict.
 #pragma once
 
 #include <set>
@@ -28,15 +29,15 @@ class Order {
   void insert(Handle& handle);
   void remove(Handle& handle);
 
-  // The mapped handle to evict next, among the handles that may leave; null if none.
+  // The mapped handle to evict next; null if no handle can be evicted.
   Handle* first_to_leave() const;
-  // The handle to restore next, among the handles that need at most `room` more physical memory; null if
-  // none.
+  // The handle to restore next, among the handles that need at most `room` bytes of additional physical
+  // memory; null if there is no such handle.
   Handle* first_to_return(Bytes room) const;
   // Returns the handle that would be evicted last among those with a clean copy, so that its copy is the
   // least useful; null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
-  // Returns true if the contents of all handles here are on the GPU.
+  // Returns true if the contents of all handles in this order are on the GPU.
   bool all_usable() const { return missing_.empty(); }
 
  private:

@@ -28,7 +28,7 @@ std::optional<CUdeviceptr> Packing::take(Bytes size) {
   return address;
 }
 
-// Takes the first `size` bytes of a free span.
+// Marks the first `size` bytes of a free span as taken; the rest becomes a free span of its own.
 void Packing::cut(Spans::iterator span, Bytes size) {
   const Bytes rest = span->second.size - size;
   set_taken(span);
@@ -79,7 +79,7 @@ void Packing::set_free(Spans::iterator span) {
   free_.emplace(span->second.size.count, span->first);
 }
 
-// Removes the span from free_, so that its size may change.
+// Also removes the span from free_, so the caller may change the span's size.
 void Packing::set_taken(Spans::iterator span) {
   span->second.free = false;
   free_.erase({span->second.size.count, span->first});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carves blocks out of address regions: best fit, free neighbours merged, O(log n).
+// Allocates blocks within address regions: best fit, free neighbours are merged, each call takes O(log n).
 //
-// Handles addresses only; touches no memory and calls no driver. Not thread-safe.
+// Computes with addresses only: never touches memory, and never calls the driver. Not thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -24,18 +24,18 @@ constexpr Bytes round_up(Bytes size, Bytes unit) {
 class Packing {
  public:
   static constexpr Bytes kAlignment{512};  // alignment of every block, as in cuMemAlloc
-  // The bytes that a block of `size` bytes takes.
+  // The bytes that a block of `size` bytes occupies in its region.
   static Bytes round_up(Bytes size) { return sharedgpu::round_up(size, kAlignment); }
 
-  // Adds a region, with a first block of `first` bytes at its base if `first` is not 0.
+  // Adds a region. If `first` is not 0, the region begins with a block of `first` bytes that is in use.
   void add_region(CUdeviceptr base, Bytes size, Bytes first = {});
   // Removes a region, which must hold no block.
   void remove_region(CUdeviceptr base);
 
-  // Takes the smallest free span that holds `size` > 0 bytes, the lowest if there are several; nullopt if
-  // none does.
+  // Allocates a block of `size` > 0 bytes at the start of the smallest free span that is large enough (of
+  // several, the one with the lowest address); nullopt if no span is large enough.
   std::optional<CUdeviceptr> take(Bytes size);
-  // Splits a block in two. The first part has room for `size` bytes, which is less than the whole span.
+  // Splits a block in two. The first part holds `size` bytes, which must be fewer than the whole block has.
   // Returns the second part.
   CUdeviceptr split(CUdeviceptr block, Bytes size);
   // Frees a block from take(). Returns the base of the block's region.
@@ -46,7 +46,7 @@ class Packing {
   Bytes total() const { return total_; }
 
  private:
-  // Regions are cut into spans without a gap; no two free spans of a region touch.
+  // Spans cover each region completely. Two free spans of a region are never adjacent.
   struct Span {
     Bytes size;
     CUdeviceptr region = 0;

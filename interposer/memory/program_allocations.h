@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the program has created itself: ranges with a reference count, and their mappings. A range
-// is identified by its own address, which the program never accesses. Guarded by its owner's lock.
+// The memory that the program has created itself (cuMemCreate): ranges with a reference count, and the
+// program's mappings of them. A range is identified by its own address. The program never accesses this
+// address, only its mappings. Guarded by its owner's lock.
 #pragma once
 
 #include <cuda.h>
@@ -27,10 +28,10 @@ class ProgramAllocations {
   using All = std::map<Id, Made>;
 
   void add(Made made);
-  // Returns null if the memory is not ours.
+  // Returns null if `id` is not a handle of the interposer.
   Made* find(Id id);
   const Made* find(Id id) const;
-  // Take an entry out, and put it back.
+  // take_out() removes an entry, and put_back() adds it again.
   All::node_type take_out(Id id) { return made_.extract(id); }
   void put_back(All::node_type made) { made_.insert(std::move(made)); }
 
@@ -41,18 +42,18 @@ class ProgramAllocations {
     Id id = 0;
     Range* range = nullptr;
   };
-  // mapping_at() returns the mapping that contains the address; next() returns the first mapping with a byte
-  // in the range.
+  // mapping_at() returns the mapping that contains `address`; next() returns the first mapping that overlaps
+  // [address, address + size).
   std::optional<Mapping> mapping_at(CUdeviceptr address) const;
   std::optional<Mapping> next(CUdeviceptr address, Bytes size) const;
-  // The mapping that begins at this address.
+  // The mapping that begins at `address`.
   std::optional<Mapping> mapping_of(CUdeviceptr address) const;
 
-  // The range that these addresses lie in, and the position in it. The addresses may be the range's own or
-  // those of a mapping.
+  // Returns the range that contains the `size` bytes at `address`, and their position in the range. `address`
+  // may be an address of the range itself or of a mapping of the whole range.
   struct Under {
     Range* range = nullptr;   // null if the addresses lie in no range
-    CUdeviceptr address = 0;  // the position, as one of the range's own addresses
+    CUdeviceptr address = 0;  // the position, as an address of the range itself
   };
   Under under(CUdeviceptr address, Bytes size) const;
 

@@ -2,13 +2,13 @@
 // Physical memory that the program itself creates, maps and makes accessible: cuMemCreate, cuMemMap,
 // cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use it.
 //
-// The program's handle stands for memory that is evicted and restored. Its contents are copied through
-// addresses of our own, so that it can be evicted whatever the program has mapped; a restore maps it again at
-// all of the program's mappings. Memory that is not on the GPU now is mapped by the next restore: the calls
-// here never wait for a turn.
+// The handle that the program gets stands for memory that is evicted and restored. The interposer maps this
+// memory at addresses of its own and copies through them, so it can evict the memory whether or not the
+// program has mapped it. A restore maps the memory at all of the program's addresses again. The calls here
+// never wait for a turn: if memory is not on the GPU now, the next restore maps it.
 //
-// Thread-safe. The functions return driver error codes, or nullopt if the memory is not ours and the driver
-// has to be called.
+// Thread-safe. The functions return driver error codes, or nullopt if the memory is not the interposer's, so
+// that the caller must call the driver.
 #pragma once
 
 #include <cuda.h>
@@ -21,10 +21,10 @@ namespace sharedgpu {
 
 class ProgramMemory {
  public:
-  using Id = CUmemGenericAllocationHandle;  // the handle is an address, which no handle of the driver equals
+  using Id = CUmemGenericAllocationHandle;  // a device address, which never equals a handle of the driver
 
-  // Like Memory::allocate, with one reference to the memory. `size` is a multiple of the driver's
-  // granularity.
+  // Allocates memory like Memory::allocate(); the caller gets one reference to the memory. `size` is a
+  // multiple of the driver's granularity.
   virtual CUresult create(Id* id, Bytes size, const CUmemAllocationProp& kind) = 0;
   virtual std::optional<CUresult> release(Id id) = 0;
   virtual std::optional<CUmemAllocationProp> properties(Id id) const = 0;
@@ -33,13 +33,13 @@ class ProgramMemory {
   // Takes one more reference to the memory that is mapped at `address`.
   virtual std::optional<Id> retain(CUdeviceptr address) = 0;
 
-  // The first of these mappings that has a byte in [address, address + size).
+  // The first of the program's mappings that overlaps [address, address + size).
   struct Mapping {
     CUdeviceptr address = 0;
     Bytes size;
   };
   virtual std::optional<Mapping> next(CUdeviceptr address, Bytes size) const = 0;
-  // `address` is the first address of one whole mapping.
+  // `address` must be the first address of a mapping, which is unmapped as a whole.
   virtual CUresult unmap(CUdeviceptr address) = 0;
   virtual CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) = 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bookkeeping of all handles: the order in which they leave and return, the busy ones, and their bytes by
-// location. Guarded by its owner's lock.
+// The state of all handles together: the order in which they are evicted and restored, how many are busy, and
+// how many bytes are resident, pinned and on the host. Guarded by its owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace sharedgpu {
 
 class Residency {
  public:
-  // The kind of a growth that is requested before any memory is allocated.
+  // The count that grows before any memory is allocated: swappable or pinned memory.
   enum class Count { swappable, pinned };
   // Returns false if the total would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);
   void shrink(Count count, Bytes size);
-  // Counts growth that has already happened.
+  // Counts growth of pinned memory that has already happened.
   void pin(Bytes size) { pinned_ += size; }
 
-  Bytes swappable() const { return swappable_; }  // including growth that is being requested
+  Bytes swappable() const { return swappable_; }  // includes growth that is being requested
   Bytes resident() const { return resident_; }    // mapped, or about to be
   Bytes pinned() const { return pinned_; }
   Bytes settling() const {
@@ -28,10 +28,10 @@ class Residency {
   }  // bytes being pinned in place; included in the three counts above
   Bytes allowed() const { return allowed_; }
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
-  // The room for more resident bytes.
+  // How many more bytes may become resident.
   Bytes room() const { return minus(allowed_, resident_); }
   bool exceeds() const { return resident_ > allowed_; }
-  // The bytes that are on the host when at most allowed() bytes are resident.
+  // The bytes that will be on the host when only allowed() bytes are resident.
   Bytes away() const { return minus(swappable_, allowed_); }
 
   // Returns true once the device is lost. Evicted memory then stays evicted.
@@ -40,21 +40,22 @@ class Residency {
 
   // Adds the handles of a new range, which are busy from the start.
   void add(Range& range);
-  // Returns the time of a new allocation: a count of allocations.
+  // Returns the number of a new allocation, which is larger than all earlier numbers.
   std::uint64_t next_use() { return ++uses_; }
-  // Makes the handles the most recently used ones; a handle that is being moved keeps its place.
+  // Makes the handles of the range the most recently used handles, except those that are being moved.
   void note_use(Range& range);
   // The handle is busy from claim() to unclaim() and belongs to the caller.
   void claim(Handle& handle);
   void unclaim(Handle& handle);
   bool any_busy() const { return busy_ != 0; }
-  // Counts a handle that is mapped, or about to be mapped, as resident.
+  // Counts the handle as resident. Call it when the handle is mapped or about to be mapped.
   void count(Handle& handle);
   void uncount_unmapped(Handle& handle);
   void set_place(Handle& handle, Handle::Place place);
-  // Removes a range that is unmapped and not busy from the counts.
+  // Removes a range from the counts. Its handles must be unmapped and not busy.
   void strike_off(Range& range);
-  // Runs `change`, which may change fields that the order depends on. The handle must not be busy.
+  // Runs `change`, which may change fields of the handle that determine its place in the order. The handle
+  // must not be busy.
   template <class Change>
   void change(Handle& handle, Change change) {
     order_.remove(handle);

@@ -12,8 +12,8 @@ constexpr Bytes kLargestRoomyChunk = mebibytes(32);
 
 }  // namespace
 
-// A stream's own freed blocks come first: they were used last, and no other stream can have them yet. But a
-// block more than twice as large as needed is split only if nothing else fits.
+// First tries the blocks that this stream has freed itself, since no other stream can have them yet. But a
+// freed block that is more than twice as large as needed is split only if no other block fits.
 std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   const Bytes needed = Packing::round_up(size);
   if (needed < size) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   return place;
 }
 
-// Takes the first `size` bytes of a freed block; the rest stays free.
+// Takes the first `size` bytes of a block in the queue; the rest stays in the queue.
 CUdeviceptr StreamPool::take_from(Queue& queue, std::uint64_t age, Bytes size) {
   const auto entry = queue.by_age.find(age);
   Freed& freed = entry->second;
@@ -110,7 +110,8 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
   return released;
 }
 
-// As with arenas, the unused part stays below about a quarter of the whole.
+// A new chunk has at most a quarter of the pool's size, unless more is needed now. So the unused part of the
+// pool stays below about a quarter.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
   const std::uint64_t roomy = std::min(reserved().count / 4, kLargestRoomyChunk.count);
   return round_up(std::max(size, {std::bit_floor(roomy)}), unit);

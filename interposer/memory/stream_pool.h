@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory in stream order: decides which freed blocks of a pool may be reused, and by which stream.
 //
-// A stream can reuse at once what it has freed itself, since its later work runs after its earlier work.
-// Other streams get the block once the GPU has passed the fence of the free. Blocks are cut out of chunks; a
-// chunk without a block in use can leave the pool.
+// A stream can reuse a block that it has freed itself at once, since its later work runs after its earlier
+// work. Another stream gets the block only when the GPU has passed the fence of the free. Blocks are parts of
+// chunks; a chunk can leave the pool if none of its blocks is in use.
 //
-// Pure: handles addresses and fences, touches no memory. Not thread-safe.
+// Pure: computes with addresses and fences, and never touches memory. Not thread-safe.
 #pragma once
 
 #include <compare>
@@ -20,7 +20,7 @@
 
 namespace sharedgpu {
 
-// The number of a stream, which is never reused for a later stream.
+// Numbers a stream; no later stream gets the same number.
 struct StreamId {
   std::uint64_t value = 0;
   auto operator<=>(const StreamId&) const = default;
@@ -37,28 +37,28 @@ using FencePtr = std::shared_ptr<Fence>;
 
 class StreamPool {
  public:
-  // Takes a block of at least `size` > 0 bytes that `stream` may use from its next work on; nullopt if no
-  // chunk has one.
+  // Allocates a block of at least `size` > 0 bytes, which `stream` may use from its next work on; nullopt if
+  // no chunk has such a block.
   std::optional<CUdeviceptr> take(Bytes size, StreamId stream);
-  // Adds a chunk with a block of `first` bytes in use at its base; the rest is free.
+  // Adds a chunk. Its first `first` bytes become a block that is in use; the rest is free.
   void add_chunk(CUdeviceptr base, Bytes size, Bytes first);
-  // Frees a block in the order of `stream`, at `fence`. `fence` is null if no work uses the block. Returns
-  // false if `block` is not a block in use.
+  // Frees a block that work of `stream` may use until the GPU has passed `fence`. `fence` is null if no work
+  // uses the block. Returns false if `block` is not a block in use.
   bool give(CUdeviceptr block, StreamId stream, FencePtr fence);
-  // Collects the fences that have passed. Returns true if all fences have passed.
+  // Makes the blocks whose fences have passed free for all streams. Returns true if all fences have passed.
   bool settle();
 
   struct Chunk {
     CUdeviceptr base = 0;
     Bytes size;
   };
-  // Takes unused chunks out of the pool while it holds more than `keep` bytes.
+  // Removes unused chunks from the pool while the pool holds more than `keep` bytes, and returns them.
   std::vector<Chunk> release(Bytes keep);
-  // The size of the next chunk, of which `size` bytes are needed now: larger if the pool is already large,
-  // and a multiple of `unit`.
+  // Returns how large the next chunk should be if `size` bytes are needed now: at least `size`, more if the
+  // pool is already large, and a multiple of `unit`.
   Bytes next_chunk(Bytes size, Bytes unit) const;
 
-  // The block in use that `address` lies in, with the requested size.
+  // The block in use that contains `address`, with the size that was requested.
   struct Block {
     CUdeviceptr base = 0;
     Bytes size;
@@ -74,8 +74,8 @@ class StreamPool {
   void reset_used_high() { used_high_ = used_; }
 
  private:
-  // Freed blocks of one stream whose fence is not known to have passed. These blocks count as taken in
-  // packing_.
+  // A block that a stream has freed, and whose fence may not have passed yet. packing_ still counts the block
+  // as taken.
   struct Freed {
     CUdeviceptr base = 0;
     Bytes size;

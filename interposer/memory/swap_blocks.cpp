@@ -17,7 +17,8 @@ CUresult SwapBlocks::allocate(CUdeviceptr* address, Bytes size) {
   });
 }
 
-// Another thread may have added an arena with enough room, so this thread checks again before it grows.
+// While this thread waited for the lock, another thread may have added an arena. So this thread tries the
+// arenas again before it adds another one.
 CUresult SwapBlocks::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
@@ -37,8 +38,8 @@ bool SwapBlocks::take_from_arenas(CUdeviceptr* address, Bytes size) {
   return arena != nullptr;
 }
 
-// Arenas grow with use, so that many small blocks share few handles, while the unused part stays below a
-// quarter of the whole.
+// A new arena has up to a quarter of the size of all arenas. So many small blocks share few handles, but less
+// than about a quarter of the arenas is unused.
 Bytes SwapBlocks::next_arena(Bytes needed) const {
   const MutexLock lock(common_.mutex);
   const Bytes quarter = std::min(Bytes{common_.space.arenas().count / 4}, common_.options.largest_arena);
@@ -55,7 +56,7 @@ CUresult SwapBlocks::grow(CUdeviceptr* address, Bytes size, const SwapRanges::Fo
     common_.residency.note_use(*range);
     *address = range->base;
   }
-  common_.books.report(false);  // growth was requested before any memory was resident
+  common_.books.report(false);  // the request for growth did not yet report the new memory as resident
   return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places the program's blocks: a large one in a range of its own, small ones in arenas. Thread-safe.
+// Allocates the program's blocks: a large block gets a range of its own, small blocks share arenas.
+// Thread-safe.
 #pragma once
 
 #include <mutex>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of SwapMemory's parts, and their common state under one lock. There is one lock, since
-// MemoryUse is one consistent reading.
+// The objects that SwapMemory's parts use, and the state that they share under one lock. There is only one
+// lock, so that MemoryUse is a consistent reading of the whole state.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,16 @@
 namespace sharedgpu {
 
 struct SwapOptions {
-  Bytes large = mebibytes(8);           // an allocation of this size or more has its own range
+  Bytes large = mebibytes(8);           // allocations from this size on have a range of their own
   Bytes handle = mebibytes(64);         // size of the handles of a large allocation's range
-  Bytes largest_arena = mebibytes(64);  // arenas, for smaller allocations, grow up to this size
+  Bytes largest_arena = mebibytes(64);  // the largest arena, which smaller allocations share
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
-  // allocate() waits so long for memory that the driver is still taking from another process.
+  // How long allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
 };
 
 struct SwapCommon {
-  // These functions acquire handles for the caller, and release a handle.
+  // wait_and_claim() and claim_all() make handles busy for the calling thread; unclaim() ends this.
   void wait_and_claim(Handle& handle) REQUIRES(mutex) {
     while (handle.busy) changed.wait(mutex);
     residency.claim(handle);
@@ -39,7 +39,7 @@ struct SwapCommon {
     changed.notify_all();
   }
 
-  // The environment, used without the lock.
+  // The following objects are used without the lock.
   Device& device;
   const HostBudget& budget;
   Books& books;
@@ -47,10 +47,10 @@ struct SwapCommon {
   const std::unique_ptr<HostPool> pool;  // pinned host memory; null if the driver keeps evicted contents
   const std::unique_ptr<Mover> mover;    // moves contents to host memory and back
 
-  // Never held across a driver call that copies or waits, nor across a call of Books.
+  // Never held during a driver call that copies or waits, nor during a call of Books.
   Mutex mutex = {};
-  Condition changed = {};  // notified when a handle has ceased to be busy, less memory is resident, or a
-                           // deferred free is done
+  Condition changed = {};  // notified when a handle is not busy any more, less memory is resident, the
+                           // resident limit has changed, or a deferred free is done
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};

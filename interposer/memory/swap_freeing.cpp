@@ -7,8 +7,8 @@
 
 namespace sharedgpu {
 
-// A block whose free is deferred is still ours. The driver is not asked to free it, since it would succeed if
-// the block is managed memory.
+// A block whose free is deferred belongs to the interposer, so freeing it again is an error here. The driver
+// is not asked: it would succeed for managed memory.
 std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(common_.mutex);
@@ -31,7 +31,7 @@ CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!lent && !would_wait && !common_.books.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // the wait fails only if a capture has just begun
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // this error means that a capture has just begun
       reprieve(address);
       return result;
     }
@@ -43,7 +43,7 @@ CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
   return CUDA_SUCCESS;
 }
 
-// Frees a block that is marked as being freed. On failure it stays marked.
+// Frees a block that condemn() has marked as being freed. On failure the block stays marked.
 CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
   MutexLock lock(common_.mutex);
   const Block block = *common_.space.block(address);
@@ -56,7 +56,8 @@ CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
     if (const CUresult result = common_.device.synchronize(); result != CUDA_SUCCESS) return result;
     lock.lock();
   }
-  // The block is taken out before its addresses are released, since another thread may get them at once.
+  // Removes the block from the address space before its addresses are released, since another thread may get
+  // the same addresses at once.
   if (!common_.space.take_out(address)) return CUDA_SUCCESS;
   const bool arena = range.arena;
   lock.unlock();
@@ -77,9 +78,9 @@ Bytes SwapFreeing::due() const {
   return deferred_.due();
 }
 
-// Carries out the frees that were deferred before this call. Waits for the GPU, or queries it, before any
-// entry is taken: GPU work may be waiting for a thread that destroys a context, and that thread waits for the
-// context's taken entries.
+// Carries out the frees that were deferred before this call. Waits for the GPU, or queries it, before it
+// takes any entry. Otherwise there could be a deadlock: GPU work may be waiting for a thread that destroys a
+// context, and this thread waits until no entry of the context is taken.
 void SwapFreeing::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
@@ -104,8 +105,9 @@ void SwapFreeing::free_deferred(Gpu gpu) {
   }
 }
 
-// The memory belongs to us and not to the context: it exists until we free it. The blocks are marked before
-// the destruction, since the address of a block freed meanwhile might be reused by another thread.
+// The driver does not free this memory with the context: it exists until the interposer frees it. The blocks
+// are marked before the destruction. Otherwise another thread could free a block meanwhile and get a new
+// block at the same address.
 CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),
@@ -120,8 +122,8 @@ CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUde
   return result;
 }
 
-// The blocks are taken out of the maps first, since their addresses may be reused as soon as the context is
-// destroyed.
+// Removes the blocks from the address space before the destruction, since another thread may get their
+// addresses as soon as the context is destroyed.
 CUresult SwapFreeing::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
   std::vector<AddressSpace::Taken> taken;
   MutexLock lock(common_.mutex);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frees the program's blocks, now or later. A free is deferred if a capture forbids waiting, if another
-// process has imported the memory, or if the driver would wait where the program does not. Thread-safe.
+// process has imported the memory, or if the driver would wait for the GPU although the program's call does
+// not. Thread-safe.
 #pragma once
 
 #include "interposer/memory/deferred_frees.h"
@@ -10,22 +11,22 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  // The state of the process's work on the GPU, as far as it is known. It says what to do before memory is
-  // freed: wait for the work, only query whether it is done, or nothing, since the GPU is drained.
+  // What is known about the process's work on the GPU. `may_run`: wait for the work before memory is freed.
+  // `may_be_idle`: free only if a query shows that the work is done. `drained`: no work is running.
   enum class Gpu { may_run, may_be_idle, drained };
 
   SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}
 
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
-  // Does the same as free_with() for blocks whose ranges the driver frees with the context. Each block has a
-  // range of its own. The driver also frees the context's memory whose free was deferred.
+  // Does the same as free_with() for blocks that the driver frees when it destroys the context. Each block
+  // must have a range of its own. The driver also frees blocks of the context whose free is deferred.
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
   void free_deferred(Gpu gpu);
-  // The bytes that the deferred frees will release.
+  // The bytes that will be released by the deferred frees.
   Bytes due() const;
-  // Calls `take`, with a Wish, to grow. If memory is short, carries out the deferred frees and calls `take`
-  // again.
+  // Calls `take`, which requests growth. If the growth fails for lack of memory, carries out the deferred
+  // frees and calls `take` again.
   template <class Take>
   CUresult make_room(Take take) {
     if (defers()) {

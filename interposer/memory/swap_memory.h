@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swap backend: an address range lasts as long as its allocation, while the physical handles under it
-// come and go; evicted contents lie in pinned host memory. This class only connects its parts. See README.md
-// in this directory.
+// The swap backend. An address range lasts as long as its allocation, but its handles get physical memory
+// only while they are on the GPU. Evicted contents are in pinned host memory. This class only connects its
+// parts. See README.md in this directory.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ class SwapMemory : public Memory {
   // All arguments outlive the object.
   SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
              const SwapOptions& options = {});
-  // Frees everything. Only for tests: a process that ends leaves this to the driver.
+  // Frees all memory. Only for tests: when a process ends, the driver frees its memory.
   ~SwapMemory() override;
 
   CUresult allocate(CUdeviceptr* address, Bytes size) override { return blocks_.allocate(address, size); }
@@ -63,7 +63,8 @@ class SwapMemory : public Memory {
   void renew_access() override { ranges_.renew_access(); }
   ProgramMemory* program_memory() override { return &program_; }
 
-  // A copy of every handle, by address. For tests, while no other thread moves any.
+  // Returns a copy of every handle, in the order of their addresses. For tests; no other thread may be moving
+  // a handle.
   std::vector<Handle> handles() const;
 
  protected:

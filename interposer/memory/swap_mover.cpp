@@ -7,9 +7,9 @@
 namespace sharedgpu {
 namespace {
 
-// A fingerprint costs a sixtieth of a copy. The table gives the number of evictions without one, by the
-// number of fingerprints in a row that found a change; two fingerprints are needed to detect unchanged
-// contents.
+// A fingerprint takes a sixtieth of the time of a copy. If the last i fingerprints of a handle have all found
+// changed contents, its next kRests[i] evictions take no fingerprint. For the first two values i this is 0,
+// because two fingerprints are needed to detect unchanged contents.
 constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
 
 }  // namespace
@@ -47,9 +47,10 @@ CUresult SwapMover::hide(Handle& handle, View& view) {
   return result;
 }
 
-// The reference is released as soon as the memory is mapped: from then on the memory exists as long as the
-// mapping, and a single call, unmap, frees it. So there is no state between "mapped" and "freed" in which
-// something could fail. A remaining reference would hold the memory for ever, so releasing it is retried.
+// Releases the reference to the memory as soon as the memory is mapped. From then on the memory exists as
+// long as the mapping, and a single call, unmap, frees it. So there is no state between "mapped" and "freed"
+// in which a call could fail. If the reference remained, the memory could never be freed, so give_back()
+// repeats a failed release.
 CUresult SwapMover::map(Handle& handle) {
   Physical physical = 0;
   CUresult result = device_.create(&physical, handle.size, handle.kind);
@@ -79,7 +80,7 @@ void SwapMover::forget(Handle& handle) {
   handle.contents = Handle::Contents::in_place;
 }
 
-// Detaches the handle's host memory, whose contents are invalid from here on.
+// Takes the host memory from the handle. From here on, evicted contents or a clean copy in it are invalid.
 HostRoom SwapMover::take_host(Handle& handle) {
   if (handle.has_copy()) kept_ -= handle.size.count;
   handle.left.reset();
@@ -115,7 +116,7 @@ bool SwapMover::look(std::span<Leaver> leavers) {
 SwapMover::Way SwapMover::way_of(const Leaver& leaver) {
   const Handle& handle = *leaver.handle;
   if (!handle.on_gpu())
-    return Way::empty;  // nothing to copy: no contents, or the contents are already off the GPU
+    return Way::empty;  // nothing to copy: the handle has no contents, or they are already on the host
   if (!leaver.seen) return Way::copied;
   if (leaver.seen->uniform) return Way::uniform;
   return handle.has_copy() && leaver.seen == handle.left ? Way::unchanged : Way::copied;
@@ -134,7 +135,8 @@ Mover::Begun SwapMover::begin_out(const Leaver& leaver, Lane lane) {
   return leaving.way == Way::copied ? begin_copy(handle, lane) : Begun::yes;
 }
 
-// The room of a clean copy is reused: the contents stay on the GPU until all of them have arrived.
+// Copies into the host memory of the clean copy, if there is one. This is safe, since the contents stay on
+// the GPU until all of them have arrived.
 Mover::Begun SwapMover::begin_copy(Handle& handle, Lane lane) {
   Leaving& leaving = leaving_[lane.index];
   if (handle.has_copy()) {
@@ -205,7 +207,8 @@ CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   return result;
 }
 
-// Restored contents stay on the host as a clean copy, if the next eviction can verify it by a fingerprint.
+// If the fingerprint of restored contents is known, the contents also stay on the host as a clean copy, which
+// the next eviction can verify.
 bool SwapMover::end_in(Handle& handle, Lane lane) {
   if (!handle.evicted()) return true;
   if (device_.wait(lane) != CUDA_SUCCESS) {
@@ -230,8 +233,8 @@ bool SwapMover::settle() {
   return all;
 }
 
-// Room is not reused, and no mapping removed, while a copy may still be running there. Returns true if none
-// is.
+// Waits for the lane. Returns true if no copy is running on it any more; otherwise the lane stays unsettled,
+// and the caller must neither reuse host memory nor remove mappings that the copy may still use.
 bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;

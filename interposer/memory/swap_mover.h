@@ -46,7 +46,8 @@ class SwapMover final : public Mover {
   Eviction take_left() override { return std::exchange(left_, {}); }
 
  private:
-  // The method of an eviction. A handle without a fingerprint is copied.
+  // How a handle is evicted. `empty`: the handle has no contents on the GPU. A handle without a fingerprint
+  // is copied.
   enum class Way : std::uint8_t { empty, copied, unchanged, uniform };
   struct Leaving {
     Way way = Way::empty;
@@ -63,10 +64,11 @@ class SwapMover final : public Mover {
 
   Device& device_;
   HostPool& pool_;
-  std::atomic<std::uint64_t> kept_{0};     // bytes in clean copies
+  std::atomic<std::uint64_t> kept_{0};     // bytes of clean copies
   std::atomic<std::uint64_t> evicted_{0};  // bytes copied so far
   std::atomic<std::uint64_t> restored_{0};
-  std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work of a failed operation may still be running
+  std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // true: work of a failed operation may still be
+                                                           // running on the lane
 
   // Used by the turn thread only.
   std::array<Leaving, Lane::kAll> leaving_;

@@ -20,8 +20,8 @@ void SwapPinning::pin_unasked(Bytes size) {
   common_.books.claim();
 }
 
-// Requests additional pinned room from the arbiter. When the arbiter grants it, the swappable bytes become
-// pinned. Until then the handles count as swappable and as pinned, and are not evicted.
+// Asks the arbiter to count these bytes as pinned instead of swappable. Until the arbiter answers, the
+// handles count both as swappable and as pinned, and are not evicted.
 CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const auto one_at_a_time = growth_.one_at_a_time();
   {
@@ -35,18 +35,19 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const bool granted = common_.books.grow().granted;
   {
     const MutexLock lock(common_.mutex);
-    // Handles freed meanwhile are not found here.
+    // This search does not find handles that were freed during the request.
     for (auto& [base, range] : common_.space.ranges())
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
           common_.residency.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
-          if (granted && !handle.busy && handle.has_copy())  // a pinned handle needs no copy
+          if (granted && !handle.busy && handle.has_copy())  // a pinned handle is never evicted, so it needs
+                                                             // no clean copy
             common_.residency.change(handle, [&] { common_.mover->forget(handle); });
         }
     common_.changed.notify_all();
   }
-  // After a refusal the memory is swappable again. The arbiter may no longer count it as swappable, and
-  // accepts a larger count only by a request.
+  // After a refusal the memory is only swappable again. The arbiter may have stopped counting it as
+  // swappable, and accepts a larger swappable count only with a request.
   if (!granted) static_cast<void>(common_.books.grow());
   common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -73,7 +74,7 @@ CUresult SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size, std::ve
   }
 }
 
-// The handle is busy meanwhile, so that no thread unmaps it.
+// Keeps the handle busy during the export, so that no thread unmaps it.
 CUresult SwapPinning::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
   MutexLock lock(common_.mutex);
   for (;;) {

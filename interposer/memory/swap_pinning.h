@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that does not leave the GPU: memory of the driver, which is only counted, and memory that is pinned
-// in place because another process or a network card knows its physical location. Implements Pinning.
+// Memory that never leaves the GPU. The driver's own memory is only counted. Swappable memory is pinned in
+// place when another process or a network card uses its physical location. Implements Pinning.
 #pragma once
 
 #include "interposer/memory/swap_freeing.h"
@@ -19,7 +19,7 @@ class SwapPinning {
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece);
 
  private:
-  // Finds the handles under the range that can still be evicted. Returns what settle() returns.
+  // Finds the handles under the range that are not yet pinned. Returns the result for settle().
   CUresult handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found)
       REQUIRES(common_.mutex);
 

@@ -24,7 +24,7 @@ CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind
   if (id == nullptr || size == Bytes{} || size.count % common_.device.granularity().count != 0)
     return CUDA_ERROR_INVALID_VALUE;
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
-  // Exportable memory is exported as a single handle.
+  // Memory that can be exported has only one handle, because it is exported as a whole.
   const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
   const CUresult result = freeing_.make_room([&](Wish wish) {
     return ranges_.add(
@@ -50,19 +50,20 @@ std::optional<CUresult> SwapProgram::release(Id id) {
   return drop_if_unused(id);
 }
 
-// Called when a reference or mapping has been removed.
+// Frees the memory if it has neither references nor mappings. Called when a reference or mapping has been
+// removed.
 CUresult SwapProgram::drop_if_unused(Id id) {
   if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
-  auto node = common_.program.take_out(id);  // no thread finds the range from now on
+  auto node = common_.program.take_out(id);  // from now on no thread finds the range
   common_.mutex.unlock();
-  // Unlike cuMemFree, these calls do not wait for the GPU, except for our own copies that a failure has left
-  // in flight.
+  // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU. Only copies of the interposer that
+  // a failure has left in flight must be waited for.
   CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = ranges_.take_down(*node.mapped().range);
   common_.mutex.lock();
   if (result != CUDA_SUCCESS) {
     node.mapped().references =
-        1;  // the driver has refused to free the memory: the program may release it again
+        1;  // the driver has refused to free the memory; the program may try to release it again
     common_.program.put_back(std::move(node));
   }
   return result;
@@ -81,7 +82,7 @@ std::optional<CUresult> SwapProgram::map(CUdeviceptr address, Bytes size, Id id)
   if (made == nullptr) return std::nullopt;
   const bool taken = common_.program.next(address, size).has_value();
   if (size != made->range->size)
-    return CUDA_ERROR_NOT_SUPPORTED;  // the driver maps a whole handle or nothing
+    return CUDA_ERROR_NOT_SUPPORTED;  // like the driver, maps only a whole handle
   if (address % common_.device.granularity().count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
   common_.program.map(address, id);
   const CUresult result = show(*made, address);
@@ -114,7 +115,7 @@ CUresult SwapProgram::unmap(CUdeviceptr address) {
   if (const CUresult result = hide(*common_.program.find(mapping->id), address); result != CUDA_SUCCESS)
     return result;
   common_.program.unmap(address);
-  drop_if_unused(mapping->id);  // the unmapping itself has succeeded in any case
+  drop_if_unused(mapping->id);  // the result is ignored, since the unmapping has succeeded
   return CUDA_SUCCESS;
 }
 
@@ -143,7 +144,7 @@ CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* acc
   return CUDA_SUCCESS;
 }
 
-// Adds a view at `address` to each handle, and maps it if the handle has memory.
+// Adds a view of each handle, the first at `address`. Maps the view if the handle has physical memory.
 CUresult SwapProgram::show(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   const std::uint64_t now = common_.residency.next_use();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own physical memory: a range with a reference count, whose handles the program maps at
-// addresses of its choice.
+// Implements ProgramMemory: memory that the program creates is a range with a reference count. The program
+// maps the handles of the range at addresses of its choice.
 #pragma once
 
 #include "interposer/memory/swap_pinning.h"

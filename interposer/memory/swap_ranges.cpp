@@ -6,10 +6,10 @@
 
 namespace sharedgpu {
 
-// The growth is requested before the addresses are reserved: with the managed backend the addresses are
-// managed memory, of which there must not be more than fits. If the driver has less memory than was granted,
-// some process has taken memory without a request. A second request shows this to the arbiter, which answers
-// it when the memory is available.
+// The growth is requested before the addresses are reserved, because with the managed backend reserving
+// addresses allocates managed memory. If the driver has less memory than the arbiter has granted, some
+// process has taken memory without a request. The second request shows this to the arbiter, which answers
+// when the memory is available.
 CUresult SwapRanges::add(Range** added, const Form& form, Wish wish) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -44,7 +44,8 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
   return CUDA_SUCCESS;
 }
 
-// Backs the acquired handles of a new range, and releases them in any case.
+// Backs the handles of a new range, which are busy for this thread. Afterwards no handle is busy, even on
+// failure.
 CUresult SwapRanges::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
@@ -55,8 +56,9 @@ CUresult SwapRanges::back(Range& range) {
   return result;
 }
 
-// Succeeds also if the resident limit has no room: the next restore() then backs the handle. The arbiter may
-// lower the limit while we wait for the driver, so it is checked each time.
+// Also succeeds, without backing the handle, if the resident limit would be exceeded: the next restore() then
+// backs the handle. Checks the limit at each attempt, since the arbiter may lower it while this thread waits
+// for the driver.
 CUresult SwapRanges::back(Handle& handle) {
   Nanoseconds waited{};
   for (Nanoseconds pause = std::chrono::milliseconds(1);;
@@ -106,7 +108,8 @@ CUresult SwapRanges::take_down(Range& range) {
   return result;
 }
 
-// A handle that another thread is moving may have been mapped with the old access, so this waits for it.
+// If another thread is moving a handle, waits until it has finished, since it may have mapped the handle with
+// the old access rights.
 void SwapRanges::renew_access() {
   std::vector<CUdeviceptr> due;
   MutexLock lock(common_.mutex);
@@ -117,7 +120,7 @@ void SwapRanges::renew_access() {
     for (; handle != nullptr && handle->busy; handle = common_.space.handle_at(address))
       common_.changed.wait(common_.mutex);
     if (handle == nullptr || !handle->accessible)
-      continue;  // such a handle has been freed, or gets access when it is mapped
+      continue;  // the handle has been freed, or gets the new access rights when it is mapped
     common_.residency.claim(*handle);
     lock.unlock();
     common_.device.allow_access(handle->address, handle->size);

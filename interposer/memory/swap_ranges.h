@@ -10,19 +10,21 @@ class SwapRanges {
  public:
   struct Form {
     Bytes size;
-    Bytes handle;  // size of its handles
+    Bytes handle;  // size of each handle of the range
     bool arena = false;
     const CUmemAllocationProp* kind = nullptr;  // see Device::create
   };
 
   SwapRanges(SwapCommon& common, GrowthAccount& growth) : common_(common), growth_(growth) {}
 
-  // Requests growth, reserves addresses, and backs them as far as permitted.
+  // Requests growth, reserves addresses, and backs them with physical memory as far as the resident limit
+  // permits.
   CUresult add(Range** added, const Form& form, Wish wish);
-  // Releases a range that nothing uses: waits for the threads that move its handles, then unmaps. On failure
-  // the range stays, with the handles that could not be unmapped.
+  // Releases a range that the program and the GPU do not use any more: waits for the threads that move its
+  // handles, then unmaps and frees it. On failure the range stays, with the handles that could not be
+  // unmapped.
   CUresult take_down(Range& range);
-  // Sets the access of all mapped memory again.
+  // Sets the access rights of all mapped memory again.
   void renew_access();
 
  private:

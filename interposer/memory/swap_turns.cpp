@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// The handles being moved, one per lane, first in first out.
+// The handles that are being moved, one on each lane, first in first out.
 class Pipeline {
  public:
   bool empty() const { return handles_.empty(); }
@@ -18,7 +18,7 @@ class Pipeline {
     handles_.push_back(&handle);
     ++begun_;
   }
-  // The handle that has been in its lane for longest.
+  // Removes and returns the handle that has been in its lane for the longest time.
   std::pair<Handle&, Lane> pop() {
     const Lane lane{(begun_ - static_cast<unsigned>(handles_.size())) % Lane::kCount};
     Handle& handle = *handles_.front();
@@ -36,7 +36,7 @@ class Pipeline {
 void SwapTurns::set_allowed(Bytes allowed) {
   const MutexLock lock(common_.mutex);
   common_.residency.set_allowed(allowed);
-  common_.changed.notify_all();  // an evict() in progress may have less to do now
+  common_.changed.notify_all();  // if the limit has grown, an evict() in progress may stop earlier
 }
 
 Bytes SwapTurns::allowed() const {
@@ -63,7 +63,7 @@ bool SwapTurns::evict() {
         stuck =
             !choose(minus(minus(common_.residency.resident(), leaving), common_.residency.allowed()), next);
         if (next.empty()) break;
-        continue;  // less may have to be evicted now
+        continue;  // checks again, since less memory may have to be evicted now
       }
       const Leaver leaver = next.front();
       next.pop_front();
@@ -88,8 +88,8 @@ bool SwapTurns::evict() {
     } else if (stuck || !common_.residency.exceeds() || !common_.residency.any_busy()) {
       break;
     } else {
-      common_.changed.wait(common_.mutex);  // other threads are allocating or freeing the other handles, and
-                                            // never wait for this thread
+      common_.changed.wait(common_.mutex);  // the busy handles are being allocated or freed by other threads,
+                                            // which never wait for this thread
     }
   }
   for (const Leaver& leaver : next) common_.unclaim(*leaver.handle);
@@ -99,13 +99,13 @@ bool SwapTurns::evict() {
   last_eviction_ = common_.mover->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, common_.mover->host_used());
-  // The GPU memory of a process that ends is free in a moment, so the arbiter need not plan around it.
+  // If the process is ending, its GPU memory is free in a moment, so no failure is reported.
   common_.books.report(!done && !common_.device.ending());
   return done;
 }
 
-// Acquires the handles to evict next, and fingerprints them together, while the lanes have enough to copy.
-// Returns false if nothing may be evicted now.
+// Marks the handles to evict next as busy, and computes all their fingerprints at once, while the lanes are
+// still copying. Returns false if these handles must not be evicted now.
 bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
   std::vector<Leaver> leavers;
   Bytes together;
@@ -117,7 +117,7 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = common_.residency.away();  // bytes that will be on the host at the end
+  const Bytes most = common_.residency.away();  // bytes that will be on the host when the eviction has ended
   common_.mutex.unlock();
   const bool looked = common_.mover->look(leavers);
   Bytes goal = common_.mover->host_used() + common_.mover->host_kept();
@@ -129,8 +129,8 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
   return looked;
 }
 
-// Clean copies occupy room that the pool would keep anyway. They are dropped before the pool holds more than
-// the bytes that will be on the host, and before the handle has to stay for lack of room.
+// Clean copies may occupy host memory that the pool would keep anyway. But they are dropped if the pool would
+// otherwise hold more than the bytes that will be on the host, or if no host memory is left for the handle.
 Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   while (!common_.mover->has_room(*leaver.handle) && common_.mover->host_held() >= common_.residency.away() &&
          give_up_copy()) {
@@ -143,7 +143,7 @@ Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   }
 }
 
-// Drops the least useful clean copy. Returns false if there is no clean copy.
+// Drops the least useful clean copy (see Order::last_copy()). Returns false if there is no clean copy.
 bool SwapTurns::give_up_copy() {
   Handle* const handle = common_.residency.last_copy();
   if (handle == nullptr) return false;
@@ -157,7 +157,7 @@ void SwapTurns::give_up_copies() {
   }
 }
 
-// Reports progress from time to time.
+// Counts moved bytes, and reports progress each time SwapOptions::report_every bytes have been moved.
 void SwapTurns::note_moved(Bytes size, Bytes& unreported) {
   unreported += size;
   if (unreported < common_.options.report_every) return;
@@ -172,7 +172,7 @@ bool SwapTurns::restore() {
   {
     const MutexLock lock(common_.mutex);
     if (common_.residency.resident() >= common_.residency.allowed())
-      return false;  // more can become resident
+      return false;  // a later Restore with a larger limit may succeed
   }
   if (!common_.device.lost()) return false;
   {
@@ -209,8 +209,9 @@ bool SwapTurns::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
-      // Other threads are allocating or freeing the other handles, and never wait for this thread. They may
-      // have read the resident limit before it was raised; then this thread has to back their memory.
+      // The busy handles are being allocated or freed by other threads, which never wait for this thread. If
+      // such a thread has read the resident limit before it was raised, this thread has to back the other
+      // thread's new memory.
       common_.changed.wait(common_.mutex);
       continue;
     }
@@ -222,9 +223,10 @@ bool SwapTurns::bring_back() {
     note_moved(handle.size, unreported);
   }
   const bool done = common_.residency.lost() || common_.residency.all_usable();
-  // The next turn most likely needs as much host room as this one did, and pinning costs more than copying.
-  // The pool is trimmed only once: at a further Restore, work may already be running, and releasing memory
-  // waits for it.
+  // The pool keeps as much host memory as was needed since the last full restore, since the next turn most
+  // likely needs as much, and pinning takes longer than copying. The pool is trimmed only at the first
+  // Restore that completes. At another Restore, work may already be running, and releasing host memory waits
+  // for GPU work.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && common_.mover->host_kept() > host_peak_ && give_up_copy()) {
   }
@@ -237,7 +239,7 @@ bool SwapTurns::bring_back() {
 
 void SwapTurns::tend() {
   if (common_.pool) {
-    // Clean copies are worth their room only while evictions are expected and the job can spare it.
+    // Keeps clean copies only while evictions are expected and the job can spare the host memory.
     if (common_.mover->host_kept() != Bytes{} && (!common_.pool->expected() || common_.budget.tight({})))
       give_up_copies();
     common_.pool->tend(!common_.books.idle());
@@ -245,8 +247,8 @@ void SwapTurns::tend() {
   if (growth_.read_host_limit()) common_.books.report(false);
 }
 
-// Host memory that holds evicted contents cannot be released before they are restored. The pool is blocked
-// from growing before that, since the next eviction would otherwise take the memory that the job is about to
+// Host memory that holds evicted contents can be released only after the contents are restored. The pool must
+// not grow in the meantime, since otherwise the next eviction would take the memory that the job is about to
 // use.
 bool SwapTurns::watch_host() {
   if (common_.pool == nullptr || (common_.pool->held() == Bytes{} && !common_.pool->expected())) return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eviction and restore: the copies of several handles are in flight at once and retired in order. Implements
-// TurnMemory. Only the turn thread calls these functions, unless a comment says otherwise.
+// Eviction and restore. Several handles are copied at once, one on each lane, and the copies are completed in
+// the order in which they began. Implements TurnMemory. Only the turn thread calls these functions, unless a
+// comment says otherwise.
 #pragma once
 
 #include <deque>
@@ -25,7 +26,7 @@ class SwapTurns {
   bool watch_host();
 
  private:
-  // These functions release the lock while they work.
+  // The functions that require the lock release it while they work, except give_up_copy().
   bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(common_.mutex);
   Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(common_.mutex);
   void note_moved(Bytes size, Bytes& unreported) REQUIRES(common_.mutex);
@@ -37,7 +38,7 @@ class SwapTurns {
   GrowthAccount& growth_;
   SwapFreeing& freeing_;
 
-  Bytes host_peak_;  // the largest amount that was evicted since all memory was last resident
+  Bytes host_peak_;  // the most host memory that evicted contents took since all memory was last resident
   Eviction last_eviction_;
 };
 

@@ -38,8 +38,8 @@ void DeviceTable::attach(CUdevice device) {
   changed_.wait_until([&] { return mine.attachment.load(std::memory_order_acquire) == Attachment::done; });
 }
 
-// The first device gets the session that cuInit has opened, every other device a new one; null if the arbiter
-// grants no session.
+// Returns the session that cuInit has opened for the first device, and a new session for every other device;
+// null if the arbiter grants no session.
 DeviceSession* DeviceTable::next_session(CUdevice device) {
   {
     std::lock_guard lock(mutex_);

@@ -18,7 +18,7 @@
 
 namespace sharedgpu {
 
-// An allocation that the interposer has made.
+// An allocation of the interposer, with the memory object and the device that it belongs to.
 struct Place {
   Memory* memory = nullptr;
   CUdevice device = 0;
@@ -29,29 +29,31 @@ class DeviceTable {
  public:
   static constexpr unsigned kMost = gate::PageSlot::kCount;
 
-  // `parts` are passed to every session. The parts and the settings outlive the table.
+  // `parts` is passed to every session except the first. The parts and the settings must outlive the table.
   DeviceTable(const session::Settings& settings, const session::TurnParts& parts)
       : settings_(settings), parts_(parts) {}
 
-  // Begins the first session on a welcomed connection. cuInit opens this session, which has no GPU yet. On
-  // failure logs the reason and returns false.
+  // Begins the first session, on a connection on which the arbiter has sent Welcome. cuInit opens this
+  // session, which has no GPU yet. On failure logs the reason and returns false.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
-  // Called when the process is about to use `device`: gives the device the first session, or a new one. If
-  // the arbiter grants no session, the device stays unmanaged. Called after begin().
+  // Called when the process is about to use `device`: gives the device the first session if no other device
+  // has it, otherwise a new session. If the arbiter grants no session, the device stays unmanaged. Called
+  // after begin().
   void attach(CUdevice device);
 
   // The session of an attached device; null if the device is unmanaged.
   session::DeviceSession* session(CUdevice device) const;
   // The memory of an attached device; null if the device is unmanaged.
   Memory* memory(CUdevice device) const;
-  // The memories of all attached devices, in the order of their attachment, and those devices.
+  // memories() and attached() return the memory objects of all attached devices and these devices, both in
+  // the order of attachment.
   std::span<Memory* const> memories() const {
     return {memories_.data(), count_.load(std::memory_order_acquire)};
   }
   std::span<const CUdevice> attached() const {
     return {attached_.data(), count_.load(std::memory_order_acquire)};
   }
-  // Our allocation, on any device, that `address` lies in; nullopt if none.
+  // The interposer's allocation, on any device, that contains `address`; nullopt if there is none.
   std::optional<Place> find(CUdeviceptr address) const;
 
   // The first session; null before begin().
@@ -79,7 +81,7 @@ class DeviceTable {
   gate::Wakeup changed_;  // raised when an attachment changes
   std::array<Device, kMost> devices_;
 
-  std::mutex mutex_;  // held by threads that write the members below
+  std::mutex mutex_;  // held by a thread that writes the members below
   std::array<std::atomic<session::DeviceSession*>, kMost> sessions_{};
   unsigned made_ = 0;
   bool first_is_free_ = true;

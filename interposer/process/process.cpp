@@ -45,8 +45,9 @@ Process& Process::only() {
   return *found;
 }
 
-// The child has none of our threads, and must not use the parent's connections or locks, so it drops the
-// parent's sessions with all their memory. The driver does not work in the child either.
+// The child of a fork has none of the interposer's threads, and must not use the parent's connections or
+// locks. So it forgets the parent's sessions with all their memory. The parent's CUDA contexts do not work in
+// the child either.
 void Process::in_child() {
   gate::after_fork();
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
@@ -72,7 +73,8 @@ Process::State Process::connect(const Parts& parts) {
                                      [](const char* name, const char* value, const char* expected) {
                                        say("%s='%s' is not %s; ignored", name, value, expected);
                                      });
-  // Registered before anything waits, since a child that is forked during a wait must start afresh.
+  // Registers the fork handler before the first wait, since a child that is forked during a wait must start
+  // without this state.
   if (!watching_forks.exchange(true)) pthread_atfork(nullptr, nullptr, in_child);
   Hello hello;
   hello.token = settings_.token;
@@ -91,7 +93,7 @@ Process::State Process::connect(const Parts& parts) {
   return devices_.begin(hands, first) ? State::managed : State::plain;
 }
 
-// All GPUs of the process share the gate.
+// The process has one gate for all its GPUs, so every session reports the wait.
 void Process::on_wait() {
   devices_.for_each_session([](DeviceSession& session) { session.want(); });
 }

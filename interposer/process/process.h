@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // This process as a member of a tenant: its sessions with the arbiter, one for each GPU that it uses, and the
-// state that they share.
+// state that these sessions share.
 //
 // Built once, at the first cuInit, and never destroyed, since a program may call CUDA until its last
-// instruction. The child of a fork has no such object until it calls cuInit itself. Thread-safe.
+// instruction. The child of a fork has no Process until it calls cuInit itself. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -27,15 +27,15 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private shared_memory::Imports::Exporters {
  public:
-  // Work that the first session's turn thread does for the layers above. The Process and its parts live until
-  // the process ends.
+  // Objects of the layers above, which the turn thread of the first session uses. They must live until the
+  // process ends.
   struct Parts {
     Maintenance& maintenance;
     session::SubmissionClock& submissions;
   };
 
-  // Null if the process is unmanaged. Not null while the first cuInit is still running; no device is attached
-  // then.
+  // Null if the process is unmanaged. While the first cuInit is still running, not null, but without any
+  // attached device.
   static Process* get();
   // Called after the real cuInit has succeeded, and returns the result for the program: CUDA_SUCCESS, or
   // CUDA_ERROR_SYSTEM_NOT_READY if there is no arbiter and SHAREDGPU_ON_NO_ARBITER=fail. The first call
@@ -45,7 +45,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   // Called when the process is about to use `device`. If the arbiter grants no session, the device stays
   // unmanaged.
   void attach(CUdevice device);
-  // Attaches the device if the machine has only one, since it will be used anyway.
+  // If the program sees only one GPU, attaches this GPU, since the program will use it anyway.
   void attach_only_device();
 
   const DeviceTable& devices() const { return devices_; }
@@ -55,19 +55,20 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   shared_memory::Imports& imports() { return imports_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
-  // after all: the session copies memory in one of the contexts, and may have to choose another one.
+  // after all: the session copies memory in one of the device's contexts, and may have to choose another
+  // context.
   void context_added(CUcontext context, CUdevice device, bool primary);
   tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(tracking::Contexts::Removed context, CUdevice device);
-  // Called when the program has set a limit of the context, for which the driver takes `extra` bytes more
-  // than usual.
+  // Called when the program has set a limit of the context (cuCtxSetLimit) for which the driver takes `extra`
+  // bytes more than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 
   // Yields the turn to waiting tenants, since the next submission would not finish in time.
   void give_turn_back();
 
-  // Exports the allocation at `base`, which is pinned in place, to other processes of the tenant. Returns
-  // false if that is impossible.
+  // Exports the allocation at `base`, which must be pinned in place, to other processes of the tenant.
+  // Returns false if the allocation cannot be exported.
   bool export_memory(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Returns true if this process is the exporter of `name`.
   bool is_exporter_of(const LoanName& name) const;
@@ -95,7 +96,7 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   tracking::Captures captures_;
   shared_memory::Imports imports_{*this, contexts_};
   tracking::ContextDrain drain_{contexts_};
-  // Passed to every session; the first one gets further parts.
+  // Passed to every session except the first, which gets additional parts.
   const session::TurnParts parts_{drain_, contexts_, {&imports_}};
   DeviceTable devices_{settings_, parts_};
 };
@@ -106,7 +107,7 @@ namespace process {
 
 std::span<Memory* const> memories();
 std::span<const CUdevice> devices();
-// The session and the memory of `device`; null if it is unmanaged.
+// The session and the memory of `device`; null if the device is unmanaged.
 session::DeviceSession* session_of(CUdevice device);
 Memory* memory_of(CUdevice device);
 // The session and the memory of the device of the calling thread's context; null also if there is no context.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The export side of CUDA IPC: allocations that the program has exported to other processes of its tenant.
 //
-// Descriptors are created on request: an importing process requests one piece after the other through the
-// arbiter, and each time gets a descriptor made for it. So no descriptor is stored anywhere, and nothing is
-// lost if the arbiter dies. Thread-safe.
+// Descriptors are created on request: an importing process requests one piece after another through the
+// arbiter, and for each piece the exporter creates a descriptor. So no descriptor is stored anywhere, and
+// nothing is lost if the arbiter dies. Thread-safe.
 #pragma once
 
 #include <map>
@@ -16,16 +16,17 @@ namespace sharedgpu::shared_memory {
 
 class Exports {
  public:
-  // The random number of this exporter; zero if there are no random numbers, so that nothing can be exported.
+  // The random number that identifies this exporter; zero if the system gave no random number, so that
+  // nothing can be exported.
   std::uint64_t number();
 
-  // Exports the allocation at `base`, which is pinned in place. The name of an allocation stays the same
-  // until it is freed. Returns false if it cannot be exported.
+  // Exports the allocation at `base`, which must be pinned in place, and sets `name`. An allocation keeps its
+  // name until it is freed. Returns false if the allocation cannot be exported.
   bool add(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Called when the allocation is being freed; no process can import it from now on. Returns true if an
   // importer still has the allocation open.
   bool still_lent(CUdeviceptr base);
-  // The answer for the arbiter, and the descriptor that goes with it.
+  // Returns the answer to a request of an importer, and sets the descriptor to send with it.
   Lend answer(const Wanted& wanted, UniqueFd& descriptor);
 
   // Call this in the child of a fork.
@@ -42,7 +43,7 @@ class Exports {
   LockFile lock_file_;
   std::map<CUdeviceptr, Exported> exported_;
   std::map<std::uint64_t, CUdeviceptr>
-      bases_;  // exported allocations by number, without those that are being freed
+      bases_;  // the exported allocations by their numbers, except allocations that are being freed
 };
 
 }  // namespace sharedgpu::shared_memory

@@ -10,7 +10,7 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// The driver's error for a handle that names no allocation, or a freed one.
+// Returns the error that the driver returns if a handle names no allocation, or a freed allocation.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
 }
@@ -31,8 +31,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// Gives access to the device of this thread's context, which may be another device than the exporter's, or
-// than that of an earlier importing thread.
+// Gives the device of this thread's context access to the memory. This device may differ from the exporter's,
+// and from that of a thread that opened the memory earlier.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -78,8 +78,8 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
     }
   }
   Opened opened{.name = ticket.name, .openers = {{context, 1}}, .mapped = ticket.mapped, .size = ticket.size};
-  // Locked before the first piece arrives: memory that is freed from now on stays until this process closes
-  // it.
+  // Takes the lock before it requests the first piece: if the exporter frees the memory from now on, the
+  // memory stays until this process closes it.
   result = hold(ticket.name);
   if (result == CUDA_SUCCESS) result = map(opened);
   const std::lock_guard lock(mutex_);
@@ -92,7 +92,8 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-// Without the lock file everything works except the accounting of memory that is freed while it is exported.
+// If the lock file cannot be received, the import works all the same. But if the exporter frees the memory
+// while it is open here, its bytes are not counted correctly.
 CUresult Imports::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);
@@ -155,7 +156,7 @@ std::optional<CUresult> Imports::close(CUdeviceptr address) {
   auto opener = openers.find(context);
   if (opener == openers.end()) opener = openers.begin();
   if (--opener->second == 0) openers.erase(opener);
-  // Nothing may wait for the GPU during a capture, so the memory is closed later.
+  // During a capture no thread may wait for the GPU, so the memory is closed later.
   if (openers.empty() && !gate::capturing()) wait_and_unmap(lock, found);
   return CUDA_SUCCESS;
 }
@@ -171,8 +172,8 @@ void Imports::close_all(CUcontext context) {
   }
 }
 
-// Waits for work of all contexts, since any may be using the memory. If a capture forbids waiting, the memory
-// is closed later. Releases mutex_ meanwhile, as unmap() does.
+// Waits for the work of all contexts, since work of any context may use the memory. If a capture forbids
+// waiting, the memory is closed later. Like unmap(), releases mutex_ in the meantime.
 void Imports::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
   lock.unlock();
@@ -216,7 +217,8 @@ void Imports::run(Pinning& memory) {
   auto closing =
       std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.openers.empty(); });
   if (closing != opened_.end())
-    wait_and_unmap(lock, closing);  // one at a time, since the map may change while the mutex is released
+    wait_and_unmap(lock, closing);  // closes only one import per call, since the map may change while the
+                                    // mutex is released
 }
 
 }  // namespace sharedgpu::shared_memory

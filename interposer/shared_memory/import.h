@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The import side of CUDA IPC: physical memory of other processes of the tenant, mapped here at addresses of
-// this process. The exporting process counts this memory as pinned. If that process has died, one of the
-// importers counts it.
+// this process. The exporting process counts this memory as pinned. If the exporting process has died, one of
+// the importing processes counts it.
 //
 // Thread-safe.
 #pragma once
@@ -21,16 +21,17 @@ namespace sharedgpu::shared_memory {
 
 // The contents of a CUipcMemHandle that names memory of the interposer, not of the driver.
 struct IpcTicket {
-  static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with it
+  static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with this
+                                                               // number
   std::uint64_t magic = kMagic;
   LoanName name;
   Bytes mapped;  // total size of all pieces
-  Bytes offset;  // offset of the allocation in the pieces
+  Bytes offset;  // offset of the allocation from the start of the first piece
   Bytes size;    // size of the allocation
 };
 static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 
-// Returns nullopt if the handle is the driver's own.
+// Returns nullopt if the handle names memory of the driver.
 std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
 CUipcMemHandle handle_of(const IpcTicket& ticket);
 
@@ -45,35 +46,38 @@ class Imports final : public Maintenance {
   class Exporters {
    public:
     virtual ~Exporters() = default;
-    // Requests a piece from the exporter. Blocks until there is an answer, or no answer can come (`failed`).
+    // Requests a piece from the exporter. Blocks until there is an answer; `failed` if no answer can come any
+    // more.
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
 
-  // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns nullopt if
-  // the memory is not ours.
+  // Implement cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns
+  // nullopt if the address was not returned by open().
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all imports that were opened only in `context`. The context's work has finished, so this does not
-  // wait.
+  // Closes all imports that were opened only in `context`. Does not wait for the GPU: the context's work must
+  // have finished.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
-  // Takes over counting the memory of dead exporters, and closes imports that a capture kept open.
+  // Counts the memory of dead exporters as pinned, unless another importer already counts it. Also closes
+  // imports that could not be closed during a capture.
   void run(Pinning& memory) override;
 
  private:
   struct Opened {
     LoanName name;
     std::map<CUcontext, unsigned>
-        openers;           // number of openings in each context; empty: the memory is closed after a capture
+        openers;           // number of openings in each context; empty: closed when the capture ends
     CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
     Pinning* heir =
-        nullptr;  // the accounting that counts the memory as pinned if the exporter is dead; else null
+        nullptr;  // counts the memory as pinned in place of a dead exporter; null while the exporter lives
   };
-  using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that was returned to the program
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that open() has returned to the
+                                                    // program
 
   CUresult hold(LoanName name);
   void let_go(LoanName name);
@@ -84,11 +88,11 @@ class Imports final : public Maintenance {
 
   Exporters& exporters_;
   tracking::Contexts& contexts_;
-  std::mutex opening_;  // one open at a time; taken before mutex_
+  std::mutex opening_;  // held during open(); taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;
-  // held_: the number of openings, in progress or complete, that need the lock of each export. lock_files_:
-  // the lock files, by exporter.
+  // held_: for each exported allocation, how many openings, in progress or complete, need its lock.
+  // lock_files_: the lock files, by the exporters' random numbers.
   std::map<LoanName, unsigned> held_;
   std::map<std::uint64_t, LockFile> lock_files_;
 };

@@ -9,8 +9,8 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// The exporter locks byte kExporter as long as it lives. Importers lock bytes from kHeirs on in place of a
-// dead exporter.
+// The exporter keeps byte kExporter locked as long as it lives. If the exporter is dead, the importer that
+// counts allocation n in its place locks byte kHeirs + n.
 constexpr std::uint64_t kExporter = LockFile::kMostExports;
 constexpr std::uint64_t kHeirs = 2 * LockFile::kMostExports;
 
@@ -28,7 +28,7 @@ bool set(const UniqueFd& file, short type, std::uint64_t byte) {
   return fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
 }
 
-// Returns true if another open file description has a lock there.
+// Returns true if another open file description has locked this byte.
 bool is_locked(const UniqueFd& file, std::uint64_t byte) {
   struct flock lock = lock_of(F_WRLCK, byte);
   return file && fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream captures of this process that are in progress. During a capture, submissions pass a closed gate,
-// and nothing synchronizes.
+// The stream captures of this process that are in progress. During a capture, submissions pass the gate even
+// if it is closed, and no thread of the interposer synchronizes.
 //
-// Thread-safe. A capture ends with cuStreamEndCapture, or with its stream or its context; on a per-thread
-// default stream also with its thread. A capture on a stream that the program has created does not end with
-// its thread: the driver continues recording until the stream is destroyed.
+// Thread-safe. A capture ends with cuStreamEndCapture, or when its stream or its context is destroyed. A
+// capture on a per-thread default stream also ends with its thread. A capture on another stream does not end
+// with the thread that began it.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ namespace sharedgpu::tracking {
 
 class Captures {
  public:
-  // Records a capture that this thread has begun, after a call of gate::capture_began().
+  // Records a capture that this thread has begun. Call gate::capture_began() before.
   void add(CUstream stream);
   // Returns true if a capture that began on `stream` is in progress.
   bool contain(CUstream stream) const;
@@ -26,17 +26,18 @@ class Captures {
   void remove(CUstream stream);
   // Removes all captures on streams of `context`, which is about to be destroyed.
   void drop(CUcontext context);
-  // Removes the captures on per-thread default streams of the calling thread, which ends.
+  // Removes the captures on per-thread default streams of the calling thread. Called when this thread is
+  // about to end.
   void drop_thread();
-  // Call it in the child of a fork, which has no captures. Resets the lock, which a thread of the parent may
-  // have held.
+  // Call it in the child of a fork: forgets the parent's captures, and resets the lock, which a thread of the
+  // parent may have held.
   void after_fork();
 
  private:
   struct Capture {
     CUstream stream = nullptr;
     CUcontext context = nullptr;
-    pthread_t thread{};  // identifies a per-thread default stream together with `stream`
+    pthread_t thread{};  // set only for a per-thread default stream: the thread that it belongs to
     bool is(CUstream its, pthread_t owner) const;
   };
   template <class Over>

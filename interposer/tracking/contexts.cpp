@@ -18,12 +18,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kAsking = 1s;      // longer than a thread takes to reach the driver's wait
+constexpr Nanoseconds kAsking = 1s;      // after this time, a thread that synchronizes has certainly begun to
+                                         // wait in the driver
 constexpr Nanoseconds kShortNap = 20us;  // between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
-constexpr Nanoseconds kPolitely = 5s;  // polling time before a drain blocks in the driver
+constexpr Nanoseconds kPolitely = 5s;  // a drain polls for this time before it waits in the driver
 
-// Returns true for the driver's errors while a stream of the context is being captured.
+// Returns true for the errors that the driver returns if a capture is in progress.
 bool is_capture_error(CUresult result) {
   return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
@@ -163,8 +164,8 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Only the context being waited for is marked as used. Another context may be destroyed during the wait, by a
-// thread for which the work in this context is waiting.
+// Marks only one context at a time as used: the one that it is waiting for. The work there may be waiting for
+// a thread that is destroying another context.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;
@@ -186,7 +187,8 @@ CUresult Contexts::synchronize_if(Meant meant) {
   return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
 }
 
-// No capture begins meanwhile. A destroyed context has no work.
+// synchronizing_ keeps captures from beginning during the wait. If the context has been destroyed, there is
+// no work to wait for.
 CUresult Contexts::synchronize_one(CUcontext context) {
   {
     std::lock_guard lock(mutex_);
@@ -231,14 +233,14 @@ bool Contexts::drain() {
     std::this_thread::sleep_for(nap);
     waited += nap;
   }
-  // This also waits for per-thread default streams, which only their own threads can query.
+  // This call also waits for work in per-thread default streams, which idle() cannot query.
   return synchronize() != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 bool Contexts::idle() {
   std::lock_guard lock(mutex_);
   if (gate::capturing()) return false;
-  // The driver answers only if a context is current.
+  // cuStreamQuery needs a current context.
   auto busy = [](CUcontext context, CUstream stream) {
     Current current(context);
     return current.ok() && SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_ERROR_NOT_READY;
@@ -249,7 +251,7 @@ bool Contexts::idle() {
                               [&](const Stream& known) { return busy(known.context, known.stream); });
 }
 
-// Only its own thread can query a per-thread default stream, so the stream counts as busy as long as that
+// A per-thread default stream can be queried only by its own thread, so it counts as busy as long as this
 // thread lives.
 bool Contexts::done() { return !gate::activity().own_streams && idle(); }
 
@@ -260,8 +262,9 @@ CUresult Contexts::error_of(CUstream stream) {
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-// The driver must not be asked to synchronize once a capture has begun. A thread that asked long ago is
-// already waiting for work, which may in turn wait for the capture.
+// No thread may call the driver to synchronize after a capture has begun. If a thread has called it before
+// kAsking, it is already waiting in the driver. The capture must not wait for this thread any longer, since
+// the thread may be waiting for work that waits for the capture.
 void Contexts::capture_began() {
   const Nanoseconds long_ago = now() + kAsking;
   unused_.wait_until([&] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live contexts and streams of the process, for which a drain has to wait.
 //
-// Thread-safe. A context is not destroyed while a drain uses it. A destruction waits for such a drain no
-// longer than for the kernels of the context, for which it waits anyway.
+// Thread-safe. A context is not destroyed while a drain uses it: the destruction waits until the drain has
+// waited for the context's kernels. This costs no time, since a destruction waits for these kernels anyway.
 #pragma once
 
 #include <cuda.h>
@@ -19,65 +19,65 @@
 
 namespace sharedgpu::tracking {
 
-// The references to a primary context, which is destroyed with its last reference. A thread holds the mutex
-// across any driver call that changes the number of references.
+// The references to a primary context, which the driver destroys with the last reference. A thread holds the
+// mutex during any driver call that changes the number of references.
 struct Primary {
   std::mutex mutex;
   int references = 0;  // number of the program's references
-  bool kept = false;   // kept by our own reference, which does not count as the program's
-  bool reset = false;  // reset by the program, which has taken no reference since
-  int growing = 0;     // number of threads that are allocating memory in the context that must outlive the
+  bool kept = false;   // the interposer holds a reference of its own, which is not counted in `references`
+  bool reset = false;  // the program has reset the context, and has taken no reference since
+  int growing = 0;     // number of threads that allocate memory in this context; the memory must outlive the
                        // program's references
   std::uint64_t changes = 0;  // number of changes of the program's references
 };
 
 class Contexts {
  public:
-  // Adds a new context. Idempotent: retaining a primary context again adds nothing.
+  // Adds a new context. Does nothing if the context is known, for example when a primary context is retained
+  // again.
   void add(CUcontext context, CUdevice device, bool primary);
-  // Removes a context that is about to be destroyed, after waiting until no drain uses it. If the driver does
-  // not destroy it, put_back() restores its entry.
+  // Removes a context that is about to be destroyed, after waiting until no drain uses it. If the driver then
+  // fails to destroy the context, put_back() restores the context's entry.
   class Removed;
   Removed remove(CUcontext context);
   void put_back(Removed removed);
   // The primary context of `device`; null if unknown.
   CUcontext primary(CUdevice device) const;
   Primary& references(CUdevice device);
-  // Waits before a destruction until the GPU has done all work that was submitted to the context. Does not
-  // wait for earlier work of streams that are being captured.
+  // Called before a destruction: waits until the GPU has done all work that was submitted to the context.
+  // Does not wait for work that was submitted to a stream before a capture began on it.
   void finish(CUcontext context);
   // Returns the device of a live context in *device; false if the context is unknown.
   bool device(CUcontext context, CUdevice* device) const;
   // Any live context of `device`; null if none.
   CUcontext any(CUdevice device) const;
-  // Records that the context's own heap or buffers take `extra` bytes more than usual, as the program has
-  // requested.
+  // Records that the program has enlarged the context's heap or buffers by `extra` bytes.
   void set_extra(CUcontext context, CUlimit limit, Bytes extra);
-  // The size of all contexts of `device`, of which each takes at least `usual` bytes.
+  // The size of all contexts of `device`: for each context `usual` bytes, plus what set_extra() has recorded.
   Bytes size(CUdevice device, Bytes usual) const;
 
   // Adds a stream of `context`. The stream is destroyed with the context.
   void add_stream(CUstream stream, CUcontext context);
-  // Called before the stream is destroyed.
+  // Call it before the stream is destroyed.
   void remove_stream(CUstream stream);
-  // Removes all streams of the context.
+  // Destroys all streams of the context that the program has created.
   void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
-  // A capture that is about to begin waits until this wait has ended, unless that takes long. Returns
+  // A thread that is about to begin a capture waits until this wait has ended, but not for long. Returns
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
   // call. Otherwise returns the error of the calling thread's context if that context is included, else the
   // error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn. Captures may begin while work runs, since the work
-  // may be waiting for the program's next submission. Returns false if a capture prevented the wait. Returns
-  // true after any other error, since a lost context runs nothing.
+  // Does the same for all contexts at the end of a turn, but first only polls the GPU, so that captures can
+  // begin: the work may be waiting for the program's next submission. Returns false if a capture prevented
+  // the wait. Returns true after any other error, since a context with an error runs no work.
   bool drain();
-  // Returns true if the driver reports that no context has work. Does not wait. Returns false during a
+  // Returns true if the driver reports that no known stream has work. Does not wait. Returns false during a
   // capture, which a query could invalidate.
   bool idle();
-  // Returns true if the GPUs have done all work of this process, and false if that is unknown. Does not wait.
+  // Returns true if the GPUs have certainly done all work of this process. Does not wait.
   bool done();
 
   // The error of an earlier kernel, as the driver reports it for `stream`; CUDA_SUCCESS if none. Always
@@ -91,7 +91,8 @@ class Contexts {
     if (!gate::capturing()) action();
   }
 
-  // Counts a capture that begins. Waits while one of the queries above runs or a wait begins.
+  // Counts a capture that is about to begin. First waits until no thread is in idle() or error_of(), nor in
+  // synchronize() (but for the latter only a limited time).
   void capture_began();
 
  private:
@@ -121,7 +122,7 @@ class Contexts {
   std::vector<Live> live_;
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
-  int synchronizing_ = 0;  // threads in synchronize_one()
+  int synchronizing_ = 0;  // number of threads in synchronize_one()
   gate::Wakeup unused_;    // raised when no drain uses a context any more, or no thread synchronizes any more
 };
 
@@ -141,8 +142,8 @@ class ContextDrain final : public gate::Drain {
     std::lock_guard lock(mutex_);
     return gate::close(*this);
   }
-  // Restores all of the memory (null if there is none), and then lets each waiting thread submit once; see
-  // gate::step(). If not all memory can be restored, no thread may submit.
+  // Restores all of the memory, and then lets each waiting thread submit once; see gate::step(). `memory` is
+  // null if the session has none. If not all memory can be restored, no thread may submit.
   bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();

@@ -5,7 +5,8 @@
 
 namespace sharedgpu::tracking {
 
-// Makes the context current on this thread from construction to destruction, if ok().
+// Makes the context current on this thread from construction to destruction. ok() is false if this has
+// failed.
 class Current {
  public:
   explicit Current(CUcontext context) {
