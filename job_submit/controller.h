@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Converts slurmctld's tables and messages to the types of memory.h. The results refer to strings in Slurm's
-// tables. They are valid while a function of the plugin runs, because slurmctld locks its tables during the
-// call.
+// tables. The results are valid while a function of the plugin runs, because slurmctld locks its tables
+// during the call.
 #pragma once
 
 #include <vector>

@@ -185,7 +185,7 @@ JobCopy copy_of(job_record* record) {
 
 // Returns true for a change that may change the memory of the job's units, or the memory of a default
 // request. Slurm permits such changes only for pending jobs. Returns false for a change of the number of
-// nodes, since this also shrinks running jobs, whose memory cannot change.
+// nodes, since such a change can also shrink a running job, whose memory cannot change.
 bool changes_allocation(const job_desc_msg_t& message) {
   const Job stated = changed({}, message);
   return message.partition != nullptr || stated.cpus || stated.cpus_per_node || stated.cpus_per_task ||

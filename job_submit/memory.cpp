@@ -210,7 +210,7 @@ Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, con
   return own;
 }
 
-// A job's units in one partition.
+// What a job's units bring in one partition.
 struct Brought {
   Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;

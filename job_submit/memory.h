@@ -14,10 +14,10 @@
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
-// Counts and quotients are rounded up. The CPUs of a core that the job may use are always counted together.
-// With --overcommit, all tasks of a node share the CPUs of one task. If Slurm may spread a job's tasks over
-// nodes as it likes, the job gets on every node the memory that it needs on the node with the most tasks. So
-// the sum is never less than the job's own request on any node.
+// Counts and quotients are rounded up. Cores are counted as a whole, but only with the CPUs that the job may
+// use (--threads-per-core). With --overcommit, all tasks of a node share the CPUs of one task. If Slurm may
+// spread a job's tasks over nodes as it likes, the job gets on every node the memory that it needs on the
+// node with the most tasks. So the sum is never less than the job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -100,15 +100,15 @@ struct Partition {
 // What the plugin does with a job that is submitted or changed.
 struct Decision {
   std::optional<Sum> sum;  // nullopt: the plugin leaves the job's request unchanged
-  std::string refusal;     // not empty: no node has as much memory as `sum`; the text for the user
+  std::string refusal;     // if no node has as much memory as `sum`: the text for the user; otherwise empty
 };
 // A job that names several partitions gets the largest of the sums for these partitions. The job is refused
 // if no node of these partitions has this much memory.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;
-// nullopt if `job` states no memory. If the memory is too small to include that of the units, returns it
-// unchanged.
+// nullopt if `job` states no memory. If the memory is too small to include the memory of the units, returns
+// it unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
 

@@ -17,8 +17,8 @@ namespace sharedgpu {
 // question is sent again over a new connection. So it must be safe to ask the question twice.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// Returns how long to wait for the answer of an arbiter that listens: at least a second, because it may be
-// slow, even if `timeout`, the time to wait for an absent arbiter, is shorter.
+// Returns how long to wait for the answer of an arbiter that listens. Such an arbiter may be slow, so this is
+// at least a second, even if `timeout`, the time to wait for an absent arbiter, is shorter.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;

@@ -58,8 +58,8 @@ class Channel {
   // receive another. Later calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
   // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor, but may pass one that
-  // takes as long to close as the peer likes (a TCP socket with SO_LINGER, a file of a FUSE server). So this
-  // end then accepts no descriptors.
+  // takes as long to close as the peer likes (a TCP socket with SO_LINGER, a file of a FUSE server). So after
+  // this call, this end accepts no descriptors.
   //
   // Call distrust() before receive_plain(). Returns 0 or an errno value.
   int distrust();

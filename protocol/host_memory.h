@@ -60,7 +60,7 @@ inline std::optional<Bytes> limit_in(std::string_view text) {
   return Bytes{*value};
 }
 
-// The lower of two limits; none if there is no limit.
+// Returns the lower of two limits, each of which may be missing; nullopt if both are missing.
 inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
   return a && b ? std::min(a, b) : a ? a : b;
 }

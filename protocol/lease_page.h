@@ -25,7 +25,7 @@ struct LeasePage {
   // read-only. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   // Nonzero while the footprints of the GPU's tenants do not fit on it together: each session then limits the
-  // backlog of its streams. This field is next to the gate because each submission reads both.
+  // backlog of its streams. This field is next to the gate because each submission reads both fields.
   std::atomic<std::uint32_t> oversubscribed{0};
   // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero if the arbiter's version
   // lacks this field.

@@ -12,7 +12,7 @@
 // freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as others need the room (answered by Usage as handles are evicted).
 //
-// If some of a tenant's sessions have sent Released, while kernels of its other sessions wait for their work:
+// If kernels of some sessions of a tenant wait for work of other sessions that have already sent Released:
 // Step -> Released, repeated until all of the tenant's sessions have sent Released.
 //
 // To add a message:
@@ -20,8 +20,8 @@
 //      kProtocolVersion. Add a field of an existing message at the message's end, and list it in versions.h.
 //   2. If peers send the message to the arbiter, follow the recipe in arbiter/daemon/message_table.h. If
 //      sessions send or receive it, change interposer/session/arbiter_link.cpp (send_all(), send_report(),
-//      handle()) and outbox.h. Send the message only to peers whose Channel::version() is at least its
-//      kSince.
+//      handle()) and outbox.h. Send the message only to peers whose Channel::version() is at least the
+//      message's kSince.
 //   3. Test it:
 //      - each message: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden);
 //      - to the arbiter: tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
@@ -121,16 +121,16 @@ struct RunToken {
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The arbiter accepts the token only from a peer outside any Slurm job, whose uid is the one that the token
-// was issued to.
+// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid that the token was
+// issued to.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
   // The next fields give the session's state when it reconnects. The arbiter checks `held` against its
   // ledger.
   std::uint8_t resuming = 0;
-  std::uint8_t held = 0;   // a lease was held (the gate was open) when the connection broke
-  std::uint8_t wants = 0;  // a thread waits at the gate
+  std::uint8_t held = 0;   // 1: the session held a lease (its gate was open) when the connection broke
+  std::uint8_t wants = 0;  // 1: a thread waits at the gate
   Backend backend = Backend::swap;
   Epoch epoch;  // the epoch of the last turn
   // The GPU of this session; zero before Attach. A process has one session for each of its GPUs.
@@ -159,11 +159,11 @@ struct Refused {
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  // `total` and `name` are as the driver reports them. The arbiter uses them only if it could not ask the
-  // driver itself.
+  // `total` and `name` are as the driver reports them. The arbiter uses these two values only if it cannot
+  // ask the driver itself.
   Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
-  // A random number by which other sessions of the tenant import memory from this one. Zero: this session
+  // A random number by which other sessions of the tenant import memory from this session. Zero: this session
   // exports nothing.
   std::uint64_t lender = 0;
 };
@@ -221,13 +221,13 @@ struct Usage {
   Traffic moved = {};
 };
 
-// The arbiter answers a request to pin memory in place within this time. It must not delay the answer,
-// because the drain at the end of a turn may be waiting for the requesting thread. A session that waits much
-// longer than this assumes that the arbiter is gone.
+// The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
+// answer, because the drain at the end of a turn may be waiting for the requesting thread. A session that
+// waits much longer than this assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// Answers a Usage with a request. Refused: this footprint can never be resident on the GPU, or its evicted
-// memory would exceed a host memory limit; the session undoes the growth and returns
+// The answer to a Usage whose `request` is not zero. Refused: this footprint can never be resident on the
+// GPU, or its evicted memory would exceed a host memory limit; the session undoes the growth and returns
 // CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is the new resident limit. A session that holds a lease, and
 // has not sent Released since its gate was closed, gets the answer when enough GPU memory is free for the
 // growth. Other sessions may get a limit below what the growth needs; the new memory then becomes resident
@@ -293,8 +293,8 @@ struct Ready {
   Traffic moved = {};
 };
 
-// The gate is closed: drain and send Released. Draining waits for every thread that passed the gate before it
-// was closed.
+// The arbiter has closed the gate: the session must drain and send Released. Draining waits for every thread
+// that passed the gate before it was closed.
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
@@ -331,18 +331,18 @@ struct Cancelled {
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
-  std::uint64_t order = 0;  // of the Revoke or Step that this answers; the arbiter ignores answers to all but
-                            // the last
-  std::uint8_t wants = 0;   // threads wait at the gate already
+  std::uint64_t order = 0;  // of the Revoke or Step that Released answers; the arbiter ignores answers to all
+                            // orders but the last
+  std::uint8_t wants = 0;   // 1: threads already wait at the gate
   Nanoseconds overuse{};    // from Revoke to this Released
   MemoryUse use;
   // The smoothed GPU time of one submission of the session; zero if unknown.
   Nanoseconds submission{};
 };
 
-// The session evicts handles, least recently used first, until at most `allowed` bytes are resident. It
-// reports progress with Usage at least every 256 MiB, and once at the end. Memory for which there is no host
-// memory stays on the GPU; the last Usage then reports a `resident` above `allowed`, and `stuck`.
+// The session evicts handles, least recently used first, until at most `allowed` bytes are resident. The
+// session reports progress with Usage at least every 256 MiB, and once at the end. Memory for which there is
+// no host memory stays on the GPU; the last Usage then reports a `resident` above `allowed`, and `stuck`.
 struct Evict {
   static constexpr MessageType kType = MessageType::evict;
   Bytes allowed;
@@ -373,10 +373,10 @@ struct MemoryView {
 // The limit that an allocation would exceed.
 enum class Bound : std::uint8_t {
   none = 0,
-  job = 1,    // the limit of its cgroups on the job's host memory
-  units = 2,  // the host memory of its units: SwapPerUnit= for each
+  job = 1,    // the cgroup limit on the job's host memory
+  units = 2,  // the host memory of the job's units (SwapPerUnit=)
   own = 3,    // the limit that the job has stated for its device memory
-  gpu = 4,    // the memory of the GPU itself; one of the other limits is exceeded, too
+  gpu = 4,    // the memory of the GPU itself, if one of the other limits is exceeded, too
 };
 
 // An allocation of the program was refused: the session asks which limit it exceeds, for its message to the
@@ -534,7 +534,7 @@ struct DeviceSet {
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  // How many GPUs the arbiter manages that the receiver of this list can open.
+  // The number of GPUs that the arbiter manages and whose device files the receiver can open.
   std::uint32_t known = 0;
   GpuUuid gpu[kMost];
 };
@@ -544,7 +544,7 @@ struct GpuList {
 struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
-  std::uint8_t chosen = 0;  // the user chose the GPUs, so the tenant is not placed
+  std::uint8_t chosen = 0;  // 1: the user has chosen the GPUs, so the arbiter does not place the tenant
   DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
   // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from root and
   // SlurmUser only.
@@ -628,7 +628,7 @@ struct RegisterGang {
   std::uint32_t job = 0;
   std::uint32_t uid = 0;
   std::uint32_t nodes = 0;  // the number of the job's nodes
-  // The name that Slurm has for the job's first node; NUL-terminated.
+  // The Slurm name of the job's first node; NUL-terminated.
   char coordinator[kLongest + 1] = {};
 };
 struct RegisterGangReply {
@@ -687,8 +687,8 @@ struct JobReply {
   std::uint8_t known = 0;  // 0: the job was never on this node
   // A process of the job lives, or it is not known yet whether a GPU loss ended its last one.
   std::uint8_t lives = 0;
-  std::uint8_t backends = 0;  // the backends of its sessions, one bit for each Backend
-  // Steps that hold the job's lease at the same time count once.
+  std::uint8_t backends = 0;  // the backends of the job's sessions, one bit for each Backend
+  // Time in which several steps of the job hold the lease counts only once.
   Nanoseconds lease{};
   Nanoseconds waited{};
   Nanoseconds overuse{};
@@ -718,8 +718,9 @@ struct GpuLossReply {
   char fault[64] = {};  // why it was lost; NUL-terminated
 };
 
-// From a process that answers NVML calls and may have no session: asks for a GPU as its tenant sees it. The
-// asker is identified as for Hello. A process without a tenant sees the GPU as if it were alone there.
+// From a process that answers NVML calls and may have no session: asks for the memory and the processes of a
+// GPU as the process's tenant sees them. The arbiter identifies the tenant of the process as it does for
+// Hello. A process without a tenant sees the GPU as if it were alone there.
 struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
@@ -735,7 +736,8 @@ struct GpuReply {
     Bytes used;  // its footprint
   };
   std::uint8_t known = 0;       // 0: the arbiter does not manage this GPU for this tenant
-  std::uint32_t processes = 0;  // all of the tenant's processes on this GPU, including those not listed
+  std::uint32_t processes = 0;  // number of the tenant's processes on this GPU, including those that this
+                                // reply cannot hold
   Bytes total;
   Bytes free;
   Process process[kProcesses];

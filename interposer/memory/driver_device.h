@@ -23,7 +23,7 @@ class DriverDevice : public Device {
   // DriverDevice::synchronize() calls `synchronize`.
   DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize = {});
 
-  // Sets the context that copies run in. If it is null, copies fail with CUDA_ERROR_INVALID_CONTEXT.
+  // Sets the context that copies run in. If `context` is null, copies fail with CUDA_ERROR_INVALID_CONTEXT.
   // Thread-safe. Must be called with null or another context before the current one is destroyed.
   void use_context(CUcontext context);
 

@@ -24,7 +24,7 @@ class GrowthAccount {
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);
-  // Reads the limits of the host memory again. Returns true if they have changed.
+  // Reads the limits of the host memory again. Returns true if the limits have changed.
   bool read_host_limit();
   MemoryUse use() const;
   Bytes job_host_limit() const;

@@ -15,8 +15,8 @@
 
 namespace sharedgpu {
 
-// A further mapping of a handle of memory that the program has created with cuMemCreate. The mapping is as
-// large as the handle.
+// An address at which the program has mapped a handle of memory that it has created with cuMemCreate. The
+// mapping is as large as the handle.
 struct View {
   CUdeviceptr address = 0;
   std::vector<CUmemAccessDesc> access;  // the access rights that the program has set, one entry per location
@@ -89,8 +89,8 @@ struct Range {
   CUdeviceptr base = 0;
   Bytes size;
   bool arena = false;
-  CUcontext context = nullptr;  // the driver frees the range when this context is destroyed; null: with no
-                                // context
+  CUcontext context = nullptr;  // the driver frees the range with this context; null: the interposer frees
+                                // the range
   std::vector<Handle> handles;  // the number of handles never changes, so pointers to them stay valid
 };
 

@@ -147,7 +147,7 @@ class HostPool {
   unsigned sharers_ = 1;
   unsigned resting_ = 0;   // calls of tend() left until the pool may grow before an eviction again
   unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all
-  bool touching_ = false;  // a slab's pages are being touched
+  bool touching_ = false;  // true: the pages of a slab are being touched
 };
 
 }  // namespace sharedgpu

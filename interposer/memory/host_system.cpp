@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2u << 20;
-// Starting a thread costs about as much as touching this much memory.
+// Touching this much memory takes about as long as starting a thread.
 constexpr std::size_t kMinPart = 8u << 20;
 
 struct Part {

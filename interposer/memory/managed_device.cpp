@@ -67,7 +67,7 @@ CUcontext ManagedDevice::goes_with() {
 }
 
 // The driver frees managed memory only if the calling thread has a valid context. The interposer's threads
-// have none before enter(), and the context of a program thread may have been destroyed.
+// have no context before enter(), and the context of a program thread may have been destroyed.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());
   CUresult result = managed_.free(base);

@@ -49,7 +49,8 @@ class Books {
   // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
   // eviction has failed.
   virtual void report(bool stuck) = 0;
-  // Returns true if a stream of this process is being captured; nothing may synchronize then.
+  // Returns true if a stream of this process is being captured: no thread of the interposer may synchronize
+  // then.
   virtual bool capturing() = 0;
   // Returns true if the GPU has certainly finished all work of this process. Does not wait.
   virtual bool idle() = 0;
@@ -205,13 +206,14 @@ class TurnMemory {
 // All four interfaces together. Code that needs only one of the interfaces should take only that interface.
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
-  // Sets the size of the GPU's contexts. Thread-safe, as are the other functions here.
+  // Sets the size of the process's contexts on this GPU, which use() reports. Thread-safe, as are the other
+  // functions here.
   virtual void set_context_size(Bytes size) = 0;
   // Called when another device has got access to this memory: sets the access rights of all mapped memory
   // again.
   virtual void renew_access() {}
-  // The bytes that the program has freed, but whose release is deferred. If memory is short, they are
-  // released.
+  // The bytes that the program has freed, but that the interposer has not yet released. The interposer
+  // releases them when memory is short.
   virtual Bytes due() const { return {}; }
   // The interface for physical memory that the program creates itself; null if the program's calls go to the
   // driver.

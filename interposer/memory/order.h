@@ -2,8 +2,8 @@
 // The order of eviction and restore. Handles leave the GPU least recently used first, and return in reverse
 // order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
-// While a tenant runs, all of its memory is on the GPU and may be used, so no handle is known to be used
-// later than another. So the order is that of the last allocation in each handle.
+// While a tenant runs, all of its memory is on the GPU and may be used, so the time of the last use is
+// unknown. So the order is that of the last allocation in each handle.
 //
 // To change the order:
 //   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of

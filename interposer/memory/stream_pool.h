@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory in stream order: decides which freed blocks of a pool may be reused, and by which stream.
 //
-// A stream can reuse a block that it has freed itself at once, since its later work runs after its earlier
-// work. Another stream gets the block only when the GPU has passed the fence of the free. Blocks are parts of
-// chunks; a chunk can leave the pool if none of its blocks is in use.
+// A stream can at once reuse a block that it has freed itself, since its later work runs after its earlier
+// work. Another stream gets the block only when the GPU has passed the fence that was made when the block was
+// freed. Blocks are parts of chunks; a chunk can leave the pool if none of its blocks is in use.
 //
 // Pure: computes with addresses and fences, and never touches memory. Not thread-safe.
 #pragma once

@@ -44,7 +44,8 @@ struct SwapCommon {
   const HostBudget& budget;
   Books& books;
   const SwapOptions options;
-  const std::unique_ptr<HostPool> pool;  // pinned host memory; null if the driver keeps evicted contents
+  const std::unique_ptr<HostPool> pool;  // pinned host memory; null with the managed backend, whose evicted
+                                         // contents the driver keeps
   const std::unique_ptr<Mover> mover;    // moves contents to host memory and back
 
   // Never held during a driver call that copies or waits, nor during a call of Books.

@@ -8,8 +8,8 @@ namespace sharedgpu {
 namespace {
 
 // A fingerprint takes a sixtieth of the time of a copy. If the last i fingerprints of a handle have all found
-// changed contents, its next kRests[i] evictions take no fingerprint. For the first two values i this is 0,
-// because two fingerprints are needed to detect unchanged contents.
+// changed contents, its next kRests[i] evictions take no fingerprint. kRests[0] and kRests[1] are 0, because
+// two fingerprints are needed to detect unchanged contents.
 constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
 
 }  // namespace

@@ -129,8 +129,9 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
   return looked;
 }
 
-// Clean copies may occupy host memory that the pool would keep anyway. But they are dropped if the pool would
-// otherwise hold more than the bytes that will be on the host, or if no host memory is left for the handle.
+// Clean copies may occupy host memory that the pool would keep anyway. But clean copies are dropped if the
+// pool would otherwise hold more than the bytes that will be on the host, or if no host memory is left for
+// the handle.
 Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   while (!common_.mover->has_room(*leaver.handle) && common_.mover->host_held() >= common_.residency.away() &&
          give_up_copy()) {

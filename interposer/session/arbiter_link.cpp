@@ -116,8 +116,8 @@ int ArbiterLink::send(const Message& message, int descriptor) {
 }
 
 int ArbiterLink::send_all() {
-  // The flags are read in the reverse order in which they are set. A flag that is set from here on wakes this
-  // thread again.
+  // usage(true) sets `stuck` before `usage`, so this function must read `usage` first. A flag that is set
+  // from here on wakes this thread again.
   const bool changed = outbox_.take(Outbox::Flag::usage);
   const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
@@ -269,8 +269,9 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-// If the arbiter granted a resident limit before it received Released, the limit is no longer valid and must
-// not be raised. If the gate is open, this session holds the lease, even if it has sent Released before.
+// If the arbiter granted a higher resident limit before it received Released, the grant is no longer valid,
+// and the limit must not be raised. If the gate is open, this session holds the lease, even if it has sent
+// Released before.
 void ArbiterLink::decide(const Message& message) {
   const auto verdict = message.as<Verdict>();
   const bool given_up = released_ && !gate::is_open();

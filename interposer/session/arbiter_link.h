@@ -29,8 +29,8 @@ class ArbiterLink {
   // then on.
   void run();
 
-  // Sets the contents of Attach, and the source of the memory reports (null if the GPU is unmanaged). Called
-  // once, before an attach request. Thread-safe.
+  // Sets the contents of Attach, and the source of the memory reports (null if the GPU is unmanaged). Call it
+  // once, before the attach request. Thread-safe.
   void set_gpu(const Attach& attach, const ReportSource* reports);
   // Sets the pipe through which the program reports its deadlines. Call it before run(), for only one session
   // of the process.
@@ -43,7 +43,7 @@ class ArbiterLink {
   // hanging. Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
-  // Time since when there has been no connection; zero while there is one.
+  // The time at which the connection was lost; zero while there is a connection.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
 

@@ -38,7 +38,7 @@ void Outbox::ping() {
 void Outbox::forget() {
   const std::lock_guard lock(mutex_);
   reports_.clear();
-  flags_.store(0, std::memory_order_relaxed);  // a new connection reports all usage anew
+  flags_.store(0, std::memory_order_relaxed);  // resume() reports all usage on the next connection
 }
 
 }  // namespace sharedgpu::session

@@ -28,7 +28,7 @@ constexpr Nanoseconds kWantHome = 1s;  // time after which the request is repeat
 }  // namespace
 
 // An order to restore or evict moves memory until the resident limit is reached, and the limit has already
-// been set. So if the last order in the queue is the same, a second one is not needed.
+// been set. So if the last order in the queue is the same, a second order is not needed.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);

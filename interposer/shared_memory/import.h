@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The import side of CUDA IPC: physical memory of other processes of the tenant, mapped here at addresses of
 // this process. The exporting process counts this memory as pinned. If the exporting process has died, one of
-// the importing processes counts it.
+// the importing processes counts the memory.
 //
 // Thread-safe.
 #pragma once

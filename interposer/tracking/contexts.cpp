@@ -164,8 +164,8 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Marks only one context at a time as used: the one that it is waiting for. The work there may be waiting for
-// a thread that is destroying another context.
+// Marks only one context at a time as used: the one that it is waiting for. The work in this context may be
+// waiting for a thread that is destroying another context.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;
@@ -262,9 +262,9 @@ CUresult Contexts::error_of(CUstream stream) {
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-// No thread may call the driver to synchronize after a capture has begun. If a thread has called it before
-// kAsking, it is already waiting in the driver. The capture must not wait for this thread any longer, since
-// the thread may be waiting for work that waits for the capture.
+// No thread may call the driver to synchronize after a capture has begun. If a thread has called the driver
+// longer than kAsking ago, the thread is already waiting in the driver. The capture must not wait for this
+// thread any longer, since the thread may be waiting for work that waits for the capture.
 void Contexts::capture_began() {
   const Nanoseconds long_ago = now() + kAsking;
   unused_.wait_until([&] {

@@ -91,8 +91,8 @@ class Contexts {
     if (!gate::capturing()) action();
   }
 
-  // Counts a capture that is about to begin. First waits until no thread is in idle() or error_of(), nor in
-  // synchronize() (but for the latter only a limited time).
+  // Counts a capture that is about to begin. First waits until no thread is in idle() or error_of(). Also
+  // waits, but only for about a second, until no thread is in synchronize().
   void capture_began();
 
  private:
