@@ -564,7 +564,7 @@ struct RunReply {
   std::uint32_t threads = 0;
   std::uint32_t confined =
       0;                    // 1: a control group of the run limits its host memory, and the sender is in it
-  std::uint64_t units = 0;  // if the request is vouched: the units that the run counts with
+  std::uint64_t units = 0;  // if `vouched` was set: how many units the arbiter counts for the run
 };
 // GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
 static_assert(std::has_unique_object_representations_v<RunReply>);
