@@ -15,7 +15,7 @@
 namespace sharedgpu {
 namespace {
 
-// Returns a duplicate that stays open across exec. It has a high number, which programs rarely use
+// Returns a duplicate that stays open across exec. The duplicate has a high number, which programs rarely use
 // themselves.
 UniqueFd inherited(const UniqueFd& fd) {
   for (const int least : {960, 192, 3})

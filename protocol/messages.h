@@ -8,9 +8,9 @@
 // accounting drift.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
-// before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as room is
-// freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
-// Released -> Evict as others need the room (answered by Usage as handles are evicted).
+// before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as GPU memory
+// is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
+// Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
 // If kernels of some sessions of a tenant wait for work of other sessions that have already sent Released:
 // Step -> Released, repeated until all of the tenant's sessions have sent Released.
@@ -193,7 +193,7 @@ struct MemoryUse {
 };
 
 // The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy (unchanged, or described by one word) does not count.
+// Memory that needed no copy does not count: unchanged contents, and contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -394,8 +394,8 @@ struct RefusalReply {
   Bound bound = Bound::none;
   std::uint8_t told = 0;    // 1: the job's user already has a message about this limit, or about any other
                             // but the GPU's
-  std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than a job
-                            // may have
+  std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
+                            // has
   Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
   Bytes needed = {};        // what the tenant would have with this allocation: for `job` and `units`,
                             // evictable bytes; for `own` and `gpu`, the footprint on this GPU
@@ -539,8 +539,8 @@ struct GpuList {
   GpuUuid gpu[kMost];
 };
 
-// Without Slurm: creates a tenant for the command that `sharedgpu run` is about to start. The tenant lives as
-// long as this connection or one of its sessions.
+// Without Slurm: creates a tenant for the command that `sharedgpu run` is about to start. The tenant exists
+// as long as this connection, or one of the tenant's sessions, exists.
 struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
@@ -685,7 +685,8 @@ struct JobReply {
   static constexpr MessageType kType = MessageType::job_reply;
   std::uint32_t job = 0;
   std::uint8_t known = 0;  // 0: the job was never on this node
-  // A process of the job lives, or it is not known yet whether a GPU loss ended its last one.
+  // 1: a process of the job is running, or the arbiter does not know yet whether a GPU loss has ended the
+  // job's last process.
   std::uint8_t lives = 0;
   std::uint8_t backends = 0;  // the backends of the job's sessions, one bit for each Backend
   // Time in which several steps of the job hold the lease counts only once.
@@ -733,7 +734,7 @@ struct GpuReply {
   static constexpr std::uint32_t kProcesses = 13;
   struct Process {
     std::uint32_t pid = 0;
-    Bytes used;  // its footprint
+    Bytes used;  // the process's footprint
   };
   std::uint8_t known = 0;       // 0: the arbiter does not manage this GPU for this tenant
   std::uint32_t processes = 0;  // number of the tenant's processes on this GPU, including those that this

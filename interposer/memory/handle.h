@@ -83,8 +83,8 @@ struct Handle {
   bool usable() const { return on_gpu() && shown(); }
 };
 
-// A reservation of addresses. A large allocation has a range of its own; smaller ones share an arena, which
-// is a range of one handle.
+// A reservation of addresses. A large allocation has a range of its own; smaller allocations share an arena,
+// which is a range with one handle.
 struct Range {
   CUdeviceptr base = 0;
   Bytes size;

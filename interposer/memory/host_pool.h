@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory for evicted contents. The pool consists of slabs of up to 64 granules, and keeps them
-// for reuse.
+// Pinned host memory for evicted contents. The pool consists of slabs, and keeps them for reuse. A slab has
+// up to 64 granules, the smallest pieces that the pool hands out.
 //
 // Pinning takes longer than copying, so the pool grows before memory is needed, and keeps a slab when its
 // contents are not needed any more. The pool grows in threads of its own, which exist only while it grows:

@@ -39,8 +39,9 @@ class HostSystem {
   virtual Nanoseconds now() const = 0;
 };
 
-// Maps anonymous memory, in huge pages if the kernel has them, and touches it by several threads at once.
-// Pinning this memory takes a seventh of the time that the driver takes to allocate pinned memory itself.
+// Maps anonymous memory, in huge pages if the kernel has them, and touches the pages with several threads at
+// once. Pinning this memory takes a seventh of the time that the driver takes to allocate pinned memory
+// itself.
 class LinuxHost : public HostSystem {
  public:
   // More threads than this are not faster.

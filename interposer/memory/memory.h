@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device memory of one process on one GPU, as a backend implements it.
 //
-// An allocation's address range lives as long as the allocation; the physical handles under it come and go.
-// Other parts use the memory through four interfaces: the wrappers of driver calls use Allocator and Pinning,
-// the service thread uses ReportSource, the turn thread uses TurnMemory. evict() and restore() are called
-// only while the gate is closed and every context is drained. All functions return driver error codes and
-// never throw. No function waits for the arbiter while it holds a lock that evict() needs.
+// An allocation's address range exists as long as the allocation. Its handles have physical memory only while
+// they are on the GPU. Other parts use the memory through four interfaces: the wrappers of driver calls use
+// Allocator and Pinning, the service thread uses ReportSource, the turn thread uses TurnMemory. evict() and
+// restore() are called only while the gate is closed and every context is drained. All functions return
+// driver error codes and never throw. No function waits for the arbiter while it holds a lock that evict()
+// needs.
 #pragma once
 
 #include <cuda.h>
@@ -21,8 +22,8 @@ namespace sharedgpu {
 // The session as the memory sees it: passes requests for growth and reports to the arbiter, and knows whether
 // a stream is being captured. Callers must hold none of the memory's locks.
 //
-// The service thread calls use() when it sends a message. So messages carry the state in the order of time,
-// and the last message carries the newest state.
+// The service thread calls use() when it sends a message. So successive messages never report an older state,
+// and the last message reports the newest state.
 class Books {
  public:
   struct Answer {
@@ -104,8 +105,9 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // Allocates `size` > 0 bytes, aligned as by cuMemAlloc (at least 512 bytes). If the lease is held and the
-  // resident limit has room, the memory is backed on return; otherwise the next restore() backs it.
+  // Allocates `size` > 0 bytes, aligned as by cuMemAlloc (at least 512 bytes). If the session holds the lease
+  // and the resident limit is large enough, the memory is backed with physical memory when this function
+  // returns; otherwise the next restore() backs it.
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees memory from allocate(). Waits for the GPU as cuMemFree does, except during a stream capture: then
   // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
@@ -212,7 +214,7 @@ class Memory : public Allocator, public Pinning, public ReportSource, public Tur
   // Called when another device has got access to this memory: sets the access rights of all mapped memory
   // again.
   virtual void renew_access() {}
-  // The bytes that the program has freed, but that the interposer has not yet released. The interposer
+  // The bytes that the program has freed, and that the interposer has not released yet. The interposer
   // releases them when memory is short.
   virtual Bytes due() const { return {}; }
   // The interface for physical memory that the program creates itself; null if the program's calls go to the

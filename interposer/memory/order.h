@@ -3,7 +3,7 @@
 // order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
 // While a tenant runs, all of its memory is on the GPU and may be used, so the time of the last use is
-// unknown. So the order is that of the last allocation in each handle.
+// unknown. So handles are ordered by the time of the last allocation in them.
 //
 // To change the order:
 //   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of
@@ -34,8 +34,8 @@ class Order {
   // The handle to restore next, among the handles that need at most `room` bytes of additional physical
   // memory; null if there is no such handle.
   Handle* first_to_return(Bytes room) const;
-  // Returns the handle that would be evicted last among those with a clean copy, so that its copy is the
-  // least useful; null if no handle has a clean copy.
+  // Returns the handle that would be evicted last among the handles with a clean copy: its copy is the least
+  // useful; null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
   // Returns true if the contents of all handles in this order are on the GPU.
   bool all_usable() const { return missing_.empty(); }

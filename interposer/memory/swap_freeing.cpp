@@ -8,7 +8,7 @@
 namespace sharedgpu {
 
 // A block whose free is deferred belongs to the interposer, so freeing it again is an error here. The driver
-// must not be called, because it would free managed memory once more without an error.
+// must not be called, because it would free managed memory at once.
 std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(common_.mutex);

@@ -27,8 +27,8 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private shared_memory::Imports::Exporters {
  public:
-  // Objects of the layers above, which the turn thread of the first session uses. They must live until the
-  // process ends.
+  // Objects of the layers above, which the turn thread of the first session uses. These objects must live
+  // until the process ends.
   struct Parts {
     Maintenance& maintenance;
     session::SubmissionClock& submissions;

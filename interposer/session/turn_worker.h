@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn thread: obeys Restore, Revoke, Step and Evict one after another, and watches for idleness between
-// them.
+// The turn thread obeys the orders Restore, Revoke, Step and Evict one after another. Between orders, it
+// checks regularly whether the session is idle.
 //
 // The turn thread is separate from the service thread: while the turn thread waits for a drain, the service
 // thread must still pass the arbiter's answers to threads that allocate. Otherwise a thread could wait for an
