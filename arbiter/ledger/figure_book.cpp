@@ -34,7 +34,7 @@ bool FigureBook::note_host(TenantId tenant, Bytes peak) {
   return true;
 }
 
-// Adds the time since the watch was last counted.
+// Adds the time since `watch.counted` to the figures that grow with time.
 void FigureBook::add_time(const Sighting::Tenant& state, const Watch& watch, Nanoseconds now,
                           Figures& figures) {
   if (now <= watch.counted) return;
@@ -55,7 +55,7 @@ void FigureBook::count_all(Nanoseconds now) {
     for (auto& [step, watch] : watched.steps) count(tenant, watched, step, watch, now);
 }
 
-// The maxima are recorded when all simultaneous changes are known.
+// Records maxima only after all simultaneous changes have been counted.
 void FigureBook::observe(const Sighting& seen, Nanoseconds now) {
   looked_ = now;
   if (seen.whole) drop_gone(seen.sessions, now);
@@ -76,7 +76,7 @@ void FigureBook::drop_gone(const std::vector<Sighting::Session>& left, Nanosecon
   });
 }
 
-// Returns true if the session differs from the last observation.
+// Returns true if the session is new or has changed since the last observation.
 bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
   const auto [entry, is_new] = sessions_.try_emplace(session.id, session);
   if (!is_new && entry->second == session) return false;
@@ -93,7 +93,7 @@ bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
   return true;
 }
 
-// When the last session of a step ends, the step's figures are due.
+// When the last session of a step ends, makes the changed figures due at once.
 void FigureBook::take_out(const Sighting::Session& session, Nanoseconds now) {
   const auto found = watched_.find(session.tenant);
   for (const Key& key : keys_of(session.tenant, session.step)) {
@@ -144,7 +144,7 @@ void FigureBook::hasten() {
 
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // the most growth that a restart may lose
+  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // a crash may lose the growth of this time
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;

@@ -4,15 +4,17 @@
 // To add a figure (a metric of a tenant or a step):
 //   1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from sightings of the core,
 //      or adds what sessions report (add()).
-//   2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md.
-//   3. Show it in the status: the recipe in arbiter/daemon/status_text.h.
-//   4. For sacct: a field of LeaseReply, shown by usage_poller.cpp and usage_writer.cpp of accounting/. For
-//      AdminComment: a field of JobReply, shown by comment.h, comment.cpp and main.cpp of comment/. Both: the
-//      field in protocol/messages.h, a row in protocol/versions.h, and its value in
-//      arbiter/daemon/queries.cpp. Documentation of sacct: docs/slurm.md and docs/usage.md; of AdminComment:
-//      docs/accounting.md.
-//   5. Test it in tests/unit/arbiter/figures.cpp, in sacct in tests/unit/slurm/usage_writer_test.cpp, and in
-//      AdminComment in comment_test.cpp there.
+//   2. UsedRecord in records.h keeps the figure over restarts; the recipe in records.h names the tests and
+//      docs/ledger.md.
+//   3. Show the figure in the status by the recipe in arbiter/daemon/status_text.h.
+//   4. To show the figure in sacct, add a field to LeaseReply, and show it in usage_poller.cpp and
+//      usage_writer.cpp of accounting/. To show it in AdminComment, add a field to JobReply, and show it in
+//      comment.h, comment.cpp and main.cpp of comment/. Both messages are in protocol/messages.h; the new
+//      field also needs a row in protocol/versions.h, and its value in arbiter/daemon/queries.cpp. Document
+//      sacct in docs/slurm.md and docs/usage.md, and AdminComment in docs/accounting.md.
+//   5. Test the figure in tests/unit/arbiter/figures.cpp, its value in sacct in
+//      tests/unit/slurm/usage_writer_test.cpp, and its value in AdminComment in
+//      tests/unit/slurm/comment_test.cpp.
 #pragma once
 
 #include <compare>
@@ -27,11 +29,11 @@ struct Figures {
   Traffic moved = {};          // bytes copied: see Traffic
   Nanoseconds waited{};        // time with a thread waiting at the gate and no lease held
   Nanoseconds overuse{};       // time with closed gates and work still on the GPU
-  std::uint64_t handoffs = 0;  // how often the lease was given up, to others or for idleness
+  std::uint64_t handoffs = 0;  // how often the tenant gave up its lease, to others or because it was idle
   Bytes footprint = {};        // the maximum
   Bytes resident = {};         // the maximum
-  unsigned backends = 0;       // backends that its sessions had, one bit each
-  Bytes host = {};             // the maximum of host memory in its control group; zero: it has none
+  unsigned backends = 0;       // backends of all its sessions, one bit for each kind of backend
+  Bytes host = {};             // the maximum of host memory in its control group; zero: no group
   auto operator<=>(const Figures&) const = default;
 };
 

@@ -32,7 +32,7 @@ bool begins_with_checkpoint(std::string_view text) {
   }
 }
 
-// Appends the rest of the file to `text`, up to a failure.
+// Appends the rest of the file to `text`. On a failure, `text` has the part read before it.
 Status read_all(int file, const std::string& path, std::string& text, FileCalls& calls) {
   char buffer[1 << 16];
   for (;;) {
@@ -104,7 +104,7 @@ Status read_ledger(const std::string& path, Extent extent, std::vector<std::stri
         begins_with_checkpoint(newest_first.back()))
       break;
     const std::set<unsigned> older =
-        older_files(path);  // must be read again: the files were renamed during the reading
+        older_files(path);  // listed anew, since a rotation may have renamed files
     const auto next = older.upper_bound(number);
     if (next == older.end()) break;
     number = *next;

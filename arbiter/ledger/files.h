@@ -15,7 +15,8 @@
 
 namespace sharedgpu {
 
-// The system calls on files, so that tests can make each of them fail. They return -1 and set errno.
+// The system calls on files, so that tests can make each of them fail. On failure they return -1 and set
+// errno.
 struct FileCalls {
   virtual ~FileCalls() = default;
   // Opens the file close-on-exec, and does not follow a symbolic link at `path`. A new file can be accessed
@@ -37,16 +38,16 @@ inline std::string older_file(const std::string& path, unsigned number) {
 
 enum class Extent {
   all_files,
-  since_checkpoint,  // the newest file, and older ones back to a file that begins with a whole checkpoint
+  since_checkpoint,  // the newest file that begins with a whole checkpoint, and all newer files
 };
 
-// Appends the texts of the ledger's files to `texts`, oldest first. If an arbiter rotates them meanwhile, no
-// record is missing or read twice. If PATH cannot be read, fails without a text; if an older file cannot be
-// read, fails with the texts of the others.
+// Appends the texts of the ledger's files to `texts`, oldest first. If an arbiter rotates the files during
+// the call, no record is missing or read twice. If PATH cannot be read, fails and appends nothing. If an
+// older file cannot be read, fails, but appends the texts of the other files.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts, FileCalls& calls);
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts);
 
-// Reads one file, which may be a link.
+// Reads one file; `path` may be a symbolic link.
 Status read_file(const std::string& path, std::string& text);
 
 }  // namespace sharedgpu

@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-// All leases have been released. Jobs are kept, since their totals are still needed.
+// When this is called, all leases have been released. Jobs are kept, since their totals are still needed.
 void History::on_boot(const BootRecord&, bool rebooted) {
   if (rebooted) forget_boot();
 }
@@ -129,7 +129,7 @@ void History::forget(TenantId tenant) {
   touched_.erase(tenant);
 }
 
-// After another boot of the host no earlier process is alive, and the state of GPUs is reset.
+// After a reboot of the host, no earlier process is alive, and the GPUs have been reset.
 void History::forget_boot() {
   for (auto& [uuid, gpu] : gpu_records) {
     gpu.condition = 0;
@@ -146,8 +146,8 @@ void History::forget_boot() {
   for (const TenantId id : ended) forget(id);
 }
 
-// Tenants that exist or may come again. A job may pause between steps; its slurmstepd keeps a job that has a
-// step. Steps of another boot of the host have ended.
+// Returns the tenants that exist or may start another process. A job may pause between steps. The slurmstepd
+// of a running step keeps the step's job. Steps from an earlier boot of the host have ended.
 std::set<TenantId> History::may_be_asked_for() const {
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
@@ -178,7 +178,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Writes only one of the two records: a file that is torn between them would look like another run.
+    // Writes only one of the two records: if a crash cut the file off between them, the job would seem to be
+    // in another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
@@ -227,8 +228,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  // If the boot id cannot be read, assume that the host has not rebooted. The start time shows if a pid now
-  // belongs to another process.
+  // If the boot id cannot be read, assume that the host has not rebooted. The start time of a process shows
+  // whether its pid now belongs to another process.
   const bool is_read = !boot.boot_id.empty();
   if (is_read && boot.boot_id != reader_.boot().boot_id) {
     reader_.end_boot(*this);
@@ -260,7 +261,7 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   return news;
 }
 
-// Tenants that are not jobs and have no living process.
+// Returns the tenants that are not jobs and have no living process.
 std::vector<TenantId> History::ended_tenants() const {
   std::set<TenantId> living;
   for (const auto& [id, past] : sessions_) living.insert(past.record.tenant);
@@ -271,7 +272,8 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// A placement lasts as long as a process that was informed of it or that had a session.
+// Keeps each placement while a process lives that was informed of the placement or had a session of its
+// tenant.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

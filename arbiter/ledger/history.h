@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state recorded in a ledger: tenants, sessions, placements, leases and totals. A starting arbiter
-// continues from it, and each new file of the ledger begins with it.
+// continues from this state, and each new file of the ledger begins with it.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -22,41 +22,42 @@
 
 namespace sharedgpu {
 
-// Returns the start time of the process in clock ticks since the host's boot; 0 if there is no such process,
-// and none if unknown: it may be alive.
+// Returns the start time of the process in clock ticks since the host's boot; 0 if there is no such process;
+// nullopt if unknown, and the process may be alive.
 using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
-// Returns true if sessions of one process for these GPUs may be the same one. A zero UUID stands for a
-// session that is not attached, or whose GPU is unknown.
+// Returns true if two sessions of one process, on GPUs `a` and `b`, may be the same session. A zero UUID
+// stands for a session that is not attached, or whose GPU is unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
 
 class History final : private LedgerVisitor {
  public:
-  // A job counts as over if nothing of it lives and nothing was recorded of it for this long.
+  // A job counts as over if it has no living process or step, and no record was written about it for this
+  // long.
   static constexpr std::chrono::hours kLongestPause{24 * 7};
 
   // Takes the ledger's records, oldest first, starting with a whole checkpoint or the first record.
   void add(const Record& record) { reader_.read(record, *this); }
 
-  // The records that bring a new history to the state of this one: the next file of the ledger begins with
-  // them. The records omit placements of which no living process was informed, and jobs that are probably
-  // over.
+  // Returns the records that bring an empty history to the state of this one. The next file of the ledger
+  // begins with these records. Placements of which no living process was informed and jobs that are probably
+  // over are omitted.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Must be called after the last record. Ends everything that ended while no arbiter ran, given this boot of
-  // the host and the processes that live now. Returns the records about these ends, which the caller appends
-  // to the ledger.
+  // Must be called after the last record. Ends the sessions, leases and tenants that ended while no arbiter
+  // ran, given this boot of the host and the processes that live now. Returns the records of these ends,
+  // which the caller appends to the ledger.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
     SessionId id;  // zero: none
     bool expected = false;
   };
-  // Removes and returns the predecessor's session of this process for `gpu`.
+  // Removes and returns the session that this process had on `gpu` under the previous arbiter.
   PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
-  // Returns true if this process had a session of the predecessor and has not come back for it.
+  // Returns true if this process had a session with the previous arbiter and has not reconnected.
   bool expects(const ProcessName& process) const;
 
   Tenants tenants;

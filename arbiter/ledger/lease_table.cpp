@@ -12,8 +12,8 @@ void sort_by_begin(std::vector<LeaseRow>& rows) {
                    [](const LeaseRow& a, const LeaseRow& b) { return a.first < b.first; });
 }
 
-// Returns one row for each key; `join` adds a lease to an existing row. Leases come in the order of their
-// begins.
+// Returns one row for each key; `join` adds a lease to an existing row. Leases are joined in the order in
+// which they began.
 template <class KeyOf, class Join>
 std::vector<LeaseRow> grouped(std::vector<LeaseRow> leases, KeyOf key_of, Join join) {
   sort_by_begin(leases);
@@ -46,7 +46,7 @@ void LeaseTable::on_tenant(const TenantRecord& tenant, Nanoseconds) {
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
-// A run's highest use is known only after its leases.
+// The ledger has a run's highest use of host memory only after the run's leases.
 void LeaseTable::on_used(const UsedRecord& used, Nanoseconds) {
   if (used.figures.host == Bytes{}) return;
   Bytes& highest = hosts_[{used.tenant, holder(used.tenant).name}];

@@ -18,18 +18,20 @@ namespace sharedgpu {
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
-  unsigned run = 0;  // run of a requeued job: a later run has a higher number
+  unsigned run = 0;  // run of a requeued job; later runs have higher numbers
   std::uint32_t uid = 0;
   std::optional<StepName> step;  // none: the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
   Nanoseconds held{};
-  // Time since 1970, in UTC; or since the host's boot, if the ledger does not record the time of the boot.
+  // Begin and end of the lease: time since 1970 in UTC, or since the host's boot if the ledger does not
+  // record the time of the boot.
   Nanoseconds first{};
   Nanoseconds last{};
-  std::string lost = {};  // fault of its GPU, if the lease ended because the GPU was lost
-  bool open = false;      // still held, according to the ledger; `last` is then its last record
-  Bytes host = {};        // the highest host memory of the tenant's control group; zero: it has none
+  std::string lost = {};  // the fault of the GPU if the lease ended because the GPU was lost, else empty
+  // still held, according to the ledger; `last` is then the time of the ledger's last record
+  bool open = false;
+  Bytes host = {};  // the highest host memory of the tenant's control group; zero: no group
 };
 
 class LeaseTable final : private LedgerVisitor {
@@ -37,14 +39,14 @@ class LeaseTable final : private LedgerVisitor {
   // Takes the ledger's records, oldest first.
   void add(const Record& record) { reader_.read(record, *this); }
 
-  // All leases, in the order of their begins.
+  // All leases, ordered by the times at which they began.
   std::vector<LeaseRow> leases() const;
 
-  // Returns the tenant that has this number, according to the records so far.
+  // The tenant with a number, according to the records so far.
   struct Holder {
     TenantName name;
     std::uint32_t uid = 0;
-    unsigned run = 0;  // how often a job was requeued
+    unsigned run = 0;  // how often the job was requeued
   };
   Holder holder(TenantId tenant) const;
 
@@ -60,17 +62,18 @@ class LeaseTable final : private LedgerVisitor {
   LedgerReader reader_;
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
-  std::map<std::pair<TenantId, TenantName>, Bytes> hosts_;  // the highest use of each control group
-  std::map<LeaseKey, std::string> losses_;  // faults of GPUs because of which open leases are about to end
+  std::map<std::pair<TenantId, TenantName>, Bytes> hosts_;  // the highest host memory of each control group
+  std::map<LeaseKey, std::string> losses_;  // for open leases that are about to end: the fault of their GPU
   std::vector<LeaseRow> closed_;
 };
 
-// Returns the parts of leases between the two times. Call it with leases only, not with sums.
+// Returns the parts of the leases that lie between the two times. `leases`: single leases, not the sums that
+// by_step() and by_tenant() return.
 std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds since, Nanoseconds until);
-// A row for each step and GPU; `held` is the sum.
+// Returns a row for each step and GPU, whose `held` is the sum over the step's leases.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);
-// A row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in which
-// any step held it, and a turn of several steps counts once.
+// Returns a row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in
+// which any step held it, and a turn of several steps counts once.
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases);
 
 }  // namespace sharedgpu

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tenants of jobs that span nodes: the orders of their coordinators, and the reports of this node.
 //
-// A tenant of a gang begins and ends no turn by itself. In every advance of the domain, the planner says anew
-// whether it offers a turn to the tenant or asks for the end of its turn. The turn begins or ends when the
-// coordinator's order comes. A tenant with Tenant::gang == false needs no order: its job has one node, or has
-// turns on each node by itself. One thread at a time.
+// A tenant of a gang begins or ends a turn only when the coordinator's order comes. Whenever the core
+// advances the domain, the planner states again whether it offers the tenant a turn and whether it asks for
+// the end of the tenant's turn. A tenant with Tenant::gang == false needs no order: its job has one node, or
+// the turns of its job are not coordinated. One thread at a time.
 #pragma once
 
 #include "arbiter/core/model/effects.h"
@@ -29,16 +29,15 @@ class Gangs {
   void end(const Tenant& tenant) { rows_[tenant].ends = true; }
   // Like end(), but the request lasts until the tenant has left: begin() does not clear it.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
-  // Call when the tenant's drained sessions have been allowed to submit once more, as often as the order
-  // says.
+  // Marks the single submissions that the order asks for as allowed.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
   // Call when the tenant enters the running set.
   void note_entry(const Tenant& tenant) {
     if (tenant.job != 0 && !tenant.gang) rows_[tenant].entered_apart = true;
   }
-  // Sends the report if it differs from the last one. Before that, fills in its fields number, offers, ends,
-  // steps and settled.
+  // Fills in the fields number, offers, ends, steps and settled of the report, and sends the report if it
+  // differs from the last report.
   void publish(const Tenant& tenant, GangReport report);
 
   // ---- what the order says ----
@@ -49,7 +48,8 @@ class Gangs {
   bool must_leave(const Tenant& tenant) const {
     return tenant.gang && (says(tenant, GangCommand::leave) || says(tenant, GangCommand::wait));
   }
-  // Returns true if the tenant leaves the running set only by an order, which end() asks for.
+  // Returns true if the tenant may not leave the running set before an order. Call end() to ask for the
+  // order.
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
@@ -57,15 +57,15 @@ class Gangs {
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
   }
-  // Returns true if a member is not in the running set of its node. As long as this is so, nothing that this
-  // tenant submits helps another member to drain.
+  // Returns true if a tenant of the gang is not in the running set of its node. While a tenant is missing
+  // there, no submission helps the other tenants of the gang to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes. True also before the first order.
+  // Returns true if the gang may have a turn on other nodes, and also before the first order.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
@@ -73,20 +73,21 @@ class Gangs {
   bool owes_step(const Tenant& tenant) const {
     return tenant.gang && rows_[tenant].order.steps > rows_[tenant].steps;
   }
-  // Returns true if all nodes of the tenant's job are in contact.
+  // Returns true if all nodes of the tenant's job are in contact, or if the tenant is in no gang.
   bool in_contact(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
-  // Returns true if a turn of the tenant can begin.
+  // Returns true if a turn of the tenant can begin: all nodes of its job are in contact, and it is stopped on
+  // none of them.
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }
   // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant begins
-  // no turn, or has its turns on this node by itself.
+  // no turn, or has turns on this node that are not coordinated with other nodes.
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
-  // For two jobs that are apart, returns true if job `one` goes before job `other`. A job that has begun its
-  // turn here goes first, since its work on other nodes may wait for this node. Otherwise the job that Slurm
-  // started first goes first, on all nodes alike.
+  // For two tenants that are apart, returns true if `one` gets a turn before `other`. A tenant that has begun
+  // its turn on this node comes first, since the job's work on other nodes may wait for this node. Otherwise
+  // the job that Slurm started first comes first, so that all nodes choose the same job.
   bool goes_before(const Tenant& one, const Tenant& other) const;
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
@@ -102,14 +103,14 @@ class Gangs {
  private:
   struct Row {
     GangOrder order;
-    bool ordered = false;        // `order` has come
-    bool entered_apart = false;  // the tenant has entered without an order, and has had a process here ever
-                                 // since
-    // When Slurm started the job; max() until the job has turns by itself, so that it comes last.
+    bool ordered = false;  // `order` has come
+    // the tenant entered without an order, and has had a process on this node ever since
+    bool entered_apart = false;
+    // When Slurm started the job; max() while the job's turns are coordinated, so that the job comes last.
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;
-    bool broken = false;   // its turn ends for good, until it has left
+    bool broken = false;   // end_for_good() was called, and the tenant has not left yet
     bool settled = false;  // settle() was called
     std::uint64_t steps = 0;
     GangReport sent;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of lease pages except for the gate, and residencies, by which other parts see the phases.
+// The contents of lease pages except for the gate, and the residencies, which show the phases to other parts
+// of the core.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +9,8 @@
 namespace sharedgpu {
 namespace {
 
-// The smallest change of a turn's end that sessions are told. Smaller changes are rounding errors, since the
-// end is computed anew from accounts at each event.
+// The smallest change of a turn's end about which sessions are told. Smaller changes are rounding errors,
+// since the end is computed anew from accounts at each event.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace

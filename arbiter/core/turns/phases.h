@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a tenant: without leases, with leases, and the transitions between these. Each phase has the
-// fields that only this phase needs.
+// The phases of a tenant: without leases, with leases, and the transitions between these. The struct of a
+// phase has the fields that only this phase needs.
 //
 // Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
 // its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
@@ -19,11 +19,12 @@ struct Out {};
 struct Entering {
   Nanoseconds since{};
   Nanoseconds turn_began{};  // start of the turn that the tenant joins
-  Nanoseconds elapsed{};     // the used part of its own turn, if that was preempted; it now gets the rest
+  Nanoseconds elapsed{};     // the part of its own turn that the tenant used before it was preempted, else 0
   bool leads = false;        // the turn begins for this tenant; other members join it
-  bool preempts = false;     // the tenant preempts: the other members continue in the earlier turn
-  // Set while a session has room for all of its memory and is not ready: the start of this period. `awaited`
-  // is the sum of earlier such periods.
+  bool preempts = false;     // the tenant preempts others; members that stay in the set continue their turn
+  // The arbiter awaits a tenant while a session may restore all of its memory and is not ready.
+  // `awaited_since`: the start of the current wait; empty if there is none. `awaited`: the sum of the earlier
+  // waits.
   std::optional<Nanoseconds> awaited_since = {};
   Nanoseconds awaited{};
 };
@@ -36,15 +37,15 @@ struct Running {
 };
 
 struct Leaving {
-  // Decides when drained sessions may submit once; see stepping.cpp.
+  // The time from which drained sessions may submit once more; see stepping.cpp.
   Nanoseconds step_at{};
-  Nanoseconds step_pause{};       // the least time between a Released and the next submission
-  Nanoseconds step_took{};        // the longest wait for a Released after a submission
-  Nanoseconds stepped_at{};       // when a session was last allowed to submit, or drained
-  Nanoseconds could_submit_at{};  // when a session could last submit, because it was allowed to or had
-                                  // resumed after a stop
-  bool revoked = false;           // the lease was revoked without an answer of the tenant's processes
-  bool but_newcomers = false;     // only sessions that have run before may submit
+  Nanoseconds step_pause{};  // the minimum time between a Released and the next submission
+  Nanoseconds step_took{};   // the longest wait for a Released after a submission
+  Nanoseconds stepped_at{};  // the last time at which a session was allowed to submit, or drained
+  // the last time at which a session was allowed to submit, or resumed from a stop
+  Nanoseconds could_submit_at{};
+  bool revoked = false;        // the lease was revoked although processes of the tenant did not answer
+  bool but_newcomers = false;  // only sessions that have run before may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
@@ -54,10 +55,12 @@ constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(p
 // The progress of a session in its tenant's drain.
 enum class Drain : std::uint8_t {
   draining,
-  submits_once,  // it had drained, and may submit once, since other processes may wait for its submission
+  // the session had drained, and may submit once, since other processes may wait for its submission
+  submits_once,
   drained,
-  drained_again,  // it has drained again after such a submission
-  given_up,       // it does not answer, and has nothing on the GPU for which others would have to wait
+  drained_again,  // the session has drained again after the single submission
+  // the session does not answer, and has nothing on the GPU for which other tenants would have to wait
+  given_up,
 };
 
 // Returns true if the session has reported that it has drained.

@@ -7,7 +7,7 @@ namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
   TenantRow& its = tenants_[tenant];
-  if (suspended && its.suspended) return;  // Slurm repeats an announcement while it holds
+  if (suspended && its.suspended) return;  // Slurm repeats the announcement of a suspension
   its.suspended = suspended;
   its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
@@ -16,7 +16,8 @@ void Presence::expect_end_of_suspension(const Tenant& tenant) const {
   effects_.wake_at(tenants_[tenant].suspended_until);
 }
 
-// If one process of a tenant is stopped, its others usually are, too, so all are polled at once.
+// If one process of a tenant is stopped, its other processes usually are stopped, too, so all are polled at
+// once.
 void Presence::freeze(const Session& session, bool suspended) {
   sessions_[session].suspended = suspended;
   if (!frozen(*session.tenant))
@@ -57,7 +58,7 @@ void Presence::poll_in_turn(const Tenant& tenant, const std::vector<const Sessio
   effects_.wake_at(next_after(its.polled));
 }
 
-// Returns whether the session was frozen before.
+// Returns true if the session was frozen before the call.
 bool Presence::set_frozen(const Session& session, bool frozen) {
   const bool before = std::exchange(sessions_[session].frozen, frozen);
   if (before != frozen) tenants_[*session.tenant].frozen += frozen ? 1 : -1u;

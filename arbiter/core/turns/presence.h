@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Presence: tells which processes cannot answer. A process cannot answer if it is stopped (by Slurm's
-// suspend, by Ctrl-Z or by a debugger) or announced as suspending.
+// suspend, by Ctrl-Z or by a debugger) or if Slurm has announced its suspension.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
 // others wait owes no answer, and leaves early only if all of its processes are stopped. So the arbiter polls
 // one process of a running tenant in each period, and all of them as soon as one is found stopped. Slurm
 // notifies its slurmstepds of a suspension two seconds before it stops the processes, and the slurmstepds
-// notify the arbiter. The tenant has these two seconds to drain, and to evict as much memory as it can.
+// notify the arbiter. Before the stop, the tenant drains and evicts as much memory as it can.
 #pragma once
 
 #include <vector>
@@ -35,8 +35,8 @@ class Presence {
   void expect_end_of_suspension(const Tenant& tenant) const;
   // Polls the session's process periodically as long as it owes an answer.
   void poll(const Session& session, bool owes_answer);
-  // Polls one of these sessions of the tenant in each period. The periods of all tenants begin at the same
-  // times, so that one advance of a domain serves all of its tenants.
+  // Polls one of `sessions` in each period, in turn. The periods of all tenants begin at the same times, so
+  // that one advance of a domain serves all of its tenants.
   void poll_in_turn(const Tenant& tenant, const std::vector<const Session*>& sessions);
 
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
@@ -53,7 +53,8 @@ class Presence {
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // Returns true if the tenant could not use a turn: it is suspending, or a process of it is stopped.
+  // Returns true if the tenant could not use a turn: Slurm suspends the tenant, or one of its processes is
+  // stopped.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
@@ -68,10 +69,10 @@ class Presence {
   struct TenantRow {
     bool suspended = false;
     Nanoseconds suspended_until{};
-    unsigned frozen = 0;          // stopped sessions
-    Nanoseconds polled = kNever;  // time of the last poll in turn; before the first one: the time at which
-                                  // these polls began
-    std::size_t in_turn = 0;      // the number of such polls
+    unsigned frozen = 0;  // stopped sessions
+    // time of the last poll by poll_in_turn(); before the first poll: the time of the first call
+    Nanoseconds polled = kNever;
+    std::size_t in_turn = 0;  // number of polls by poll_in_turn()
   };
   bool set_frozen(const Session& session, bool frozen);
 

@@ -15,7 +15,6 @@ bool TurnMachine::drains(const Session& session) const {
   return attached(&session) && !is_drained(sessions_[session].drain) && !presence_.frozen(session);
 }
 
-// Returns true if a process of the tenant that is not stopped has yet to drain.
 bool TurnMachine::still_drains(const Tenant& tenant) const {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [this](const Session* session) { return drains(*session); });
@@ -32,9 +31,9 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// Sets the pause before the next single submission. The pause is about as long as this drain took, so that
-// the previous submission can have helped the others. The pause is longer if the session has drained without
-// having been allowed to submit: then perhaps the sessions do not wait for each other and only have long
+// Sets the pause before the next single submission. The pause depends on the time that this drain took, so
+// that the previous submission has time to help the other sessions. The pause is longer if the session has
+// drained without a single submission: perhaps the sessions do not wait for each other and only have long
 // kernels, and a further submission would delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
@@ -52,8 +51,9 @@ void TurnMachine::note_drained(const Session& session) {
   leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
 }
 
-// With `but_newcomers`, only sessions that have run before may submit. The caller sets it while a tenant is
-// being ended: other tenants wait for its present processes, but not for processes that come later.
+// With `but_newcomers`, only sessions that have run before may submit. The caller sets `but_newcomers` while
+// it ends the processes of a tenant: other tenants wait for its present processes, but not for processes that
+// connect later.
 void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;
@@ -77,7 +77,7 @@ void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
     its.has_run = true;
     set_wants(*session, false);
     its.order = ++last_order_;
-    grant_lease(*session);  // the session may have come only after the end of the turn
+    grant_lease(*session);  // the session may have connected after the end of the turn
     effects_.send(
         *session,
         Step{.epoch = epoch(tenant), .allowed = memory_.of(*session).resident_limit, .order = its.order});

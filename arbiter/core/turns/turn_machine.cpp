@@ -103,8 +103,8 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
                        .elapsed = entry.elapsed,
                        .leads = entry.leads,
                        .preempts = entry.preempts};
-  // A Restore message tells a session its epoch and its memory. A tenant that never had memory needs no
-  // Restore, since Welcome has told its sessions the first epoch.
+  // A Restore message tells a session its epoch and the memory that it may have on the GPU. A tenant that
+  // never had memory needs no Restore, since Welcome has told its sessions the first epoch.
   const auto is_fresh = [&](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return !attached(session) ||
@@ -154,7 +154,7 @@ bool TurnMachine::is_ready(const Tenant& tenant) const {
 }
 
 // An exclusive tenant has the GPU alone: its turn begins only after the tenants that leave have drained, and
-// another tenant's turn only after the exclusive one has drained. The wait has a timeout.
+// the next tenant's turn begins only after the exclusive tenant has drained. The wait has a timeout.
 bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
   const auto is_in_the_way = [&](const Session* other) {
     const Tenant& its = *other->tenant;
@@ -184,8 +184,9 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins when its leader's gates open. If the leader's turn was preempted before, it continues with
-// the rest. If the leader preempts others, the members that keep running stay in their earlier turn.
+// A turn begins when its leader's gates open. If an earlier turn of the leader was preempted, the new turn is
+// the rest of that turn. If the leader preempts others, the members that keep running stay in their earlier
+// turn.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {
   for (const Tenant* member : domain.tenants)
@@ -246,15 +247,14 @@ void TurnMachine::revoke(const Session& session) {
   SessionRow& its = sessions_[session];
   memory_.note_progress(session);
   its.epoch = epoch(*session.tenant);
-  tenants_[*session.tenant].epoch_used =
-      true;  // after it was sent a Revoke, the tenant needs a Restore to run again
+  tenants_[*session.tenant].epoch_used = true;  // after a Revoke, the tenant needs a Restore to run again
   its.order = ++last_order_;
   effects_.send(session, Revoke{.epoch = its.epoch, .order = its.order});
 }
 
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
-  if (resuming(tenant)) return;  // more sessions of the tenant may still reconnect, and these hold the lease
+  if (resuming(tenant)) return;  // other sessions of the tenant may still reconnect, and may hold the lease
   if (!all_said_drained(tenant) || !may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
@@ -262,8 +262,8 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
 }
 
 // If a gang's gates did not open in this turn, no other node waits for its work here. If no submission here
-// could help another node either, the tenant may finish leaving. Otherwise it would keep memory that a gang
-// with running work may need.
+// could help another node either, the tenant may finish leaving. If it did not, it would keep memory that
+// another gang with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
@@ -296,12 +296,13 @@ void TurnMachine::end_turn(const Tenant& tenant) {
   its.last_ran = effects_.now();
 }
 
-// A stopped process sends nothing, and only it could move its memory. So the memory stays on the GPU, and
-// other tenants run beside it. When the process resumes, it holds the lease again until it has drained. A
-// thread that had passed the gate before the stop may submit once more, which costs other tenants only time.
+// A stopped process sends nothing, and no other process can move its memory. So the memory stays on the GPU,
+// and other tenants run beside it. When the process resumes, its tenant holds the lease again until the
+// process has drained. A thread that had passed the gate before the stop may submit once more, which costs
+// other tenants only time.
 //
-// A session that has been given up has nothing on the GPU. Its tenant gets no turn before the session has
-// answered.
+// A session that has been given up has nothing on the GPU. The tenant of such a session gets no turn before
+// the session has answered.
 void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr || resuming(tenant)) return;
@@ -316,8 +317,8 @@ void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
                                : "is stopped; its lease goes to others, its memory on the GPU stays");
 }
 
-// Gives up sessions that have nothing on the GPU and have not answered in time. Returns true if there is such
-// a session.
+// Gives up sessions that have nothing on the GPU and have not answered in time. Returns true if a session of
+// the tenant is given up.
 bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   if (!tuning_.overuse) return false;
   const Nanoseconds due = std::max(gates_closed(tenant), leaving.could_submit_at) + tuning_.overuse->silence;
@@ -345,7 +346,7 @@ void TurnMachine::lend_to_returned(const Tenant& tenant) {
     const auto& since = sessions_[*session].unknown_since;
     if (!since || presence_.frozen(*session)) continue;
     const Nanoseconds due =
-        *since + tuning_.look + tuning_.step_after;  // its process has been polled by that time
+        *since + tuning_.look + tuning_.step_after;  // at this time the process has been polled
     effects_.wake_at(due);
     if (effects_.now() >= due) grant_lease(*session);
   }

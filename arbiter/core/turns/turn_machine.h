@@ -23,20 +23,20 @@ namespace sharedgpu {
 struct TurnState {
   const Tenant* leader = nullptr;  // the tenant for which the turn was begun; null: the running set is empty
   Nanoseconds began{};
-  bool begun = false;  // false while nobody runs, or while the leader is still entering
+  bool begun = false;  // false while no tenant runs, or while the leader is still entering
 };
 
 // The contents of a session's lease page apart from its gate.
 struct PageState {
-  bool contended = false;       // others wait
+  bool contended = false;       // other tenants wait for the GPU
   bool oversubscribed = false;  // the footprints on its GPU do not fit together
   Nanoseconds queue{};          // the backlog limit while oversubscribed; zero: the default
   Nanoseconds turn_ends{};      // zero: none
 };
 
-// Only a tenant with one process, one GPU and one node is told when its turn ends. One of several processes
-// could not know whether the work of the others still fits into the turn. A tenant that runs together with
-// other tenants is not told either, since its overuse has no consequences.
+// Only a tenant with one process, one GPU and one node is told when its turn ends. If a tenant has several
+// processes, none of them knows whether the work of the others still fits into the turn. A tenant that runs
+// together with other tenants is not told either, since its overuse of a turn has no consequences.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
@@ -60,31 +60,32 @@ class TurnMachine {
   // `held_at`: the last time at which the lease was surely held.
   void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
   void welcome(const Session& session, Backend backend);
-  // Call when a session has attached to its GPU. If its step's lease there is open, the lease is surely held.
+  // Call when a session has attached to its GPU. If the session's step has an open lease on this GPU, the
+  // lease is now known to be held.
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
-  // Call when a new session has attached to its GPU. It has no memory yet, so it shares its tenant's lease at
-  // once.
+  // Call when a new session has attached to its GPU. The session has no memory yet, so it shares its tenant's
+  // lease at once.
   void attach(const Session& session);
-  // Returns true if the session came while its tenant had no turn, and has not been able to submit or restore
-  // anything since.
+  // Returns true if the session connected while its tenant had no turn, and has not been able to submit or
+  // restore anything since.
   bool is_newcomer(const Session& session) const;
-  // Opens the lease page of a reconnected session before the session maps the page, so that its lease
+  // Opens the gate of a reconnected session before the session maps its lease page, so that its lease
   // continues without a pause.
   void keep_open(const Session& session) { set_gate(session, true); }
   // Call when a reconnected session has attached to its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
-  // Call for a reconnected session that may have work on the GPU: it counts as at work until it has answered
-  // a Revoke.
+  // Call for a reconnected session that may have work on the GPU: the session is assumed to be at work until
+  // it has answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
-  // Call note_end() when a session is about to go, and detach() when it has gone. The session may have been
-  // the last user of `lease`.
+  // Call note_end() before a session is removed, and detach() afterwards. `lease`: the lease of the removed
+  // session; other sessions may still hold it.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends leases of an earlier arbiter's time whose sessions have not reconnected.
+  // Ends the leases that the tenant held under an earlier arbiter, if their sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
@@ -96,8 +97,8 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // Takes the tenant out of the running set. Returns false if nothing was sent to the tenant yet; then the
-  // tenant is out at once.
+  // Takes the tenant out of the running set. Returns false if no session of the tenant was sent a Restore
+  // yet; the tenant is then out at once.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens the tenant's gates. If memory moved and a turn begins now, returns the duration of the handoff.
@@ -105,7 +106,7 @@ class TurnMachine {
   // Begins another turn of the same running set.
   void begin_anew(const Domain& domain);
   // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
-  // Returns the total time for which this was the case, including sessions that are gone.
+  // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
   // count.
@@ -118,7 +119,7 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // Return false if the session sent the message before it had received the last Revoke or Step.
+  // These two return false if the session sent the message before it had received the last Revoke or Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -130,7 +131,7 @@ class TurnMachine {
   // Returns the sessions for which the value changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
-  // Tells tenants that can yield their turn when it ends. Zero: no end.
+  // Tells each tenant that can_yield() the time at which its turn ends. Zero: the turn has no end.
   void set_turn_ends(const Domain& domain, Nanoseconds at);
 
   // ---- read only ----
@@ -145,7 +146,7 @@ class TurnMachine {
   // Returns true if nothing of the tenant runs on the GPU: all of its sessions have reported that they have
   // drained, or its lease was revoked.
   bool has_drained(const Tenant& tenant) const;
-  // Returns true if a process of the tenant that is not stopped has yet to drain.
+  // Returns true if a process of the tenant is not stopped and has not drained.
   bool still_drains(const Tenant& tenant) const;
   bool resuming(const Tenant& tenant) const { return tenants_[tenant].resuming; }
   Epoch epoch(const Tenant& tenant) const { return tenants_[tenant].epoch; }
@@ -169,7 +170,7 @@ class TurnMachine {
 
   TurnState turn_of(const Domain& domain) const;
   Residency residency(const Session& session) const;
-  // The residencies of all sessions in the domain, or of all sessions. The references are valid until the
+  // The residencies of all sessions in the domain, or in the whole model. The references are valid until the
   // state changes or until the next call.
   const Residencies& residencies(const Domain& domain);
   const Residencies& residencies(const Model& model);
@@ -178,22 +179,23 @@ class TurnMachine {
  private:
   struct TenantRow {
     TenantPhase phase = Out{};
-    Epoch epoch;              // epoch of its last turn, or of its first turn if that is still to come
-    bool epoch_used = false;  // that turn has begun
-    bool resuming = false;    // its lease is known from the ledger
+    Epoch epoch;              // epoch of the tenant's last turn, or of its first turn if it has had none
+    bool epoch_used = false;  // the tenant has entered, or was sent a Revoke, with this epoch
+    bool resuming = false;    // its lease is from the ledger, and its sessions may still reconnect
     unsigned wanting = 0;     // sessions that want the GPU
     Nanoseconds gates_closed{};
-    Nanoseconds last_ran{};  // when it last held a lease
+    Nanoseconds last_ran{};  // when the tenant last held a lease
     Nanoseconds last_drain{};
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // its gate was open, or may have been open under an earlier arbiter
+    bool has_run = false;  // the gate was open, or may have been open under an earlier arbiter
     bool wants = false;
     Drain drain = Drain::draining;
-    Epoch epoch;                               // the last epoch that it was sent
-    std::uint64_t order = 0;                   // number of the last Revoke or Step
-    std::optional<Nanoseconds> unknown_since;  // when it reconnected; it may be at work until it has drained
+    Epoch epoch;              // the last epoch that was sent to the session
+    std::uint64_t order = 0;  // number of the last Revoke or Step
+    // when the session reconnected; it may be at work until it drains
+    std::optional<Nanoseconds> unknown_since;
     PageState page;
   };
 
