@@ -19,7 +19,7 @@ std::string describe(const Settings& settings) {
               : std::to_string(std::chrono::duration<double>(settings.quantum).count()) + " s");
 }
 
-// Returns true if the memory that units bring depends on the GPUs of their tenant.
+// Returns true if the host memory per unit (SwapPerUnit=) depends on the GPUs of the tenant.
 bool depends_on_gpu(const Settings& settings) {
   const auto& entries = settings.swap_per_unit.entries;
   return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return !entry.size; });
@@ -50,16 +50,16 @@ void Administration::start_mps() {
     log::warning("Mps=no: the control daemon of an earlier arbiter still runs; see sharedgpu.conf(5)");
 }
 
-// Sections name GPUs by the numbers that the core assigns, and partitions, whose jobs come and go; so the
-// rules depend on the core's state. The policy `deadline` limits the tenants' time only while no MPS daemon
-// serves.
+// The rules depend on the core's state, because sections name GPUs by numbers that the core assigns, or name
+// partitions, whose jobs start and end. The policy `deadline` limits the tenants' time only while no MPS
+// daemon runs.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
   core_.handle(rules_of(core_.core().snapshot(), now_so, partitions_));
 }
 
-// A GPU that serves jobs of two partitions follows the rules of neither.
+// The rules of a partition apply only to GPUs that serve jobs of no other partition.
 void Administration::partitions_may_have_changed() {
   const auto is_about_partitions = [](const Section& section) { return section.of == SectionOf::partition; };
   if (std::none_of(settings_.sections.begin(), settings_.sections.end(), is_about_partitions)) return;
@@ -76,7 +76,8 @@ CapSet Administration::terms_of(const TenantInfo& tenant) const {
           .claims = claims_of(tenant, settings_)};
 }
 
-// A tenant without a GPU may get any.
+// If the tenant has no GPU yet, returns the memory of the node's largest GPU, since the tenant may get any
+// GPU.
 Bytes Administration::largest_gpu_of(TenantId tenant) const {
   if (!depends_on_gpu(settings_)) return {};
   const Snapshot state = core_.core().snapshot();
@@ -130,7 +131,7 @@ void Administration::change_settings(Client& client, const SetLines& lines) {
       return client.connection().refuse("no GPU " + unknown + " here");
   settings_ = std::move(changed);
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
-  partitions_may_have_changed();  // partitions are tracked only if a section of the settings names one
+  partitions_may_have_changed();  // the new settings may be the first that name a partition
   set_rules();
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
   client.send(SetReply{.done = 1});

@@ -28,13 +28,13 @@ class Administration {
 
   // Looks up the administrators. Before this call only root is an administrator.
   void find_administrators();
-  // Runs MPS if the site wants it. Call it after the core has started.
+  // Runs MPS if the site wants it. Call after the core has started.
   void start_mps();
 
   const Settings& settings() const { return settings_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
 
-  // Passes the rules of each GPU to the core. Call it whenever a GPU is added.
+  // Passes the rules of each GPU to the core. Call whenever a GPU is added.
   void set_rules();
   // Passes the rules to the core again if a GPU serves jobs of other partitions than before.
   void partitions_may_have_changed();
@@ -42,23 +42,25 @@ class Administration {
   // The limits and entitlements of a tenant.
   CapSet terms_of(const TenantInfo& tenant) const;
   void set_terms(const TenantInfo& tenant) { core_.handle(terms_of(tenant)); }
-  // Call it when a session of the tenant has attached to a GPU: the limits may depend on the GPU.
+  // Call when a session of the tenant has attached to a GPU, because the tenant's limits may depend on the
+  // GPU.
   void gpu_may_have_changed(const TenantInfo& tenant);
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
   // The percentage of a GPU's threads that a process of the tenant may use on each of `gpus`, or on any GPU
-  // if the list is empty. Zero: it runs without MPS.
+  // if the list is empty. Zero: the process runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
   // The memory of the tenant's largest GPU if SwapPerUnit depends on it, else zero.
   Bytes largest_gpu_of(TenantId tenant) const;
-  // The memory of these GPUs together; of all GPUs of the node if the list is empty.
+  // The total memory of `gpus`, or of all GPUs of the node if the list is empty.
   Bytes memory_of(const GpuList& gpus) const;
 
-  // Returns the first name that the arbiter does not know; empty if it knows all.
+  // Returns the first of `names` that names no GPU of the arbiter; empty if each name is known.
   std::string unknown_gpu(const GpuNames& names) const;
 
-  // The sender must be an administrator. The current turns continue, and end by the new rules.
+  // Handles a request to change settings. The sender must be an administrator. Current turns continue, but
+  // the new rules decide when they end.
   void change_settings(Client& client, const SetLines& lines);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the number of connections of each user and of all users, and the number of messages queued for a
-// user's peers. Each connection takes a place; the number of places follows from the daemon's descriptor
-// limit. Strangers (processes of no registered job) get at most a quarter of the places. Strangers and
-// members (processes of registered jobs) together get at most seven eighths. Root is not bounded.
+// user's peers. Each connection takes a place; the daemon's descriptor limit determines the number of places.
+// Strangers (processes of no registered job) get at most a quarter of the places. Strangers and members
+// (processes of registered jobs) together get at most seven eighths of the places. Root is not bounded.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -19,25 +19,27 @@ namespace sharedgpu {
 
 class Admission {
  public:
-  // The most places of one user: enough for each process of a large node, but at most half of all places.
+  // The maximum number of places of one user: enough for each process of a large node. The maximum is also
+  // half of all places, if that is less.
   static constexpr std::size_t kMostPerUser = 1024;
-  // The most newcomers (peers not identified yet) of one user. The bound keeps strangers from filling places
-  // that members need until they are identified.
+  // The maximum number of newcomers (peers not identified yet) of one user. The bound keeps strangers from
+  // filling places that members need until they are identified.
   static constexpr std::size_t kMostNewcomers = 256;
-  // The most messages queued for a user's strangers, and also the most for its members. The two are counted
-  // apart, so that strangers take nothing from jobs.
+  // The maximum number of messages queued for the strangers of one user, and also for the members of one
+  // user. Strangers and members are counted separately, so that strangers do not use up the limit of jobs.
   static constexpr std::size_t kMostWaiting = 4096;
 
-  // A process of no registered job, a process of a registered job, root's, or one that is not identified yet.
+  // stranger: a process of no registered job. member: a process of a registered job. root: a process of root.
+  // newcomer: a process that is not identified yet.
   enum class Rank : std::uint8_t { stranger, member, root, newcomer };
 
   explicit Admission(std::size_t places);
 
-  // A place for one connection; its destructor frees it.
+  // A place for one connection. The destructor frees the place.
   class Place;
   // Returns null if no place is free.
   std::shared_ptr<Place> enter(uid_t user, Rank rank);
-  // Makes a newcomer a stranger or a member. Returns false if no place is free for that rank.
+  // Makes a newcomer a stranger or a member. Returns false if no place is free for `rank`.
   bool settle(Place& newcomer, Rank rank);
 
  private:
@@ -48,14 +50,14 @@ class Admission {
     std::size_t newcomers = 0;
     std::array<std::size_t, 2> waiting = {};  // messages, by rank
   };
-  // The number of places taken by all users but root.
+  // The numbers of places taken by all users but root.
   struct Counts {
     std::size_t strangers = 0;
     std::size_t all = 0;
     std::map<uid_t, User> users;
   };
   const std::size_t most_strangers_;
-  const std::size_t most_;  // for all but root
+  const std::size_t most_;  // for all users but root together
   const std::size_t most_per_user_;
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };
@@ -68,8 +70,8 @@ class Admission::Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  // Counts one more message as queued for the peer. If there are too many messages, returns false and does
-  // not count it.
+  // Counts one more message as queued for the peer. If too many messages are queued already, returns false
+  // and does not count the message.
   bool add_waiting();
   void remove_waiting(std::size_t count);
 

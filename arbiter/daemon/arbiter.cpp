@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// NVML starts within a second or two; SurveyTimes::patience limits the wait.
+// The longest wait for the first surveys. NVML usually starts within two seconds.
 constexpr std::chrono::seconds kFirstSurveys{20};
 
 // Returns an empty text if the file cannot be read.

@@ -52,7 +52,7 @@ class Arbiter {
   // Returns true if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   Complaints& complaints() { return complaints_; }
-  // Records everything known. Call it before the loop ends.
+  // Writes the leases and figures to the ledger. Call before the loop ends.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
   std::string status() const { return queries_.status_text(); }

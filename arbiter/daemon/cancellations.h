@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends processes that keep other tenants from a GPU. Reports the reason to the process, sends SIGTERM a
-// moment later, and SIGKILL if the process has not ended after a further time.
+// moment later, and sends SIGKILL if the process has not ended after a second pause.
 //
-// Signals go through the pidfd that identified the peer, so they never reach another process that reuses its
-// pid. Each process has one cancellation, which uses the connection's pidfd, so repeated cancellations take
-// no descriptors. Event-loop thread only.
+// Signals go through the pidfd that identified the peer, so they never reach another process that has got the
+// same pid. Each process has one cancellation, which uses the connection's pidfd, so repeated cancellations
+// take no descriptors. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,7 +21,8 @@ namespace sharedgpu {
 class Cancellations {
  public:
   struct Pauses {
-    Nanoseconds before_term = std::chrono::seconds(1);   // time for the process to write the reason
+    // time for the process to show the reason to its user
+    Nanoseconds before_term = std::chrono::seconds(1);
     Nanoseconds before_kill = std::chrono::seconds(30);  // after SIGTERM
   };
 

@@ -21,8 +21,8 @@ bool is_sluid(std::string_view name) {
   return name.size() == kSluidSize && name[0] == 's';
 }
 
-// Returns the job to which folder number `i` of a path belongs, from the folders above it. Zero: the path
-// names the job by its SLUID.
+// Returns the number of the job whose folder is `folders[i]`; 0 if the folder names the job by its SLUID;
+// nullopt if the folder is not a job's.
 std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders, std::size_t i) {
   const bool v2 = i >= 1 && ends_with(folders[i - 1], "slurmstepd.scope");
   const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
@@ -46,7 +46,7 @@ std::optional<StepFolder> step_folder(std::string_view line) {
       split(line.substr(parts[0].size() + parts[1].size() + 2), '/');
   StepFolder found{.controllers = std::string(parts[1]), .path = {}, .job = {}};
   for (std::size_t i = 0; i < folders.size(); ++i) {
-    // "..": a folder outside this process's own cgroup namespace.
+    // ".." stands for a folder outside this process's own cgroup namespace.
     if (folders[i] == "user.slice" || folders[i] == "..") return std::nullopt;
     if (folders[i].empty()) continue;
     found.path.append("/").append(folders[i]);
@@ -76,7 +76,7 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
   return std::nullopt;
 }
 
-// A controller is in one hierarchy only: if a v1 line has it, v2 lacks it.
+// A controller is in one hierarchy only: if a v1 line lists it, v2 does not have it.
 std::optional<MemoryGroup> memory_group(std::string_view text) {
   std::optional<MemoryGroup> found;
   for (const std::string_view line : split(text, '\n')) {

@@ -12,8 +12,8 @@
 
 namespace sharedgpu {
 
-// A step's folder as named in a line of a /proc/PID/cgroup. The text does not prove that Slurm made the
-// folder: users can create folders of the same names.
+// The cgroup folder of a Slurm step, from a line of /proc/PID/cgroup. The line does not prove that Slurm made
+// the folder: users can create folders with such names.
 struct StepFolder {
   std::string controllers;           // the controller of a v1 hierarchy, such as "memory"; empty: v2
   std::string path;                  // path in the hierarchy, down to the folder step_S
@@ -22,17 +22,17 @@ struct StepFolder {
   bool operator==(const StepFolder&) const = default;
 };
 
-// Returns the outermost step folder in the path of the line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
-// .../[NODE_]slurmstepd.scope/job_J/step_S, where Slurm 26.05 has a SLUID instead of job_J unless
-// CgroupJobIdPaths=yes.
+// Returns the outermost step folder in the path of the line. The paths are
+// .../slurm[_NODE]/uid_U/job_J/step_S in v1 and .../[NODE_]slurmstepd.scope/job_J/step_S in v2. Slurm 26.05
+// has a SLUID instead of job_J in v2, unless CgroupJobIdPaths=yes.
 std::optional<StepFolder> step_folder(std::string_view line);
 
-// Returns the node-local number of the task that the line names.
+// Returns the node-local number of the task that a line of /proc/PID/cgroup names.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
-// Returns the cgroup to which a process's host memory is charged, from the text of its /proc/PID/cgroup.
-// `path` is the group's path in the hierarchy with the memory controller, "" for the root. Returns nullopt if
-// there is no such hierarchy.
+// The cgroup to which a process's host memory is charged, from the text of its /proc/PID/cgroup. `path` is
+// the group's path in the hierarchy with the memory controller, "" for the root; nullopt if no hierarchy has
+// that controller.
 struct MemoryGroup {
   host_memory::Version version{};
   std::string path;
@@ -43,7 +43,7 @@ std::optional<MemoryGroup> memory_group(std::string_view text);
 // Returns the step of a folder named "step_S" or "step_S+C" (component C of a heterogeneous job).
 std::optional<std::uint32_t> step_of_folder(std::string_view folder);
 
-// Returns the job's number from slurmstepd's process title, as 12 from "slurmstepd: [12.batch]".
+// Returns the job's number from a slurmstepd's process title, for example 12 from "slurmstepd: [12.batch]".
 std::optional<std::uint32_t> job_of_title(std::string_view title);
 
 }  // namespace sharedgpu

@@ -13,8 +13,8 @@
 
 namespace sharedgpu {
 
-// none: the peer has sent nothing that gives it a role. part: a process of a run, before its session if it
-// gets one. run: the connection of a `sharedgpu run`.
+// none: the peer has no role yet. part: a process of a run, which may get a session later. session: a
+// session. run: a `sharedgpu run` command.
 enum class Role : std::uint8_t { none, part, session, run };
 
 class Client : public std::enable_shared_from_this<Client> {
@@ -24,12 +24,12 @@ class Client : public std::enable_shared_from_this<Client> {
 
   const Peer& peer() const { return connection_->peer(); }
   Role role() const { return role_; }
-  SessionId session() const { return session_; }  // for a session
+  SessionId session() const { return session_; }  // if the role is session
   TenantId tenant() const { return tenant_; }     // the tenant of a session or of a run
-  // "pid 345"; for a tenant's process, "job 12, pid 345".
+  // "pid 345", or "job 12, pid 345" for a process of a tenant.
   const std::string& label() const { return label_; }
 
-  // From here on the peer cannot begin anything else.
+  // These three set the role.
   void take_part() { role_ = Role::part; }
   void become_session(SessionId session, const TenantInfo& tenant) {
     session_ = session;

@@ -29,8 +29,8 @@ void close_all_but(const std::vector<UniqueFd>& kept, int also_kept) {
   for (const int fd : others) close(fd);
 }
 
-// Starts a child that inherits these sockets and exits after this process has closed them. Returns the
-// child's pid. Returns a negative number if no child can be started; then nothing is closed.
+// Starts a child that inherits the sockets, closes them in this process, and lets the child exit. Returns the
+// child's pid. If no child can be started, closes nothing and returns a negative number.
 pid_t leave_to_child(std::vector<UniqueFd>& sockets) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -70,8 +70,8 @@ void Closer::start_soon(uid_t user) {
   });
 }
 
-// One child at a time closes all waiting connections. If no child can be started, the sockets stay open until
-// the user's next connection is closed.
+// Starts a child that closes all waiting connections of the user, unless an earlier child of the user still
+// runs. If no child can be started, the sockets stay open until the user's next connection is closed.
 void Closer::start(uid_t user) {
   const auto found = users_.find(user);
   if (found == users_.end()) return;

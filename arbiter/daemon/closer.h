@@ -2,10 +2,10 @@
 // Closes the connections of peers.
 //
 // A peer may leave messages with descriptors in its connection, even nested in further sockets. The kernel
-// closes these descriptors together with the connection. If a TCP socket with SO_LINGER is among these
-// descriptors, closing it takes as long as the peer likes, unless the closing process is exiting. So a
-// connection that may hold descriptors is closed by a child process that exits. Each user has its own child,
-// so a child that hangs delays no other user's connections.
+// closes these descriptors together with the connection. If one of these descriptors is a TCP socket with
+// SO_LINGER, the peer can make close() block for as long as it likes, unless the closing process is exiting.
+// So a connection that may hold descriptors is closed by a child process that exits. Each user has its own
+// child, so a child that hangs delays no other user's connections.
 //
 // Event-loop thread only.
 #pragma once
@@ -26,10 +26,10 @@ namespace sharedgpu {
 
 class Closer {
  public:
-  // `schedule` charges each user for the time of starting its children.
+  // `schedule` charges each user for the time that it takes to start children for the user.
   Closer(asio::io_context& loop, const System& system, Schedule& schedule);
 
-  // Closes the connection of that user. `place` is kept until the connection is closed.
+  // Closes a connection of the user. `place` is kept until the connection is closed.
   void close(uid_t user, Channel connection, std::shared_ptr<void> place);
 
  private:

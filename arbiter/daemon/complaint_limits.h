@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits the log lines about each user: for each cause ten at once, and then one in ten seconds. Lines over
-// the limit are left out and counted. The next line reports their number. If no line follows, the last
-// omitted line is logged with their number once the limit allows. Lines about root are not limited.
+// the limit are left out and counted. The next line reports the number of omitted lines. If no line follows,
+// the last omitted line is logged with that number as soon as the limit allows. Lines about root are not
+// limited.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -42,11 +43,11 @@ class ComplaintLimits {
   static constexpr double kAtOnce = 10;
   static constexpr double kASecond = 0.1;
 
-  // Returns the line to log now; none if it is left out.
+  // Returns the line to log now; nullopt if the line is left out.
   std::optional<std::string> add(uid_t user, Cause cause, const std::string& line, Nanoseconds now);
   // Returns the reports about omitted lines that may be logged now, and removes them.
   std::vector<std::string> take_left_out(Nanoseconds now);
-  // Returns true if lines were left out that no line has reported.
+  // Returns true if lines were left out and not reported yet.
   bool has_left_out() const { return !left_out_.empty(); }
 
  private:

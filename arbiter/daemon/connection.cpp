@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t kMostWaiting = 256;
 constexpr char kDoesNotReadNorOthers[] = "it does not read its messages, nor do others of its user";
 
-// The reason for which a message could not be sent. Empty if the peer has gone, perhaps with unread messages.
+// The reason why a message could not be sent. Empty if the peer has closed its end, perhaps with unread
+// messages.
 std::string reason_of(int failure) {
   return failure == EPIPE || failure == ECONNRESET ? "" : std::strerror(failure);
 }
@@ -40,7 +41,7 @@ void Connection::start(OnMessage on_message, OnClosed on_closed) {
   asio::error_code error;
   descriptor_.assign(channel_.fd(), error);
   if (error) return close(error.message());
-  receive_in_turn();  // usually a message has already arrived
+  receive_in_turn();  // usually the first message has already arrived
 }
 
 void Connection::receive_in_turn() {
@@ -54,7 +55,7 @@ void Connection::await_message() {
                          });
 }
 
-// Handles one message. Returns true if there may be more.
+// Handles one message. Returns true if more messages may have arrived.
 bool Connection::receive() {
   if (!channel_) return false;
   Message message;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One peer's connection in the event loop: receives whole messages and queues a bounded number to send.
-// Nothing here blocks. The connection is closed if the peer does not read its messages, sends a descriptor,
-// or sends anything but a message.
+// One peer's connection in the event loop: receives whole messages and queues a bounded number of messages to
+// send. Nothing here blocks. The connection is closed if the peer does not read its messages, sends a
+// descriptor, or sends anything but a message.
 //
 // Event-loop thread only.
 #pragma once
@@ -26,21 +26,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using OnMessage = std::function<void(const Message&)>;
   using OnClosed = std::function<void(const std::string& reason)>;  // called once
-  // Parts of the daemon that all connections use. They outlive all connections.
+  // Parts of the daemon that all connections use. The parts outlive all connections.
   struct Parts {
     asio::io_context& loop;
     Schedule& schedule;
     Closer& closer;
   };
 
-  // `place` is held until the connection is gone; null: the connection is not counted.
+  // `place` is held until the connection is closed; null: the connection is not counted.
   Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
-  // Passes a duplicate of `fd` with the message if it is not -1. At most one descriptor may be queued.
+  // Sends the message, with a duplicate of `fd` unless `fd` is -1. At most one descriptor may be queued.
   void send(const Message& message, int fd = -1);
-  // Sends the message with its descriptor, or returns false if the peer has unread messages.
+  // Sends the message with `fd`. Returns false without sending if earlier messages are still queued.
   bool send_now(const Message& message, int fd);
   // Returns true if the peer has not read all messages that were sent to it.
   bool has_unread() const;
@@ -49,8 +49,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_closed() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);
-  // Closes the connection at once, and calls on_closed with `reason` after the current handler. Empty:
-  // nothing to log.
+  // Closes the connection at once, and calls on_closed with `reason` after the current handler. An empty
+  // reason is not logged.
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }

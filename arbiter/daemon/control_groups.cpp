@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The methods of System about memory control groups, through libcgroup 2: it knows the mount points and the
-// two versions, and turns on the memory controller in the groups above a new one.
+// The methods of System about memory control groups, through libcgroup 2. The library finds the mount points,
+// hides the differences of cgroup v1 and v2, and turns on the memory controller in the groups above a new
+// group.
 //
 // libcgroup has one table of mount points for the process, behind a lock of its own, and an error number for
-// each thread. Three of its functions are not used, as of libcgroup 2.0.2. cgroup_attach_task_pid() moves one
-// thread only under version 1, so processes are moved by the file cgroup.procs.
-// cgroup_get_current_controller_path() fails under version 2, so the group of a process is read from /proc,
-// see cgroups.h. And no function tells who owns a group's folder.
+// each thread. Two functions of libcgroup 2.0.2 are not used. Under v1, cgroup_attach_task_pid() moves only
+// one thread, so processes are moved by the file cgroup.procs. Under v2, cgroup_get_current_controller_path()
+// fails, so the group of a process is read from /proc, see cgroups.h. No function of libcgroup returns the
+// owner of a group's folder.
 #include <libcgroup.h>
 
 #include <cerrno>
@@ -21,10 +22,10 @@ namespace sharedgpu {
 namespace {
 
 constexpr char kMemory[] = "memory";
-// libcgroup builds paths in buffers of FILENAME_MAX bytes and cuts off what does not fit.
+// libcgroup builds paths in buffers of FILENAME_MAX bytes and truncates longer paths.
 constexpr std::size_t kLongestGroup = 3000;
 
-// Errors of libcgroup reach the log as a Status instead.
+// Keeps libcgroup from logging its errors, since the daemon logs them as a Status.
 void say_nothing(void*, int, const char*, va_list) {}
 
 int errno_of(int code) {
@@ -54,7 +55,7 @@ Status status_of(int code, const std::string& group) {
   return code == 0 ? Status() : Status::of_errno(errno_of(code), "control group " + group);
 }
 
-// Reads the mount points once. If that fails, the next call tries it again.
+// Reads the mount points once. If the reading fails, the next call tries again.
 Status initialize(const std::string& group) {
   static std::mutex mutex;
   static bool done = false;
@@ -67,7 +68,7 @@ Status initialize(const std::string& group) {
   return status_of(code, group);
 }
 
-// libcgroup does not accept an empty name.
+// Names the root group "/", since libcgroup does not accept an empty name.
 const char* name_of(const std::string& group) { return group.empty() ? "/" : group.c_str(); }
 
 struct Free {
@@ -75,7 +76,7 @@ struct Free {
 };
 using Group = std::unique_ptr<cgroup, Free>;
 
-// A description of the group with at most one file to be written; null without memory.
+// Describes a group to libcgroup, with at most one file to write; null if memory is short.
 Group describe(const std::string& group, const char* file = nullptr, const std::string& value = {}) {
   Group made(cgroup_new_cgroup(name_of(group)));
   cgroup_controller* memory = made ? cgroup_add_controller(made.get(), kMemory) : nullptr;
@@ -115,8 +116,8 @@ Status System::read_group(const std::string& group, const char* file, std::strin
   return code == ECGEOF ? Status() : status_of(code, group + "/" + file);
 }
 
-// libcgroup turns on the controller in the folder above the group that it makes, but not in the root if the
-// group lies deeper. So the groups are made from the top down.
+// libcgroup turns on the controller only in the folder directly above the group that it makes. So the groups
+// are made from the top down.
 Status System::make_group(const std::string& group, const char* file, const std::string& value) const {
   if (Status ready = initialize(group); !ready.ok()) return ready;
   for (std::size_t end = 0; end != std::string::npos;) {
@@ -136,7 +137,7 @@ Status System::enter_group(const std::string& group, pid_t pid) const {
   return write_file(group, "cgroup.procs", std::to_string(pid));
 }
 
-// libcgroup 2.0.2 reports success for a group that is not empty.
+// libcgroup 2.0.2 reports success even if it did not remove the group, because the group is not empty.
 Status System::remove_group(const std::string& group) const {
   if (Status ready = initialize(group); !ready.ok()) return ready;
   const Group gone = describe(group);

@@ -24,14 +24,14 @@ class CoreRunner {
   CoreRunner(asio::io_context& loop, Schedule& schedule, const System& system, Journal& journal,
              SessionTable& sessions, const Tenants& tenants, Complaints& complaints);
 
-  // Call it before all others. `policy` must outlive this object.
+  // Call before all other methods. `policy` must outlive this object.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
   // Sets the function for the core's reports to the coordinators of gangs. The function must not call this
   // object.
   void on_gang_report(std::function<void(const TellGang&)> tell) { tell_gang_ = std::move(tell); }
 
-  // On return, everything that follows from the event is recorded and performed.
+  // Passes the event to the core. On return, the resulting actions are recorded and performed.
   void handle(const Event& event);
   // Calls Core::forget().
   void forget(TenantId tenant);

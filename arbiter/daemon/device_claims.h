@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the device memory that tenants report with the memory that NVML shows of their processes. Names,
-// in the log and the status, tenants that report more than NVML shows. From the second survey on, the core
-// counts only as much of such memory as NVML shows (Evidence).
+// Compares the device memory that tenants report with the memory that NVML shows of their processes. The log
+// and the status name tenants that report more than NVML shows. From the second survey on, the core counts
+// only the memory that NVML shows (Evidence).
 //
-// A report and a survey are never simultaneous. So a tenant is named only for an amount that ten of the last
-// sixty surveys contradict, each together with the survey before it, and only if this is more than an eighth
-// of the GPU, for all processes of the tenant together. Stopped processes are ignored, because they cannot
-// report. Sessions with the backend `managed` are ignored, because NVML shows no managed memory. NVML does
-// not show memory that was imported from another process either, and such memory is pinned. So only evictable
-// memory can be disproved; about pinned memory the log says only that NVML does not show it.
+// A report and a survey are never simultaneous, so one difference proves nothing. A survey contradicts a
+// report only together with the survey before it. A tenant is named for the excess that at least ten of the
+// last sixty surveys found, if this excess, over all processes of the tenant, is more than an eighth of the
+// GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend `managed` are
+// ignored, because NVML shows no managed memory. NVML does not show memory that was imported from another
+// process either, and such memory is pinned. So surveys can disprove only reports of evictable memory; for
+// pinned memory, the log says only that NVML does not show it.
 //
 // The class Unmanaged names tenants that report less memory than they hold. Event-loop thread only.
 #pragma once
@@ -42,14 +43,14 @@ class DeviceClaims {
  public:
   DeviceClaims(const Tenants& tenants, Complaints& complaints) : tenants_(tenants), complaints_(complaints) {}
 
-  // Call it after each survey, when the core has handled the survey.
+  // Call after the core has handled a survey.
   void look(const Snapshot& state);
 
-  // Memory that a tenant reports as being on its GPUs, and that NVML does not show. Zero unless the tenant is
+  // Memory that a tenant reports as being on its GPUs, and that NVML does not show. Zero if the tenant is not
   // named.
   struct Excess {
     Bytes unseen;     // all such memory
-    Bytes disproved;  // the part that cannot be there
+    Bytes disproved;  // the part that is certainly not on the GPUs
     bool operator==(const Excess&) const = default;
   };
   Excess of(TenantId tenant) const;

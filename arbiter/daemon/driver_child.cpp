@@ -12,8 +12,9 @@
 
 namespace sharedgpu {
 
-// A peer must see at once that the daemon closes its connection. So this function returns only when the child
-// has closed its inherited copies, which closes the last write end of the pipe.
+// When the daemon closes a connection, the peer must see it at once, so the child must hold no copy of the
+// socket. This function returns only after the child has closed its copies of the daemon's descriptors, among
+// them the last write end of a pipe.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -33,7 +34,7 @@ pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work)
   constexpr int kEnd = STDERR_FILENO + 1;
   if (end.get() != kEnd) dup3(end.get(), kEnd, O_CLOEXEC);
   close_from(kEnd + 1);
-  // Makes the child load the host's own driver, not one that is wrapped for a program.
+  // Makes the child load the host's own driver libraries, not a library that wraps them for a program.
   unsetenv("LD_PRELOAD");
   work(kEnd);
   _exit(0);

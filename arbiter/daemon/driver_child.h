@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child process that uses the driver's libraries for the daemon.
 //
-// So the daemon holds no context, library or device file of the driver, and a driver that crashes or hangs
-// harms only the child.
+// The daemon itself holds no context, library or device file of the driver, and a driver that crashes or
+// hangs harms only the child.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@
 namespace sharedgpu {
 
 // Starts a child that calls `work` with its own descriptor of `end` and then exits. Of the daemon's
-// descriptors, the child keeps only `end` and the standard streams. Returns its pid, or a negative number
-// with errno. Call it while the process has one thread.
+// descriptors, the child keeps only `end` and the standard streams. Returns the child's pid, or a negative
+// number with errno. Call while the process has one thread.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
 
 // One of the driver's libraries, for the child.
