@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues the items of several users and serves each user for the same time, however many items the user has,
-// and however long an item takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), except that a
-// user that exceeds its time owes the excess while other users wait. A user that rests is not served until
-// resume().
+// and however long an item takes. The algorithm is deficit round robin (Shreedhar and Varghese, SIGCOMM
+// 1995), except that a user may exceed its time, and owes the excess while other users wait. A user that
+// rests is not served until resume().
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -24,7 +24,7 @@ class FairQueue {
   // A user's turn lasts about `quantum`.
   explicit FairQueue(Nanoseconds quantum) : quantum_(quantum) {}
 
-  // Returns true if no user that may be served has an item.
+  // Returns true if no user has items, apart from users that rest.
   bool empty() const { return ring_.empty(); }
   void add(uid_t user, Item item) {
     User& its = users_[user];
@@ -62,7 +62,7 @@ class FairQueue {
     its.rests = false;
     if (!its.items.empty()) ring_.push_back(user);
   }
-  // Clears all debts if nobody waits.
+  // Clears all debts if no user waits.
   void settle() {
     if (ring_.empty()) std::erase_if(users_, [](const auto& entry) { return !entry.second.rests; });
   }
@@ -73,7 +73,8 @@ class FairQueue {
     Nanoseconds balance{};
     bool rests = false;
   };
-  // Returns false if the first user in the ring has used up its turn, or owes more time than the turn has.
+  // Begins the turn of the first user in the ring, unless the turn has begun. Returns false if the user has
+  // no time left, because it has used up the turn or owes as much from earlier turns.
   bool begin_turn() {
     User& user = users_[ring_.front()];
     if (!turn_has_begun_) user.balance = std::min(user.balance + quantum_, quantum_);
@@ -83,8 +84,8 @@ class FairQueue {
 
   const Nanoseconds quantum_;
   std::map<uid_t, User> users_;
-  std::deque<uid_t> ring_;       // the users with items
-  bool turn_has_begun_ = false;  // time left in the turn of the first user in the ring
+  std::deque<uid_t> ring_;       // the users that have items and do not rest
+  bool turn_has_begun_ = false;  // the turn of the first user in the ring has begun
 };
 
 }  // namespace sharedgpu

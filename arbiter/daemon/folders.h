@@ -15,14 +15,14 @@ namespace sharedgpu {
 // folder is left unchanged.
 Status make_folder(const std::string& path, mode_t mode);
 
-// Fails if another user could replace the arbiter's files: if `path`, a folder above it or a link on the way
-// belongs to neither root nor this process's user, or is writable by all users. A world-writable folder above
-// `path` is accepted if it has the sticky bit. Write permission of a group is accepted: it is the
-// administrator's choice.
+// Fails if another user could replace the arbiter's files. This is so if `path`, a folder above `path`, or a
+// symbolic link in `path` belongs to neither root nor this process's user, or is writable by all users. A
+// world-writable folder above `path` is accepted if it has the sticky bit. Write permission of a group is
+// accepted, because only an administrator can have granted it.
 Status check_folder(const std::string& path);
 
 // Locks the folder for this process until `lock` is closed or the process ends; children do not inherit the
-// lock. Fails with EBUSY if another process has the lock; the message names its pid.
+// lock. Fails with EBUSY if another process has the lock; the message names the pid of that process.
 Status lock_folder(const std::string& path, UniqueFd& lock);
 
 }  // namespace sharedgpu

@@ -33,7 +33,7 @@ struct Line {
   char name[96] = {};
 };
 
-// NVML's stable part; declared here because its header comes with the full toolkit only.
+// Declares the stable part of NVML itself, because only the full toolkit contains NVML's header.
 bool ask_nvml(const System& system, int out) {
   struct Memory {
     unsigned long long total, free, used;
@@ -114,7 +114,7 @@ std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds timeout) {
   }
 }
 
-// Starts a child that lists the GPUs. Returns its pid, or a negative number.
+// Starts a child that lists the GPUs. Returns the child's pid, or a negative number on failure.
 pid_t start_child(const System& system, UniqueFd& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -124,7 +124,7 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   });
 }
 
-// A child that hangs in the kernel cannot be killed; it is left behind.
+// Kills the child. A child that hangs in the kernel does not die, and is not waited for.
 void end_child(pid_t child) {
   kill(child, SIGKILL);
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
@@ -162,7 +162,7 @@ void GpuSearch::start() {
   });
 }
 
-// Only NVML reports the numbers of device files.
+// A GPU with a minor number was reported by NVML, since the driver does not report this number.
 void GpuSearch::go_on(const std::vector<GpuInfo>& found) {
   if (std::none_of(found.begin(), found.end(), [](const GpuInfo& gpu) { return gpu.minor.has_value(); }))
     return;
@@ -197,8 +197,8 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  // Does not wait for end-of-file: the child has ended and all that it wrote has arrived, but a helper that
-  // it started may hold the pipe open.
+  // The child has ended, and everything that it wrote has arrived. Do not wait for end-of-file: a process
+  // that the child started may hold the pipe open.
   const std::vector<GpuInfo> gpus = read_lines(answer_.get(), {});
   answer_.reset();
   if (gpus.empty()) return start();

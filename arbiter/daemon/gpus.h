@@ -21,34 +21,34 @@ struct GpuInfo {
   GpuUuid uuid;
   Bytes total;
   std::string name;
-  std::optional<unsigned> minor = {};  // minor number of its device file; only NVML reports it
+  std::optional<unsigned> minor = {};  // minor number of the GPU's device file; only NVML reports this number
 };
 
-// The default of `timeout`. It is long, since the first cuInit may have to load the kernel module.
+// The default of `timeout`. The default is long, since the first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
-// Asks NVML or the driver in a child process. So the daemon holds no context, library or device file of the
-// driver, and a driver that crashes, or hangs for longer than `timeout`, harms only the child. Returns an
-// empty list if there is no driver or no GPU. Call it before threads are started.
+// Asks NVML or the driver in a child process. The daemon itself holds no context, library or device file of
+// the driver. If the driver crashes, or hangs for longer than `timeout`, it harms only the child. Returns an
+// empty list if there is no driver or no GPU. Call before threads are started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
-// Searches for GPUs repeatedly, at growing intervals, until it finds some: the driver may be ready later than
-// the arbiter. If NVML reported the GPUs, it continues to search once a minute, because GPUs come and go.
-// Never blocks. Event-loop thread only.
+// Searches for GPUs repeatedly, at growing intervals, until it finds some, because the driver may be ready
+// later than the arbiter. If NVML reported the GPUs, the search is repeated once a minute from then on,
+// because GPUs may be added or removed. Never blocks. Event-loop thread only.
 class GpuSearch {
  public:
-  // `found` is called with at least one GPU.
+  // `found` is called after each search that finds a GPU.
   GpuSearch(asio::io_context& loop, const System& system,
             std::function<void(const std::vector<GpuInfo>&)> found);
   ~GpuSearch();
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // Continues after GPUs have been found, if NVML reported them.
+  // Call after GPUs have been found. If NVML reported them, starts the searches once a minute.
   void go_on(const std::vector<GpuInfo>& found);
   // Searches at once, unless a search is running.
   void hurry();
-  // From the next search on, searches six times a minute if `closely`, else once a minute.
+  // Sets the pause between searches from the next search on: six searches a minute if `closely`, else one.
   void watch_closely(bool closely) { closely_ = closely; }
 
  private:

@@ -15,23 +15,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;  // number of surveys in a row that do not list a GPU until it counts as lost
+constexpr unsigned kMisses = 3;  // surveys in a row without the GPU until it counts as lost
 // A lost GPU counts as back after it has responded for this long. The time doubles with each loss within an
-// hour of the previous loss: if a GPU comes and goes, tenants that used it would lose their work each time.
+// hour of the previous loss, since tenants lose their work at each loss.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;
 constexpr Nanoseconds kLookCounts = 3s;  // a survey comes every second
-constexpr std::size_t kMostNamed = 16;   // most tenants named in one line of the log
-// When a GPU is lost, a process may die of the driver's error seconds before NVML reports the loss.
+constexpr std::size_t kMostNamed = 16;   // maximum number of tenants named in one log line
+// When a GPU is lost, a process may end because of the driver's error seconds before NVML reports the loss.
 constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
 
 constexpr std::uint64_t kFallenOffTheBus = 79;
-// The Xids whose immediate action is RESET_GPU, and 48, a double bit error, which a reset clears: NVIDIA, Xid
-// Errors, Analyzing Xid Catalog. Excluded are the NVLink Xids that may not be a fault of this GPU: 155 is
-// also raised by intended link changes, and judging 74 and 144 to 150 takes registers that NVML does not
-// report. 154 is excluded because it only sums up other Xids.
+// The Xids for which NVIDIA's documentation (Xid Errors, Analyzing Xid Catalog) lists RESET_GPU as the
+// immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids that may have another
+// cause than this GPU are excluded: intended link changes also raise 155, and to judge 74 and 144 to 150
+// needs registers that NVML does not report. 154 is excluded because it only summarizes other Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
 constexpr char kResetRequired[] = "reset required";
@@ -45,7 +45,7 @@ void Health::restore(const std::map<GpuUuid, GpuRecord>& past) {
     its.fault = text_of(gpu.fault);
     if (gpu.drain != "-") its.drain = text_of(gpu.drain);
   }
-  // NVML listed these GPUs before, and may have stopped listing them.
+  // NVML has listed the GPUs of these placements, and may have stopped listing them while no arbiter ran.
   for (const auto& [tenant, placement] : its_.core.core().snapshot().placements)
     for (const GpuUuid& gpu : placement.gpus) sightings_[gpu];
 }
@@ -58,7 +58,7 @@ void Health::sync(const GpuUuid& gpu) {
   its_.core.handle(GpuDrained{.gpu = gpu, .drained = known->second.drain.has_value()});
 }
 
-// Returns true if the last survey is so recent that it knows more than a search.
+// Returns true if the last survey is so recent that its list of GPUs is more reliable than that of a search.
 bool Health::knows_better() const { return looked_ && its_.system.now() - *looked_ < kLookCounts; }
 
 void Health::found(const std::vector<GpuInfo>& gpus) {
@@ -139,7 +139,7 @@ void Health::note_missing(const GpuUuid& gpu) {
   if (++seen.misses >= kMisses) set(gpu, GpuCondition::lost, "not in the host any more");
 }
 
-// A reset clears the count, so a lower count means that the GPU works again.
+// A reset of the GPU clears the error count, so a lower count means that the GPU works again.
 void Health::note_ecc_errors(const GpuUuid& gpu, std::uint64_t errors) {
   const auto before = std::exchange(sightings_[gpu].ecc_errors, errors);
   if (!before || *before == errors) return;
@@ -165,7 +165,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // the record must come before those of the leases that end with the GPU
+  record(gpu);  // must be recorded before the ends of the leases on the GPU
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {
@@ -198,7 +198,8 @@ void Health::tell_slurm(const GpuUuid& gpu, const std::vector<Guest>& guests) {
     if (guest.job != 0) its_.scontrol.requeue(guest.job);
 }
 
-// Slurm keeps only the last reason of a drain, so each reason names all GPUs that are not healthy.
+// Returns the reason for a drain of the node. Slurm keeps only the last reason, so each reason names all GPUs
+// that are not healthy.
 std::string Health::complaint() const {
   std::vector<std::string> each;
   for (const auto& [gpu, its] : states_)
@@ -231,8 +232,8 @@ void Health::drain(Client& client, const DrainGpus& request) {
   client.send(DrainReply{.done = 1});
 }
 
-// An administrator who undrains a GPU declares that it works again, whatever errors it has reported. But a
-// lost GPU stays lost.
+// An administrator who ends the drain of a GPU declares that the GPU works again, so a failing GPU becomes
+// healthy. A lost GPU stays lost.
 void Health::set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason) {
   GpuState& its = states_[gpu];
   its.drain = reason;
@@ -277,8 +278,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// Returns the tenants that are on the GPU, have just left it, or are placed on it and have not come yet. The
-// environment of a placed tenant already names the GPU.
+// Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A placed tenant
+// counts even without a session, because its environment already names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

@@ -3,17 +3,19 @@
 // administrators, and acts on failures as OnGpuLoss= says.
 //
 // A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. A GPU is
-// failing if it reports an error that only a reset clears; its tenants continue as far as the driver lets
-// them. If NVML does not answer, no condition changes. Event-loop thread only.
+// failing if it reports an error that only a reset clears; tenants may continue to use a failing GPU. If NVML
+// does not answer, no condition changes. Event-loop thread only.
 //
 // To add a sign that a GPU fails:
-//   1. If NVML is not asked for it yet: survey_child.cpp asks, and SurveyLine (survey_child.h) carries the
-//      answer; survey.cpp passes it on in GpuHealth or GpuSign (survey.h).
-//   2. Its consequence in health.cpp: looked() or saw(). A count over surveys is a field of Sightings.
-//   3. Test it in tests/unit/arbiter/survey.cpp and health.cpp, and in tests/integration/health.bats, for
-//      which tests/simgpu/nvml.cpp reports the sign, on request of tests/simgpu/simgpu_fault.cpp. A new kind
-//      of SurveyLine goes into tests/fuzz/crowd.h, too.
-//   4. Document it in the table of docs/design/health.md.
+//   1. If no code asks NVML for the sign yet: ask in survey_child.cpp, and carry the answer in SurveyLine
+//      (survey_child.h). Let survey.cpp pass the answer on in GpuHealth or GpuSign (survey.h).
+//   2. Write the consequence of the sign in looked() or saw() of health.cpp. If surveys have to be counted,
+//      add the count to Sightings.
+//   3. Test the sign in survey.cpp and health.cpp of tests/unit/arbiter/, and in
+//      tests/integration/health.bats. For the latter, let tests/simgpu/nvml.cpp report the sign when
+//      tests/simgpu/simgpu_fault.cpp requests it. If there is a new kind of SurveyLine, add it to
+//      tests/fuzz/crowd.h.
+//   4. Document the sign in the table of docs/design/health.md.
 #pragma once
 
 #include <deque>
@@ -35,11 +37,11 @@
 
 namespace sharedgpu {
 
-// The state of a GPU beyond what the core knows.
+// The state of a GPU, with the reasons that the core does not store.
 struct GpuState {
   GpuCondition condition = GpuCondition::healthy;
-  std::string fault;                 // why it is not healthy
-  std::optional<std::string> drain;  // the reason for the drain; none if not drained
+  std::string fault;                 // why the GPU is not healthy
+  std::optional<std::string> drain;  // the reason for the drain; nullopt if the GPU is not drained
 };
 
 class Health {
@@ -56,20 +58,20 @@ class Health {
   };
   explicit Health(const Parts& parts) : its_(parts) {}
 
-  // Restores the state from the ledger. Call it after the core has its state, and before the first GPUs are
+  // Restores the state from the ledger. Call after the core has its state, and before the first GPUs are
   // found.
   void restore(const std::map<GpuUuid, GpuRecord>& past);
-  // Takes the result of a search.
+  // Call with the result of each search for GPUs.
   void found(const std::vector<GpuInfo>& gpus);
   // The callbacks of GpuWatch.
   void looked(const std::vector<GpuHealth>& gpus, bool all);
   void saw(const GpuSign& sign);
   // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // Returns true while the cause of a session's recent end may be the loss of a GPU that NVML has not
+  // Returns true while a session that ended recently may have ended because of a GPU loss that NVML has not
   // reported yet. Surveys continue during that time.
   bool may_miss_a_loss() const;
-  // Returns true if no survey has come since the last session of the tenant left.
+  // Returns true if there was no survey since the last session of the tenant left.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);
@@ -79,12 +81,13 @@ class Health {
  private:
   // NVML's reports of a GPU.
   struct Sightings {
-    unsigned misses = 0;  // number of surveys in a row that do not list it
-    std::optional<Nanoseconds>
-        well_since;  // while the GPU is lost: when NVML began to report it as well again
+    unsigned misses = 0;  // number of surveys in a row that do not list the GPU
+    // while the GPU is lost: when NVML began to report it as healthy again
+    std::optional<Nanoseconds> well_since;
     std::optional<std::uint64_t> ecc_errors;  // at the last survey
-    unsigned losses = 0;                      // number of losses, each soon after the previous one
-    Nanoseconds lost{};                       // the time of the last loss
+    // number of losses in succession, each soon after the previous loss
+    unsigned losses = 0;
+    Nanoseconds lost{};  // the time of the last loss
   };
   static Nanoseconds well_for(const Sightings& seen);
   void sync(const GpuUuid& gpu);
@@ -96,7 +99,7 @@ class Health {
   void set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason);
   void record(const GpuUuid& gpu);
   bool knows_better() const;
-  // A tenant that was on the GPU or is placed there; it may have ended since.
+  // A tenant that had a session on the GPU or is placed on it. The tenant may have ended since.
   struct Guest {
     TenantId id;
     std::string label;
@@ -112,9 +115,9 @@ class Health {
   std::vector<Guest> guests_of(const GpuUuid& gpu) const;
 
   const Parts its_;
-  std::map<GpuUuid, GpuState> states_;      // GPUs with a condition or drain
+  std::map<GpuUuid, GpuState> states_;      // GPUs that have been lost, failing or drained
   std::map<GpuUuid, Sightings> sightings_;  // GPUs that NVML has listed
-  std::deque<Guest> gone_;                  // left recently
+  std::deque<Guest> gone_;                  // tenants that left a GPU recently
   std::optional<Nanoseconds> looked_;       // the time of the last survey
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that hold a tenant's placement. The arbiter has told each of these processes the tenant's
-// GPUs, and each starts programs on these GPUs. The placement of a tenant without holders and sessions ends.
+// The holders of a placement: processes that the arbiter has told the tenant's GPUs, and that may start
+// programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
 //
 // Event-loop thread only.
 #pragma once
@@ -26,13 +26,13 @@ class Holders {
   Holders(asio::io_context& loop, const System& system, std::function<void(TenantId)> ended)
       : loop_(loop), system_(system), ended_(std::move(ended)), timer_(loop) {}
 
-  // Adds a process and its pidfd. A process added twice counts once. Returns false if it cannot be added for
-  // lack of a descriptor.
+  // Adds a process and its pidfd. A process added twice counts once. Returns false if no descriptor is free
+  // for the process.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
-  // Adds a process that held the tenant under an earlier arbiter, if it still lives. If no descriptor is
-  // free, this is retried until it succeeds.
+  // Adds a process that held the tenant's placement under an earlier arbiter, if the process still lives. If
+  // no descriptor is free, retries until it succeeds.
   void restore(TenantId tenant, const ProcessName& process);
-  // Forgets a tenant that has ended, even if holders live.
+  // Forgets a tenant that has ended, even if some of its holders live.
   void forget(TenantId tenant);
   bool any(TenantId tenant) const;
 
@@ -43,7 +43,8 @@ class Holders {
   const System& system_;
   std::function<void(TenantId)> ended_;
   std::map<TenantId, std::map<ProcessName, asio::posix::stream_descriptor>> processes_;
-  std::set<std::pair<TenantId, ProcessName>> unwatched_;  // may live; retried
+  // could not be watched yet, and may have ended; retried
+  std::set<std::pair<TenantId, ProcessName>> unwatched_;
   asio::steady_timer timer_;
 };
 

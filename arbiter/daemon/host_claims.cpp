@@ -15,14 +15,15 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPause = 500ms;  // between two checks
-// After a shortage the library takes no host memory for a minute (HostPool::bar()); a refutation takes
-// longer.
+// Time for which checks must contradict a claim. It is longer than the minute for which the library takes no
+// host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
-// A longer gap between checks counts only this long, because nothing was observed in the gap.
+// At most this much of the time between two checks counts, because the arbiter observes nothing between
+// checks.
 constexpr Nanoseconds kMostGap = 20s;
 // Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;
-// A margin for slabs and handles in transit, and for the reserve that each process leaves to each other
+// Margins for slabs and handles in transit, and for the reserve that each process leaves to every other
 // process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
@@ -154,7 +155,7 @@ Bytes HostClaims::excess(const ProcessName& process) const {
              : minus(sum(found->second.reported), found->second.holds);
 }
 
-// Keeps the checks of a process that has another session, because it has reconnected.
+// Keeps the checks of a process that has another session, for example because it has reconnected.
 void HostClaims::forget_gone(const ProcessName& process) {
   const std::set<SessionId> left = its_.sessions.of(process);
   const auto held = held_.find(process);

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what sessions claim about their host memory.
 //
-// Shortage: a session claims that its host memory does not suffice to evict (Usage::stuck), or that its job
-// needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on the GPU,
-// or is restored before others. So a claim is believed only if the process may really be short of host
-// memory. A check computes how much host memory the process may still take. The claim is refuted if this
-// amount exceeds the memory that the tenant has to evict, plus an eighth of that, plus the library's reserve
-// for other processes. A job may be short of host memory for a moment, and the library then evicts nothing
-// for a minute. So the claim that a session cannot evict is refuted only by checks over a longer time. A
-// check runs when a claim arrives and reads some files of /proc and /sys, at most twice a second for each
-// process.
+// Claims of a shortage: a session claims that it cannot evict for lack of host memory (Usage::stuck), or that
+// its job needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on
+// the GPU, or is restored before others. So a claim is believed only if the process may really be short of
+// host memory. A check computes how much host memory the process may still take. The check contradicts the
+// claim if this amount exceeds the memory that the tenant has to evict, plus an eighth of that, plus the
+// library's reserve for other processes. Even a short shortage makes the library evict nothing for a minute.
+// So the claim that a session cannot evict is refuted only by checks over a longer time. A check runs when a
+// claim arrives and reads some files of /proc and /sys, at most twice a second for each process.
 //
-// Limits: a session that states higher limits than its cgroups have could allocate more than it can ever
-// evict, and keep it on the GPU. So the limits of the cgroups count, if they are lower than those reported.
+// Limits: a session that reports higher limits than its cgroups have could allocate more memory than it can
+// ever evict, and keep that memory on the GPU. So the lower of the reported limits and the cgroups' limits
+// counts.
 //
 // Host memory held for swap (MemoryUse::host): a report is refuted if the process has less memory than it
 // reports, and the charge of its memory cgroup is less than the sum of all reports of sessions in that group.
-// One of these two can be true of an honest session: for example, a process that was moved is still charged
-// to its former group. The report is refuted only if all checks in ten seconds find both. Then only the
-// memory that the process has counts. Managed memory is not checked, because the kernel may not list it for
-// the process. A report of too little cannot be refuted: the charge contains all other memory of the group.
-// The kernel's limit on the group bounds it.
+// An honest session may meet one of these two conditions: for example, the memory of a process that was moved
+// is still charged to its former group. So a report is refuted only if all checks in ten seconds find both
+// conditions. If a report is refuted, only the memory that the process really has counts. Managed memory is
+// not checked, because the kernel may not list it for the process. A report of too little memory cannot be
+// refuted, because the charge also contains all other memory of the group. The group's limit bounds the
+// unreported memory.
 //
 // If a file cannot be read, the claim is believed. Event-loop thread only.
 #pragma once
@@ -52,40 +53,40 @@ class HostClaims {
   };
   explicit HostClaims(const Parts& parts) : its_(parts) {}
 
-  // Handles the claim that the session cannot evict. If the claim is refuted, logs it and returns false.
+  // Checks the claim that the session cannot evict. If the claim is refuted, logs it and returns false.
   bool believes_stuck(const Client& client);
-  // Handles the claim that the session's job needs host memory back. If the claim is refuted, logs it and
+  // Checks the claim that the session's job needs host memory back. If the claim is refuted, logs it and
   // returns false.
   bool believes_short(const Client& client);
-  // Lowers the reported limits and the reported host memory to the kernel's values. Logs it if reported host
-  // memory is refuted. The second function is for messages that also report the job's limit.
+  // Lowers the reported limits and the reported host memory to the kernel's values. Logs a refuted report of
+  // host memory. A Usage also reports the job's limit.
   void bound(const Client& client, MemoryUse& use);
   void bound(const Client& client, Usage& usage);
-  // The host memory that the process has lately reported beyond the memory that it has; zero if its reports
-  // were not refuted.
+  // The host memory that the process reports beyond the memory that it has; zero if its last reports were not
+  // refuted.
   Bytes excess(const ProcessName& process) const;
   // The free host memory of a process whose claim that it cannot evict was refuted at most 20 s ago; nullopt
   // for other processes.
   std::optional<Bytes> refuted(const ProcessName& process) const;
-  // Call it when a session of the process has ended.
+  // Call when a session of the process has ended.
   void forget_gone(const ProcessName& process);
 
  private:
   struct Row {
     std::optional<Nanoseconds> looked;
-    std::optional<Bytes> room;  // free host memory at the last check, if it was more than enough
-    Nanoseconds roomy{};        // time for which all checks have found enough
+    std::optional<Bytes> room;  // free host memory at the last check; nullopt if the claim may have been true
+    Nanoseconds roomy{};        // time for which all checks have contradicted the claim
     bool told = false;          // the refutation was logged
   };
   // The limits of a process, and its reports of the host memory that it holds.
   struct Held {
     std::optional<Nanoseconds> limits_read;
-    std::optional<HostMost> most;  // none: unknown
+    std::optional<HostMost> most;  // nullopt: unknown
     std::map<SessionId, Bytes> reported;
     std::string group;  // the memory cgroup that the process is charged to; empty if unknown
     std::optional<Nanoseconds> checked;
     bool exceeds_now = false;  // the last check has found that the reports exceed the memory held
-    Nanoseconds exceeds{};     // time for which all checks have found so
+    Nanoseconds exceeds{};     // time for which all checks have found this
     Bytes holds;               // the memory that the process held at the last check
     bool told = false;
   };

@@ -76,7 +76,7 @@ Status HostGpus::attach(const Attach& attach, const Teller& teller) {
   return {};
 }
 
-// `teller`: the user whose session reported it; none if the arbiter found it.
+// `teller`: the user whose session reported the GPU; nullopt if the arbiter found the GPU itself.
 void HostGpus::add(const GpuInfo& gpu, std::optional<uid_t> teller) {
   const bool learned = teller.has_value();
   const Settings& settings = administration_.settings();

@@ -23,30 +23,30 @@ namespace sharedgpu {
 
 class HostGpus {
  public:
-  // `found` is called with the GPUs of each search, after the new ones have been added.
+  // `found` is called with the GPUs of each search, after new GPUs have been added.
   HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
            Complaints& complaints, std::function<void(const std::vector<GpuInfo>&)> found);
 
   // Adds the GPUs that were found, and continues to search.
   void start(const std::vector<GpuInfo>& found);
-  // Call when NVML lists other GPUs than the last search has found.
+  // Call when NVML's list of GPUs differs from the result of the last search.
   void search_now() { search_.hurry(); }
-  // Sets whether searches are frequent, as is useful while a lost GPU may come back.
+  // Sets whether searches are frequent, for example while a lost GPU may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }
-  // The process that reports a GPU: its account, see account_of(), and whether its tenant holds units.
+  // The account (see account_of()) of the process that reports a GPU, and whether its tenant has units.
   struct Teller {
     uid_t uid = 0;
     bool has_units = false;
   };
-  // Attaches a session to this GPU. An unknown GPU, such as a MIG instance, is added as the session describes
-  // it. Fails if the description is impossible, or if there are too many GPUs, so that no user fills the
-  // table with GPUs that do not exist. Some entries of the table are reserved for users with units, and some
-  // for root.
+  // Makes the GPU of the message known to the core. An unknown GPU, such as a MIG instance, is added as the
+  // session describes it. Fails if the description is impossible. Fails also if there are too many GPUs, so
+  // that no user can fill the table with GPUs that do not exist. Some entries of the table are reserved for
+  // users with units, and some for root.
   Status attach(const Attach& attach, const Teller& teller);
   // Forgets the names of GPUs that the core dropped because the last session on them ended.
   void forget_gone();
 
-  // The driver's names of the GPUs.
+  // The model names of the GPUs, from the driver.
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 using host_memory::Version;
 
-// A user who may create cgroups can nest thousands. The limits of jobs are in the upper groups.
+// The maximum number of groups to read, from the root down, because users may nest thousands of cgroups. The
+// limits of jobs are in the upper groups.
 constexpr std::size_t kMostGroups = 32;
 
 // A missing file sets no limit.
@@ -30,10 +31,10 @@ bool is_visible(const System& system, const std::string& group) {
   return !folder.empty() && group.find("/..") == std::string::npos && system.owner_of(folder, owner).ok();
 }
 
-// The name of a file without the slash before it.
+// The name of a file without its leading slash.
 const char* bare(const char* name) { return name + 1; }
 
-// Returns false if the group cannot be read. `used`: also reads the group's usage.
+// Returns false if the group cannot be read. If `used` is true, also reads the group's usage.
 bool read_group(const System& system, Version version, const std::string& path, bool used,
                 HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);
@@ -47,8 +48,8 @@ bool read_group(const System& system, Version version, const std::string& path, 
           system.read_group(path, "memory.stat", group.stat).ok());
 }
 
-// Reads the groups of the process from the root down. Returns false if they cannot be read. A folder above a
-// step's folder contains the whole job.
+// Reads the groups of the process from the root down. Returns false if a group cannot be read. Each folder
+// above a step's folder contains the whole job.
 bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTexts& texts) {
   if (!is_visible(system, its.path)) return false;
   texts.version = its.version;
@@ -62,7 +63,8 @@ bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTe
   return true;
 }
 
-// Reads the name of the process's memory cgroup. Returns false if it cannot be read; there may be none.
+// Reads the name of the process's memory cgroup. Returns false if the name cannot be read. Returns true with
+// an empty `group` if there is no memory cgroup.
 bool find_group(const System& system, pid_t pid, std::optional<MemoryGroup>& group) {
   std::string text;
   const Status read = system.read_file("/proc/" + std::to_string(pid) + "/cgroup", text);
@@ -101,7 +103,7 @@ std::optional<HostCharge> host_charge(const System& system, pid_t pid) {
       !system.read_file("/proc/" + std::to_string(pid) + "/status", status).ok())
     return std::nullopt;
   const std::optional<std::uint64_t> charged = host_memory::number(usage);
-  const bool has_memory = status.find("\nVmRSS:") != std::string::npos;  // a process that ends has none
+  const bool has_memory = status.find("\nVmRSS:") != std::string::npos;  // false while the process exits
   if (!charged || !has_memory) return std::nullopt;
   charge.of_group = Bytes{*charged};
   for (const char* key : {"VmRSS:\t", "VmSwap:\t", "HugetlbPages:\t"})
@@ -113,7 +115,7 @@ std::optional<Bytes> room_in(const HostTexts& texts) {
   const Bytes total = host_memory::total_in(texts.meminfo);
   if (total == Bytes{}) return std::nullopt;
   Bytes least = host_memory::room(total, minus(total, host_memory::available_in(texts.meminfo)));
-  // In this mode the kernel commits no more memory than it has, and mmap() fails beyond that.
+  // In mode 2 the kernel commits memory only up to CommitLimit, and mmap() fails beyond that limit.
   if (texts.overcommit.starts_with('2')) {
     const Bytes limit = kibibytes(host_memory::field(texts.meminfo, "CommitLimit:"));
     const Bytes used = kibibytes(host_memory::field(texts.meminfo, "Committed_AS:"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that a process may take for swap, and the memory that it has, computed from the same files
-// and with the same margins as the library does (interposer/memory/host_budget.h). Any thread; no exceptions.
+// Computes the host memory that a process may still take for swap, and the host memory that it has. The
+// library computes these from the same files and with the same margins (interposer/memory/host_budget.h). Any
+// thread; no exceptions.
 #pragma once
 
 #include <sys/types.h>
@@ -19,23 +20,23 @@ namespace sharedgpu {
 struct HostTexts {
   struct Group {
     std::vector<std::string> limits;
-    std::string usage, stat;  // if the group has a limit
-    bool of_job = false;      // contains all steps of the job
+    std::string usage, stat;  // empty if the group has no limit
+    bool of_job = false;      // the group contains all steps of the job
   };
   host_memory::Version version{};
-  std::vector<Group> groups;  // the process's memory cgroup and those above it
+  std::vector<Group> groups;  // the process's memory cgroup and the cgroups above it
   std::string meminfo;
   std::string overcommit;  // /proc/sys/vm/overcommit_memory
 };
 
-// The room left by the tightest limit; none if unknown. Pure.
+// The memory that the tightest limit leaves; nullopt if unknown. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts);
 
-// The current room of a process; none if unknown, as when a file cannot be read for lack of descriptors, or
-// when the process's cgroup is not visible.
+// The host memory that a process may take now. Nullopt if unknown: a file cannot be read for lack of
+// descriptors, or the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid);
 
-// The most evicted memory that a process and all others under the same limits can ever hold, as the library
+// The maximum of evicted memory that all processes under the same limits can hold together, as the library
 // reports it. Zero: no limit.
 struct HostMost {
   Bytes of_step;  // MemoryUse::host_limit
@@ -43,14 +44,13 @@ struct HostMost {
   bool operator==(const HostMost&) const = default;
 };
 HostMost host_most_in(const HostTexts& texts);  // pure
-// None if unknown.
+// Nullopt if unknown.
 std::optional<HostMost> host_most(const System& system, pid_t pid);
 
 // The memory that the kernel charges to the memory cgroup of a process, and the memory that the process
-// itself has. None if unknown. A process that was moved to another group has memory that is charged to the
-// former one.
+// itself has. If a process was moved to another group, its earlier memory stays charged to the former group.
 struct HostCharge {
-  std::string group;  // its folder
+  std::string group;  // folder of the group
   Bytes of_group;     // including page cache
   Bytes of_process;   // host memory of the process, in RAM or in the system's swap
 };

@@ -52,7 +52,7 @@ TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
   if (known == nullptr && name.is_job()) forget_old_jobs();
   if (known != nullptr && known->sessions > 0) return *known;
-  // A tenant that comes again is recorded again: the ledger's newest file may have left it out.
+  // A tenant that returns is recorded again, because the ledger's newest file may not contain it.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
   tenant.touched = system_.now();
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
@@ -128,7 +128,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
-// First ends the placement, which may end the tenant, too.
+// Ends the placement first, because a tenant is not forgotten while processes hold its placement.
 void Jobs::may_have_ended(TenantId id) {
   if (TenantInfo* tenant = tenants_.find(id)) tenant->touched = system_.now();
   placements_.may_have_ended(id);
@@ -173,7 +173,8 @@ void Jobs::run(Client& client, const RunRequest& request) {
   });
 }
 
-// A batch system that does not count units may state any number. No run counts with more than the node has.
+// Limits the units of a run to the units of the node, because a batch system that does not count units may
+// state any number.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
   const std::size_t gpus = std::max<std::size_t>(core_.core().gpus(), 1);
   const std::uint64_t most = gpus * administration_.settings().units_per_gpu;
@@ -198,7 +199,7 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// Forgets a tenant of `sharedgpu run` that has ended. A job is kept for a while, since it may start another
+// Forgets a tenant of `sharedgpu run` that has ended. Jobs are kept for a while, since they may start another
 // step.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
@@ -219,14 +220,14 @@ void Jobs::forget(TenantId id) {
 
 bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
 
-// Forgets jobs of which nothing lives: those not heard of for long, and if too many jobs are known, also the
-// oldest of the rest. Many are forgotten in one call, so that all jobs are seldom looked at, but no more than
-// kForgottenAtOnce, so that no client waits for long.
+// Forgets jobs without living processes: jobs without any activity for long, and if too many jobs are known,
+// also the least recently active jobs. One call forgets many jobs, so that the list of all jobs is seldom
+// searched, but at most kForgottenAtOnce, so that no client waits for long.
 void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
   if (!too_many && now - looked_for_old_ < kLookForOld) return;
-  if (core_.core().in_grace()) return;  // sessions of these jobs may come back
+  if (core_.core().in_grace()) return;  // sessions of these jobs may reconnect
   looked_for_old_ = now;
   std::multimap<Nanoseconds, TenantId> oldest_first;
   for (const auto& [id, tenant] : tenants_.all())
@@ -257,15 +258,16 @@ void Jobs::register_job(Client& client, const RegisterJob& job) {
 }
 
 void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
-  if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
+  if (tenant.uid != job.uid) {  // a process of another user had a session before the job was registered
     tenant.uid = tenant.account = job.uid;
     journal_.record(TenantRecord{.tenant = tenant.id, .name = tenant.name, .uid = job.uid});
     if (react_) react_(tenant);
   }
   may_begin_anew(tenant, job);
-  if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
-  // Units that another step adds bring more memory. Those that it shares bring the same, even if SwapPerUnit=
-  // has changed since: Slurm gave the job its memory before.
+  if (std::exchange(tenant.over, false)) tenant.options = {};  // they are the options of the last run
+  // If a step adds units, the job gets more host memory for them. For units that the job already had, the
+  // amount stays the same even if SwapPerUnit= has changed since, because Slurm has already given the job its
+  // memory.
   const bool states_all = job.step.step == kBatchStep || tenant.options.units == 0;
   const bool adds = states_all || job.brought != Bytes{} || job.options.units > tenant.options.units;
   const Bytes before = states_all ? Bytes{} : tenant.brought;
@@ -283,7 +285,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
   TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
-  // Every step of an honest job registers the same nodes, so the first registration holds.
+  // Every step of an honest job registers the same nodes, so only the first registration counts.
   const bool is_known = tenant.spans_nodes() && lives(tenant);
   if (!tenant.spans_nodes()) tenant.nodes_are_new = true;
   if (!is_known) set_nodes(tenant, gang.nodes, gang.coordinator);
@@ -300,15 +302,17 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
                              .coordinator = several ? word_of(coordinator) : "-"});
 }
 
-// A requeued job keeps its number and the numbers of its steps. If nothing of the job lives, a new run begins
-// with a step that was here before. A batch step always begins a run. In jobs without one, a run begins after
-// the epilog has reported the end of the last run, or when the prolog reports another number of restarts.
+// A requeued job keeps its number and the numbers of its steps. A new run may begin only if no process,
+// session or lease of the job is left. The run begins with a step that this node has served before, since a
+// step runs only once in a run. A batch step always begins a run. In a job without a batch step, a run also
+// begins with the first step after the epilog reported the end of the last run, or when the prolog reports
+// another number of restarts.
 void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
   const bool begins = another || tenant.over || job.step.step == kBatchStep;
-  // A lease without a session was left open by an earlier arbiter: a session that holds it may still come
-  // back.
+  // A lease without a session is from an earlier arbiter: the session that holds the lease may still
+  // reconnect.
   const bool held = !begins && core_.core().leases().holds(tenant.id);
   const bool lives = tenant.sessions > 0 || placements_.is_held(tenant.id) || held;
   if (lives || !was_here(tenant, job.step, begins)) return;
@@ -320,7 +324,7 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// Returns true if anything is known of the step, or of the whole job if a run begins with the step.
+// Returns true if the ledger has data of the step, or of any step of the job if a run begins with the step.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of tenants: jobs that Slurm registers, ends and suspends, runs of `sharedgpu run`, and processes
-// outside both.
+// outside of jobs and runs.
 //
 // Event-loop thread only.
 #pragma once
@@ -27,54 +27,56 @@ namespace sharedgpu {
 
 class Jobs {
  public:
-  // The most jobs that are kept, including those that live.
+  // The maximum number of jobs that are remembered, including running jobs.
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
        Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination,
        RunGroups& groups);
 
-  // Restores the processes that held tenants under the earlier arbiter.
+  // Restores the processes that held placements of tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
-  // Sets the function that is called when a job turns out to belong to another user than its sessions so far.
+  // Sets the function that is called if a job is registered for another user than that of its earlier
+  // sessions.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // Called if the arbiter starts without a ledger: for a minute it believes sessions that claim to reconnect,
-  // and serves those of unknown jobs.
+  // Call if the arbiter starts without a ledger. For a minute the arbiter then believes sessions that claim
+  // to reconnect, even if their jobs are unknown.
   void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
   bool lacks_ledger() const { return system_.now() < strange_until_; }
 
-  // Returns the reason for which Tenants=jobs excludes a session of the process with this token; empty if the
+  // Returns the reason why Tenants=jobs excludes a session of the process with this token; empty if the
   // session is served.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
-  // Adds a session of the process with that token. Returns its tenant, which counts the session until
-  // leave().
+  // Adds a session of the process with this token to its tenant, and returns the tenant. The session counts
+  // until leave() is called.
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
-  // The name of the tenant that the process belongs to; the tenant may not exist yet.
+  // The name of the process's tenant, which may not exist yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
   const TenantInfo* find(TenantId tenant) const { return std::as_const(tenants_).find(tenant); }
-  // The run of that token, if the process is outside Slurm's steps and belongs to the run's user; else null.
+  // The run with this token, if the process is outside Slurm's steps and belongs to the run's user; else
+  // null.
   const TenantInfo* run_of(const Peer& peer, const RunToken& token) const;
   // Returns true if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
-  // Returns true if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or
-  // a vouched run.
+  // Returns true if Slurm or a trusted batch system has granted the tenant's units, because the tenant is a
+  // registered job or a vouched run.
   bool has_units(TenantId tenant) const;
   // Returns true if a process of the tenant lives, or may still reconnect.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
   void join_run(Client& client, const JoinRun& join);
-  // Call it when the connection of a run is closed.
+  // Call when the connection of a run is closed.
   void run_closed(const Client& client);
   void register_job(Client& client, const RegisterJob& job);
   void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
-  // Returns true if the tenant's processes have told their user of a refusal by this limit before, and
-  // records that they do so now. All limits but the GPU's count as one.
+  // Returns true if a process of the tenant has already told its user that this limit refused an allocation.
+  // Records that a process tells the user now. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
 
  private:
@@ -106,7 +108,7 @@ class Jobs {
   Nanoseconds looked_for_old_;
 };
 
-// The name of the job with that number.
+// The name of the job with the number `number`.
 inline TenantName job_name(std::uint32_t number) {
   TenantName name;
   name.job = number;

@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kRetry{1};
-// The most lease time that is lost when the host crashes, or when a job ends while no arbiter runs.
+// The maximum lease time that is lost when the host crashes, or when a job ends while no arbiter runs.
 constexpr std::chrono::seconds kSeenEvery{1};
 
 }  // namespace

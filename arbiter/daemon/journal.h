@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the ledger: appends records, flushes them in time, keeps them in memory while the disk is full, and
-// limits how much each user may add.
+// Writes the ledger: appends records, flushes them before the actions that depend on them, keeps records in
+// memory while the disk is full, and limits how much each user may add.
 //
 // Event-loop thread only.
 #pragma once
@@ -22,9 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core, whose leases the journal has recorded. Only a Journal creates objects of this class,
-// and only such objects can be performed. So the next arbiter knows each lease that was granted before a
-// crash, except leases that a full disk kept out of the file.
+// Actions of the core that the journal has recorded. Only a Journal creates objects of this class, and only
+// such objects can be performed. So the next arbiter knows each lease that was granted before a crash, except
+// leases that a full disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -37,7 +37,7 @@ class RecordedActions {
 
 class Journal {
  public:
-  // observe() keeps `figures` up to date and records their changes.
+  // `figures`: observe() keeps them up to date and records their changes.
   Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
           std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
@@ -49,21 +49,21 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the buffered records to the kernel. If that fails, the records are kept in memory and written as
-  // soon as possible.
+  // Passes the buffered records to the kernel. If the kernel cannot write them, for example because the disk
+  // is full, keeps them in memory and retries.
   void flush();
-  // Records the leases that begin and end, and flushes.
+  // Records the leases that begin or end by these actions, and flushes.
   RecordedActions write_down(Actions actions);
 
   // Updates the figures after a change of the core.
   void observe(const Sighting& seen, Nanoseconds at);
   // Writes a record every second while a lease is open. After a crash, a lease that no session confirms
-  // counts up to the last record. `core` must outlive this object.
+  // counts as held until the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
   // Records and flushes everything. Call when the arbiter ends.
   void end(const Core& core);
 
-  // Returns true, and counts one addition, if this user may add to the ledger now. Root always may.
+  // Returns true if the user may cause a record now, and counts the record. Root always may.
   bool may_write(uid_t uid);
   // The number of users whose rate is tracked: those that have written lately, and some others.
   std::size_t writers() const { return writers_.size(); }
@@ -75,8 +75,7 @@ class Journal {
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  TokenBuckets<uid_t> writers_{1024, 50};  // the burst suffices for one record of each process of a large
-                                           // node
+  TokenBuckets<uid_t> writers_{1024, 50};  // the burst suffices for a record of each process of a large node
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

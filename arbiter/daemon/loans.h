@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions that export device memory to other sessions of their tenant, by their exporter numbers. A
-// session finds only exporters of its own tenant.
+// The sessions that export device memory to other sessions of their tenant, found by their exporter numbers.
+// A session finds only exporters of its own tenant.
 //
 // Not thread-safe.
 #pragma once
@@ -17,7 +17,7 @@ class Loans {
  public:
   // Registers the session under the number `lender`, which replaces its earlier number.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
-  // The tenant's session with this number; nullopt if there is none.
+  // The tenant's session with this number; nullopt if no session has the number.
   std::optional<SessionId> find(TenantId tenant, std::uint64_t lender) const;
   // Forgets a session that has ended.
   void forget(SessionId session);

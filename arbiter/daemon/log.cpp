@@ -38,7 +38,7 @@ Status open(const std::string& level, const std::string& file) {
   logger().set_level(spdlog::level::from_str(level));
   try {
     if (file.empty()) {
-      // Standard error may be /dev/null, since slurmd and other daemons start the arbiter so.
+      // Standard error is /dev/null if slurmd or another daemon started the arbiter.
       if (stderr_is_null())
         logger().sinks() = {
             std::make_shared<spdlog::sinks::syslog_sink_mt>("sharedgpud", 0, LOG_DAEMON, false)};

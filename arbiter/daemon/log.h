@@ -9,8 +9,8 @@
 
 namespace sharedgpu::log {
 
-// `level`: error, warning, info, debug, trace or off; `file`: the file to append to, or empty for standard
-// error. Fails if the file cannot be written.
+// Opens the log. `level`: error, warning, info, debug, trace or off. `file`: the file to append to; empty:
+// standard error. Fails if the file cannot be written.
 Status open(const std::string& level, const std::string& file);
 
 void error(std::string_view text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters to and from the arbiters of other nodes. A letter is a text that may be lost, late, duplicated or
-// reordered.
+// Letters to and from the arbiters of other nodes. A letter is a text. Letters may be lost, delayed,
+// duplicated or reordered.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class Mail {
   using Heard = std::function<void(const std::string& from, std::string_view text)>;
   virtual ~Mail() = default;
 
-  // Call it before send(). `heard` is called only with texts of other arbiters, and never from within send().
+  // Call before send(). `heard` is called only with texts of other arbiters, and never from within send().
   virtual void start(Heard heard) = 0;
   // `host`: a numeric address. The text is at most kLongestLetter bytes.
   virtual void send(const std::string& host, const std::string& text) = 0;

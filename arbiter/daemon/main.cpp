@@ -33,8 +33,8 @@ int fail(const std::string& what) {
 }
 
 // Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
-// arbiter holds them. The lock comes first: without it, two arbiters that start at once could both believe
-// that the socket belongs to a dead arbiter. Before this process holds the lock, it touches no file of
+// arbiter holds the lock or the socket. Without the lock, two arbiters that start at once could both believe
+// that the socket belongs to a dead arbiter. Before this process holds the lock, it changes no file of
 // another arbiter.
 Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
   const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
@@ -48,9 +48,8 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
 
 constexpr rlim_t kEnoughDescriptors = 1 << 17;
 
-// The kernel enlarges a process's descriptor table when it is full. In a process with threads, each
-// enlargement waits for all processors: 10 to 25 ms on 16 cores. So the table gets its size before threads
-// start.
+// Enlarges the process's descriptor table before threads start. In a process with threads, each enlargement
+// by the kernel waits for all processors, 10 to 25 ms on 16 cores.
 void enlarge_descriptor_table(rlim_t size) {
   const int last = static_cast<int>(std::min(size, kEnoughDescriptors)) - 1;
   if (const UniqueFd any(open("/", O_PATH | O_CLOEXEC)); any)
@@ -59,7 +58,7 @@ void enlarge_descriptor_table(rlim_t size) {
 
 // Raises the descriptor limit, and returns the number of connections for which the limit suffices.
 std::size_t raise_descriptor_limit() {
-  constexpr rlim_t kOfDaemon = 64;  // descriptors for the ledger, the log and the like
+  constexpr rlim_t kOfDaemon = 64;  // descriptors for the ledger, the log and similar files
   constexpr rlim_t kOfSession = 4;  // descriptors of a session: its socket, its lease page, and two pidfds
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
@@ -74,8 +73,8 @@ std::size_t raise_descriptor_limit() {
   return (limit.rlim_cur - std::min(limit.rlim_cur, kOfDaemon)) / kOfSession;
 }
 
-// The MPS daemon outlives the arbiter, and must not inherit the descriptors that the arbiter was started
-// with.
+// Makes inherited descriptors close-on-exec. The MPS daemon outlives the arbiter, and must not inherit the
+// descriptors that the arbiter was started with.
 void keep_to_itself() {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
@@ -103,8 +102,8 @@ int run(const Settings& settings) {
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Searches for GPUs before any peer can connect. The search may leave a child that hangs in the driver; at
-  // this point, the child inherits no descriptors that it would keep open.
+  // Searches for GPUs before any peer can connect. A child of the search may hang in the driver. The search
+  // is this early so that such a child does not hold the arbiter's lock, socket or ledger open.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));
@@ -140,15 +139,15 @@ int run(const Settings& settings) {
     if (failure) return;
     log::info(std::string("ending by ") + strsignal(number));
     arbiter.end();
-    // The socket file and the leases stay: sessions find the socket again, and the next arbiter takes it
-    // over.
+    // The socket file and the leases stay, so that sessions can reconnect to the next arbiter, which takes
+    // over the socket and the leases.
     loop.stop();
   });
   log::info("serving " + settings.socket);
   service_manager.tell_ready();
   service_manager.keep_telling(loop);
   loop.run();
-  // Exits at once: closing connections one by one may take as long as peers like, see closer.h.
+  // Exits at once, because peers can delay the closing of single connections, see closer.h.
   _exit(EXIT_SUCCESS);
 }
 

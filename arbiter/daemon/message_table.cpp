@@ -22,8 +22,8 @@ namespace {
 enum class Sender : std::uint8_t { new_connection, session, anyone };
 
 // The reactions to a message that is not accepted. Close: the connection is closed, and the log says why.
-// Refuse: also tells the peer the reason. Deny: the peer gets a negative answer, and the log says what it may
-// not do.
+// Refuse: also tells the peer the reason. Deny: the peer gets a negative answer, and the log says what the
+// peer may not do.
 struct Close {
   const char* why = "";
 };
@@ -42,12 +42,14 @@ using Reaction = std::variant<Close, Refuse, Deny<Body>>;
 template <class Body>
 struct Conditions {
   Sender sender = Sender::anyone;
-  const char* misplaced = "";            // the reason for closing the connection of any other sender
+  // the reason for closing the connection if `sender` excludes the peer
+  const char* misplaced = "";
   bool (*valid)(const Body&) = nullptr;  // null: every body is valid
   Reaction<Body> invalid = {};
-  bool counts = false;  // the message adds to the ledger, so the sender's rate limit applies, see Journal
-  bool (*privileged)(const Body&) = nullptr;  // true if only an administrator may send it; null: anybody may
-  Reaction<Body> unprivileged = {};           // the reaction if anybody else sends a privileged message
+  bool counts = false;  // if the message adds to the ledger: the sender's rate limit applies, see Journal
+  // returns true if only an administrator may send the message; null: any peer may
+  bool (*privileged)(const Body&) = nullptr;
+  Reaction<Body> unprivileged = {};  // the reaction if another peer sends a privileged message
 };
 
 template <class Body, class Handler>
@@ -149,13 +151,13 @@ constexpr std::tuple kRows{
 
     row<StatusQuery>(&Queries::status, {}),
     row<LeaseQuery>(&Queries::lease, {}),  // the handler checks the job's owner
-    row<JobQuery>(&Queries::job, {}),      // the same
+    row<JobQuery>(&Queries::job, {}),      // the handler checks the job's owner
     row<GpuLossQuery>(&Queries::gpu_loss, {}),
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
-// Returns true for the types that peers send to the arbiter. The compiler reports types that are missing
-// here.
+// Returns true for the types that peers send to the arbiter. The compiler reports types that are missing from
+// the switch.
 constexpr bool is_for_arbiter(MessageType type) {
   switch (type) {
     case MessageType::hello:

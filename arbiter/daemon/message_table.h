@@ -4,12 +4,13 @@
 // reasons that depend on the state of the session or of the job.
 //
 // To add a message:
-//   1. protocol/messages.h has the recipe for the protocol and its tests.
+//   1. Follow the recipe in protocol/messages.h for the protocol and its tests.
 //   2. List its type in is_for_arbiter() of message_table.cpp, which lists the types that peers send and
-//      those that the arbiter sends. Give it a row there, an is_valid() in validity.h and validity.cpp if it
-//      has numbers or text, and a method of the part that handles it.
-//   3. A report to the core also needs its type in Event (core/events.h) and a Core::on() (core/core.h and
-//      core.cpp).
+//      those that the arbiter sends. Add a row for the message in message_table.cpp, and a method of the part
+//      that handles the message. If the message has numbers or text, add an is_valid() in validity.h and
+//      validity.cpp.
+//   3. If the message is a report to the core, also add its type to Event (core/events.h) and a Core::on()
+//      (core/core.h and core.cpp).
 //
 // Event-loop thread only.
 #pragma once
@@ -40,7 +41,7 @@ class MessageTable {
   };
   explicit MessageTable(const Parts& parts) : parts_(parts) {}
 
-  // Passes the message to its handler, or refuses it or its sender.
+  // Passes the message to its handler, or reacts as the message's row says if the message is not accepted.
   void receive(Client& client, const Message& message) const;
 
  private:
