@@ -26,8 +26,8 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
-// The daemon may be a script that an interpreter runs, so all words of the command line are checked. A zombie
-// has no command line.
+// Returns true if the process is a control daemon. Checks all words of the command line, because the control
+// daemon may be a script that an interpreter runs. A zombie has no command line.
 bool is_the_daemon(const System& system, pid_t pid) {
   std::string words;
   static_cast<void>(system.read_file("/proc/" + std::to_string(pid) + "/cmdline", words));
@@ -66,7 +66,7 @@ Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::
       death_(loop),
       timer_(loop) {}
 
-// Sets the mode even if an earlier arbiter created the folder, so that users have access.
+// Sets the modes of the folders even if an earlier arbiter created them, so that users have access.
 void Mps::start() {
   for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
     if (Status made = make_folder(*folder, mode); !made.ok())
@@ -104,7 +104,8 @@ UniqueFd Mps::open_output() const {
 }
 
 UniqueFd Mps::launch() {
-  // If these files of a dead daemon stayed, programs would take them for the new daemon's files.
+  // Removes the files of a control daemon that has died, since programs would take them for the new daemon's
+  // files.
   for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
   const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};
@@ -123,7 +124,7 @@ UniqueFd Mps::launch() {
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF);
-  const mode_t before = umask(022);  // users need access to its pipes
+  const mode_t before = umask(022);  // users need access to the control daemon's pipes
   const int error = posix_spawnp(&child_, kDaemon, &files, &attributes, pointers_to(words).data(),
                                  pointers_to(environment).data());
   umask(before);
@@ -159,7 +160,8 @@ void Mps::watch(UniqueFd process) {
   });
 }
 
-// Programs find the daemon by this pipe, which it creates some time after its start.
+// Waits for the pipe by which programs find the control daemon. The control daemon creates the pipe some time
+// after its start.
 void Mps::watch_pipe() {
   if (access((folder_ + "/control").c_str(), F_OK) == 0) return set_serves(true);
   timer_.expires_after(kLook);
@@ -172,7 +174,8 @@ void Mps::set_serves(bool serves) {
   if (std::exchange(serves_, serves) != serves) changed_();
 }
 
-// Restarts a failing daemon after growing pauses. Programs that start meanwhile run without MPS.
+// Restarts the control daemon after a pause, which grows if the daemon fails repeatedly. Programs that start
+// during the pause run without MPS.
 void Mps::ended() {
   if (std::chrono::steady_clock::now() - began_ >= kLivedLong) pause_ = std::chrono::seconds(1);
   timer_.expires_after(pause_);

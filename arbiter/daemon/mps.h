@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs NVIDIA's MPS control daemon if the site wants it (Mps=yes), and restarts it when it has ended. The
-// control daemon outlives the arbiter, because jobs lose the GPU when the control daemon ends. A control
-// daemon that an earlier arbiter started is found by its pid file, and watched. The control daemon serves all
-// users at once (-M); otherwise the jobs of one user would wait until the last process of another user has
-// ended. Event-loop thread only.
+// Runs NVIDIA's MPS control daemon if Mps=yes, and restarts the control daemon when it has ended. The control
+// daemon outlives the arbiter, because jobs lose the GPU when the control daemon ends. If an earlier arbiter
+// started the control daemon, this arbiter finds it by its pid file, and watches it. The control daemon
+// serves all users at once (-M); otherwise the jobs of one user would wait until the last process of another
+// user has ended. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -20,16 +20,16 @@ namespace sharedgpu {
 
 class Mps {
  public:
-  // `folder` holds the pipes by which programs find the control daemon, `logs` its logs; both are created if
-  // missing. `changed` is called whenever serves() changes.
+  // `folder`: the folder of the pipes by which programs find the control daemon. `logs`: the folder of its
+  // logs. Both are created if missing. `changed` is called whenever serves() changes.
   Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
       std::function<void()> changed);
 
   void start();
-  // Returns true if a program that starts now finds MPS.
+  // Returns true if the control daemon is ready, so that a program that starts now uses MPS.
   bool serves() const { return serves_; }
 
-  // The process that serves `folder`; empty if there is none.
+  // The pidfd of the control daemon that serves `folder`; empty if none runs.
   static UniqueFd find(const System& system, const std::string& folder);
 
  private:
@@ -44,9 +44,9 @@ class Mps {
   const std::string folder_;
   const std::string logs_;
   const std::function<void()> changed_;
-  asio::posix::stream_descriptor death_;  // its pidfd
+  asio::posix::stream_descriptor death_;  // the control daemon's pidfd
   asio::steady_timer timer_;
-  pid_t child_ = -1;  // set if this process started it
+  pid_t child_ = -1;  // the control daemon's pid if this process started it, else -1
   bool serves_ = false;
   std::chrono::steady_clock::time_point began_;
   std::chrono::seconds pause_{1};

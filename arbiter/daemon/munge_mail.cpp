@@ -16,7 +16,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kLongestPause{1};
-constexpr int kMostAtOnce = 64;  // before the loop serves others
+constexpr int kMostAtOnce = 64;  // maximum number of lines read before the loop does other work
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void MungeMail::read_lines() {
   for (int i = 0; i < kMostAtOnce; ++i) {
     const ssize_t size = recv(talk_.native_handle(), &line, sizeof line, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (size != sizeof line) return;  // the child's death is handled elsewhere
+    if (size != sizeof line) return;  // end of file: the watch on `death_` handles the child's death
     take(line);
   }
   watch();
@@ -109,7 +109,7 @@ void MungeMail::take(const MailLine& line) {
   }
 }
 
-// A letter is lost if the socket has no room, just as it may be lost on the network.
+// If the socket is full, the letter is lost, just as it may be lost on the network.
 void MungeMail::send(const std::string& host, const std::string& text) {
   if (!talk_.is_open()) return;
   MailLine line;
@@ -123,7 +123,7 @@ void MungeMail::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  if (talk_.is_open()) read_lines();  // these lines may give the reason, which is logged
+  if (talk_.is_open()) read_lines();  // logs the reason of the failure if the child has reported it
   talk_.close();
   begin_later();
 }

@@ -2,7 +2,7 @@
 // Sends mail over UDP, with each letter in a munge credential.
 //
 // A child process owns the socket and talks to munged, so that neither blocks the loop (munge_mail_child.h).
-// While there is no child, letters are lost. Event-loop thread only.
+// While no child runs, letters are lost. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -41,10 +41,10 @@ class MungeMail final : public Mail {
   Heard heard_;
   asio::steady_timer timer_;              // until the next child starts
   asio::posix::stream_descriptor death_;  // the child's pidfd
-  asio::posix::stream_descriptor talk_;   // lines go both ways
+  asio::posix::stream_descriptor talk_;   // carries MailLines in both directions
   pid_t child_ = -1;
   std::chrono::milliseconds pause_;
-  std::string trouble_;  // as logged last
+  std::string trouble_;  // the reason that was logged last
 };
 
 }  // namespace sharedgpu

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kLongestDatagram = 4096;
 
-// munge's library, declared by its own header.
+// munge's library, loaded at run time and declared by munge's own header.
 class Munge {
  public:
   explicit Munge(const System& system) : library_(system, "libmunge.so.2") {
@@ -49,7 +49,7 @@ class Munge {
     if (error != EMUNGE_SUCCESS) why = strerror_(error);
     return error == EMUNGE_SUCCESS ? credential : "";
   }
-  // Returns an empty text if the credential is invalid or not an arbiter's.
+  // Returns an empty text if the credential is invalid or was not made by an arbiter.
   std::string decode(const char* credential) const {
     void* content = nullptr;
     int size = 0;
@@ -83,7 +83,7 @@ std::string text_of(const Address& address) {
   return getnameinfo(bytes, address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0 ? host : "";
 }
 
-// The first address of that family for the name.
+// Returns the first address of `family` for the name.
 Address look_up(const char* name, std::uint16_t port, int family, int flags) {
   addrinfo hints = {};
   hints.ai_family = family;
@@ -100,7 +100,7 @@ Address look_up(const char* name, std::uint16_t port, int family, int flags) {
 }
 
 // Installs a filter that admits only datagrams from ports below 1024, which only root can use. The filter
-// reads the sender's port at the begin of the UDP header.
+// reads the sender's port at the start of the UDP header.
 bool admit_privileged_ports(int socket) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 0),
                         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, IPPORT_RESERVED, 0, 1),
@@ -164,7 +164,7 @@ class Carrier {
     tell(MailLine::Kind::trouble, {}, what);
   }
 
-  // Returns false if the daemon is gone.
+  // Sends a letter from the daemon. Returns false if the daemon has ended.
   bool send_letter() {
     MailLine line;
     const ssize_t size = recv(end_, &line, sizeof line, MSG_DONTWAIT);
@@ -209,7 +209,7 @@ class Carrier {
 }  // namespace
 
 void carry_mail(const System& system, const MailPlace& place, int end) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // frees the port for the next daemon
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // frees the port for the next daemon's child
   Carrier(system, place, end).run();
 }
 

@@ -19,8 +19,9 @@ bool is_dead(const UniqueFd& pidfd) {
 
 }  // namespace
 
-// A namespace owned by root belongs to a container service that root runs for others. The user namespace of
-// an ended process cannot be read, so its uid might belong to a range of subordinate uids.
+// A user namespace owned by root belongs to a container service that root runs for users, so the process's
+// own user is charged. The user namespace of an ended process cannot be read, so its uid may be a subordinate
+// uid.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;
@@ -36,8 +37,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.uid = credentials.uid;
   if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
 
-  // Opens the pidfd first: if the process is still alive after the reads below, these reads were about this
-  // process and not about a later one with its pid.
+  // Opens the pidfd first. If the process is still alive after the reads below, they have read this process
+  // and not a later process with the same pid.
   peer.pidfd = system.open_peer(socket, peer.pid);
   if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
   const std::string process = "/proc/" + std::to_string(peer.pid);
@@ -45,7 +46,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   const Status stat_read = system.read_file(process + "/stat", stat);
   const Status cgroup_read = system.read_file(process + "/cgroup", cgroup);
   const Status status_read = system.read_file(process + "/status", status);
-  // Fails if descriptors are short: otherwise a process of a job could look like a process outside jobs.
+  // Fails if descriptors or memory are short, because a process of a job would otherwise look like a process
+  // outside of jobs.
   for (const Status* read : {&stat_read, &cgroup_read, &status_read})
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);

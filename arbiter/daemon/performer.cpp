@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostNamed = 8;  // most processes of a tenant named in one line of the log
+constexpr std::size_t kMostNamed = 8;  // maximum number of processes named in one log line
 
 }  // namespace
 
@@ -61,8 +61,9 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
-// Polls in the turn of the process's user, since reading a process with hundreds of threads takes long. At
-// most one poll is queued for a session: polls of a user that rests are delayed.
+// Polls in the turn of the process's user, since reading the state of a process with hundreds of threads
+// takes long. At most one poll is queued for a session, since polls of a user that has used up its time are
+// delayed.
 void Performer::perform(const Look& look) {
   auto* session = sessions_.find(look.session);
   if (session == nullptr || std::exchange(session->look_is_due, true)) return;

@@ -25,11 +25,11 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // Called when a time of ArmTimer has come or a poll of Look is done, and only after perform() has
-    // returned.
+    // timer_fired is called when the time of an ArmTimer has come, and poll_process when the turn of a Look
+    // has come. Both are called only after perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
-    std::function<void(const TellGang&)> tell_gang;  // must not call the core before it has returned
+    std::function<void(const TellGang&)> tell_gang;  // must not call the core
   };
   Performer(asio::io_context& loop, Schedule& schedule, const System& system, SessionTable& sessions,
             const Tenants& tenants, Complaints& complaints, Callbacks callbacks);

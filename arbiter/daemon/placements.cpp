@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// Names a GPU that does not exist, so that a process that sees only this GPU gets the driver's own error.
+// A list with one GPU that does not exist. A process that sees only this GPU gets the driver's own error.
 GpuList no_gpu() {
   GpuList list;
   list.count = 1;
@@ -68,7 +68,7 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   }
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
-  may_have_ended(tenant);  // if no descriptor was free, the process is not a holder
+  may_have_ended(tenant);  // ends the placement if, for lack of a descriptor, hold() has added no holder
   log::debug(tenants_.label(tenant) + ": may see " + format_gpus(list));
   return list;
 }
@@ -77,8 +77,8 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
   hold(asker, {.tenant = tenant, .units = 0, .gpus = {}});
 }
 
-// Also records the holder, so that the next arbiter keeps the tenant's placement as long as this process
-// lives.
+// Adds the process as a holder, and records it, so that the next arbiter keeps the placement as long as the
+// process lives.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;
@@ -102,7 +102,7 @@ void Placements::forget(TenantId tenant) {
 }
 
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus) {
-  std::map<unsigned, GpuUuid> found;  // in the host's order
+  std::map<unsigned, GpuUuid> found;  // ordered by GPU number
   for (const Snapshot::Gpu& gpu : state.gpus)
     if (gpu.minor && whole.has(*gpu.minor)) found[gpu.number] = gpu.uuid;
   if (gpus.count == 0 || found.size() != whole.count() || found.size() >= GpuList::kMost) return 0;

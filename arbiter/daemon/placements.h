@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a process that
-// holds the placement. However the last of these dies, the placement then ends.
+// The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a holder
+// (holders.h). It ends however the last of these ends.
 //
 // Event-loop thread only.
 #pragma once
@@ -27,18 +27,19 @@ class Placements {
              Journal& journal, const Tenants& tenants, Complaints& complaints,
              std::function<void(TenantId)> unheld);
 
-  // Returns the tenant's GPUs that the asking process may see. Chooses the GPUs first if the tenant has none.
-  // The process becomes a holder of the placement.
+  // Returns the tenant's GPUs that the asking process may see. If the tenant has no placement yet, chooses
+  // the GPUs first. The process becomes a holder of the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // Makes the process a holder of a tenant that is not placed because its user chose the GPUs.
+  // Makes the process a holder of a tenant whose user has chosen the GPUs, so that the arbiter does not place
+  // it.
   void hold_unplaced(const Peer& asker, TenantId tenant);
   // Restores a holder recorded in the ledger.
   void restore(TenantId tenant, const ProcessName& holder);
 
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
-  // Ends the placement if nothing holds it.
+  // Ends the placement if it has no holder.
   void may_have_ended(TenantId tenant);
-  // Forgets a tenant that has ended, even if holders live.
+  // Forgets a tenant that has ended, even if some of its holders live.
   void forget(TenantId tenant);
 
  private:
@@ -53,8 +54,8 @@ class Placements {
   Holders holders_;
 };
 
-// Inserts the GPUs that a step holds whole before the shared ones. Returns the number of inserted GPUs; 0 if
-// the list is unchanged.
+// Inserts the whole GPUs that Slurm allocated to a step before the shared GPUs in `gpus`. Returns the number
+// of inserted GPUs; 0 if the list is unchanged.
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus);
 
 }  // namespace sharedgpu

@@ -15,14 +15,14 @@ namespace {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-// The text of the file, as far as it is readable.
+// The text of the file, or the part of it that can be read.
 std::string text_of(const System& system, const std::string& path) {
   std::string text;
   static_cast<void>(system.read_file(path, text));
   return text;
 }
 
-// The possible mount points of a hierarchy, the likelier one first.
+// The possible mount points of a hierarchy, the most likely first.
 std::vector<std::string> mounts_of(std::string_view controllers) {
   const std::string base = "/sys/fs/cgroup";
   if (controllers.empty()) return {base, base + "/unified"};
@@ -81,7 +81,7 @@ Status believe(const System& system, const StepFolder& named, std::optional<Step
   return {};
 }
 
-// The pids of a process, from the text of its /proc/PID/status.
+// The pids of a process in its PID namespaces, from the text of its /proc/PID/status.
 std::vector<pid_t> pids_in(const std::string& status) {
   const std::size_t at = status.find("\nNSpid:");
   std::vector<pid_t> pids;
@@ -91,7 +91,7 @@ std::vector<pid_t> pids_in(const std::string& status) {
   return pids;
 }
 
-// A number of a /proc/PID/stat, counted as in proc(5); 0 if missing.
+// The number in a field of /proc/PID/stat, with the fields counted as in proc(5); 0 if the field is missing.
 std::uint64_t stat_field(std::string_view stat, std::size_t field) {
   // The command name may contain anything, so fields are counted from its closing parenthesis.
   constexpr std::size_t kLastBefore = 2;
@@ -105,7 +105,7 @@ std::uint64_t stat_field(std::string_view stat, std::size_t field) {
   return number;
 }
 
-// The state letter, which follows the command name; 0 if missing. The name may contain anything.
+// The state letter, which follows the command name; 0 if missing. The name may contain any characters.
 char state_in(const std::string& stat) {
   const std::size_t end = stat.rfind(") ");
   return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
@@ -114,9 +114,9 @@ char state_in(const std::string& stat) {
 bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
-// The first thread decides for most processes; the others are read only if it is stopped or has ended. A
-// debugger may stop some threads and let others run. Reads a bounded number of threads, so that the arbiter
-// stays responsive.
+// For most processes, the state of the first thread suffices. The other threads are read only if the first
+// thread is stopped or has ended, since a debugger may stop some threads and let others run. Reads a bounded
+// number of threads, so that the arbiter stays responsive.
 bool all_threads_stopped(const System& system, const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
   constexpr std::size_t kMostThreads = 64;
@@ -133,9 +133,9 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// Finds out who has frozen the process: the owner of the topmost frozen folder (a folder's file also shows
-// freezes of the folders above). Users may own folders below a step's folder and nest thousands of them, so
-// the search goes from the top down, and ends at the first folder that root does not own.
+// Finds out who has frozen the process: the owner of the topmost frozen folder, because the file of a folder
+// also shows freezes of the folders above it. Users may own folders below a step's folder and nest thousands
+// of them, so the search goes from the top down, and ends at the first folder that root does not own.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {
@@ -152,7 +152,8 @@ Stopped frozen_state(const System& system, const std::string& mount, const std::
   }
 }
 
-// The process state does not show a freeze: a frozen process seems to sleep or to wait for a disk.
+// Reads the cgroups, because the process state does not show a freeze: a frozen process seems to sleep or to
+// wait for a disk.
 Stopped frozen_state(const System& system, const std::string& process) {
   const std::string cgroups = text_of(system, process + "/cgroup");
   Stopped state = Stopped::no;

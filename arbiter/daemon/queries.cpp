@@ -102,20 +102,21 @@ void Queries::gpu(Client& client, const GpuQuery& query) {
   client.send(reply);
 }
 
-// Lists the tenant's processes on the GPU, as far as the asker sees them.
+// Lists the tenant's processes on the GPU, without those in PID namespaces that the asker does not see.
 void Queries::list_processes(const Client& client, const GpuQuery& query, TenantId tenant,
                              GpuReply& reply) const {
   for (const auto& [id, footprint] : its_.core.core().footprints(tenant, query.gpu)) {
     const auto* entry = its_.sessions.find(id);
     const pid_t pid = entry == nullptr ? 0 : pid_seen_by(client.peer().names, entry->client->peer().names);
     if (pid == 0) continue;
-    const std::uint32_t place = reply.processes++ - query.first;  // wraps around before the first
+    // negative values wrap around and are skipped
+    const std::uint32_t place = reply.processes++ - query.first;
     if (place >= GpuReply::kProcesses) continue;
     reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = footprint};
   }
 }
 
-// A peer must read the last answer before it gets another one.
+// A peer must read the last answer before it gets another answer.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
   if (may_have_fresh_status(client.peer()) || status_files_.newest() == nullptr)
@@ -125,8 +126,8 @@ void Queries::status(Client& client, const StatusQuery& /*query*/) {
   client.send(StatusReply{.size = newest.size}, newest.to_read.get());
 }
 
-// A user that asks too often gets the same answer again for a moment; administrators and the arbiter's own
-// user always get a fresh one.
+// A user that asks too often gets the last answer again. Administrators and the arbiter's own user always get
+// a fresh answer.
 bool Queries::may_have_fresh_status(const Peer& peer) {
   return peer.account == 0 || peer.account == geteuid() || its_.administration.is_administrator(peer.uid) ||
          fresh_statuses_.take(peer.account, its_.system.now());

@@ -16,13 +16,13 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
-// The most folders that are looked at below CgroupParent, and above a process.
+// The maximum number of folders that are read below CgroupParent, and above a process.
 constexpr std::size_t kMostFolders = 10'000;
 constexpr std::size_t kMostAbove = 32;
 constexpr std::string_view kPrefix = "run_";
 
-// The most host memory that the group has used at once; none if it cannot be read. Kernels before 5.19 lack
-// memory.peak: there, the use at each look counts.
+// The highest use of host memory in the group; nullopt if it cannot be read. Kernels before 5.19 lack
+// memory.peak; with them, returns the current use.
 std::optional<Bytes> peak_in(const System& system, const std::string& group) {
   std::string text;
   for (const char* file : {"memory.max_usage_in_bytes", "memory.peak", "memory.current"})
@@ -37,7 +37,7 @@ bool is_within(const std::string& path, const std::string& group) {
   return path == group || path.starts_with(group + "/");
 }
 
-// The pid may have passed to another process since the peer connected.
+// Fails if the process has ended since it connected, because another process may have its pid now.
 Status move(const System& system, const std::string& group, const ProcessName& process) {
   const auto pid = static_cast<pid_t>(process.pid);
   if (start_time_of(system, pid) != process.started) return Status::of_errno(ESRCH, group);
@@ -46,13 +46,13 @@ Status move(const System& system, const std::string& group, const ProcessName& p
 
 }  // namespace
 
-// A group as seen by the thread beside the loop.
+// What the thread beside the loop has found out about a group.
 struct RunGroups::Look {
   TenantId tenant;
   std::string group;
   bool ended = false;
   std::optional<Bytes> peak = {};
-  Status removed = {};  // if ended
+  Status removed = {};  // the result of the removal if the run has ended
 };
 
 RunGroups::RunGroups(const Parts& parts) : its_(parts), timer_(parts.loop), aside_(parts.system.aside()) {}
@@ -65,8 +65,9 @@ std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
   return memory_group(text);
 }
 
-// Limits above the parent of our groups hold for them, too. Users may own folders of the tree, and change the
-// limits there.
+// Returns true if root has set a limit on a group of the process. Skips the groups above CgroupParent,
+// because their limits apply to the groups of runs, too. Ignores folders of users, who may change the limits
+// there.
 bool RunGroups::is_confined(const MemoryGroup& place) const {
   std::size_t end = 0;
   for (std::size_t i = 0; i < kMostAbove && end < place.path.size(); ++i) {
@@ -91,7 +92,7 @@ bool RunGroups::is_outside(const TenantInfo& tenant, const Peer& peer) const {
   return !place || !is_within(place->path, group_of(tenant.id));
 }
 
-// False if the process stays where it is; the log says so once for each run.
+// Returns false if the process must stay in its group, and logs the reason once for each run.
 bool RunGroups::may_move(TenantId tenant, const Peer& peer, const std::optional<MemoryGroup>& place) {
   const char* why = !place                ? "its memory control group is unknown"
                     : peer.step           ? "it is in a step of Slurm, which confines it"
@@ -111,7 +112,8 @@ void RunGroups::tell(const Peer& peer, const std::string& what) const {
 
 // ---- groups come ----
 
-// The record comes first: if the arbiter dies meanwhile, the next one knows whose group it is.
+// Records the group before making it, so that the next arbiter knows the group's tenant even if this arbiter
+// dies in between.
 void RunGroups::make(TenantInfo& tenant, Bytes limit, const Peer& peer, Done done) {
   const auto place = place_of(peer);
   if (!may_move(tenant.id, peer, place)) return done(false);
@@ -170,7 +172,7 @@ void RunGroups::record_peaks() {
     if (tenant.group_limit != Bytes{}) record_peak(id, peak_in(its_.system, group_of(id)));
 }
 
-// No later tenant gets the number of a group that exists, even if the ledger is lost.
+// Also ensures that no later tenant gets the number of an existing group, even if the ledger is lost.
 void RunGroups::restore() {
   const auto names = its_.system.list_folder(its_.system.group_folder(its_.parent), kMostFolders);
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
@@ -222,7 +224,7 @@ void RunGroups::look() {
   });
 }
 
-// A group that still has processes stays until a later look.
+// If a group of an ended run still has processes, the next look tries to remove it again.
 void RunGroups::take(const std::vector<Look>& looks) {
   is_looking_ = false;
   for (const Look& each : looks) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory control groups of runs. A run that a batch system without groups of its own starts, or an
-// administrator, gets a group with a limit: the host memory of its program and that of its units together. So
-// the kernel ensures that neither takes the memory of others.
+// The memory control groups of runs. A run gets a control group of its own if an administrator, or a batch
+// system that makes no control groups, starts it. The group's limit is the sum of the host memory of the
+// run's program and of its units. So the kernel ensures that the run does not take the memory of other jobs.
 //
-// The group of run 7 is PARENT/run_7 (CgroupParent=). Processes enter it before they start a program, or at
-// the latest with their first session; the processes that they start are born in it. A process stays where it
-// is if a group with a limit, made by root, holds it already: that of a Slurm step, of another batch system,
-// or of another run. The highest use goes into the ledger. A group is removed when its run has ended and no
-// process is left in it. After a restart, groups are found by their names.
+// The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the group before it
+// starts a program, or at the latest with its first session. Its children start in the group. A process stays
+// in its group if that is a group with a limit that root made: the group of a Slurm step, of another batch
+// system, or of another run. The highest use of each group is recorded in the ledger. A group is removed when
+// its run has ended and no process is left in it. After a restart, the arbiter finds the groups by their
+// names.
 //
-// Nothing here keeps a run from running: without a group it is as free as before, and the log says why.
-// Event-loop thread only; whatever may take long runs beside the loop.
+// A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
+// Event-loop thread only; slow calls run on a thread beside the loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -35,7 +36,7 @@ namespace sharedgpu {
 
 class RunGroups {
  public:
-  // The processes of one user that may be moved at once, and per second. Root's are not limited.
+  // How many processes of one user may be moved at once, and per second. Processes of root are not limited.
   static constexpr double kMovesAtOnce = 512;
   static constexpr double kMovesASecond = 10;
 
@@ -50,33 +51,36 @@ class RunGroups {
   };
   explicit RunGroups(const Parts& parts);
 
-  // Records the highest use of the groups that an earlier arbiter made. Call it before the ended tenants are
+  // Records the highest use of the groups that an earlier arbiter made. Call before the ended tenants are
   // forgotten.
   void record_peaks();
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
-  // Called once: whether the process is in the group. At once, if nothing has to be moved.
+  // Called once, with true if the process is in the group. Called before the function returns if the process
+  // is not moved.
   using Done = std::function<void(bool inside)>;
 
   // Makes the tenant's group and moves the process into it.
   void make(TenantInfo& tenant, Bytes limit, const Peer& peer, Done done);
-  // True if enter() would move the process: the tenant has a group, and the process is outside.
+  // Returns true if the tenant has a group and the process is outside of it, so that enter() may move the
+  // process.
   bool is_outside(const TenantInfo& tenant, const Peer& peer) const;
-  // True if the user of the process may have another process moved now, which is then counted.
+  // Returns true if another process of the user may be moved now, and counts this process as moved.
   bool may_enter(const Peer& peer) {
     return peer.account == 0 || moves_.take(peer.account, its_.system.now());
   }
   // Moves the process into the tenant's group, unless another group confines it.
   void enter(const TenantInfo& tenant, const Peer& peer, Done done);
-  // The tenant has ended: its highest use is recorded, and its group removed when it is empty.
+  // Call when the tenant has ended. Records the highest use of its group, and removes the group when it is
+  // empty.
   void ended(const TenantInfo& tenant);
 
  private:
   struct Row {
     bool ended = false;
-    bool told = false;        // the log says why it cannot be removed
-    bool told_stays = false;  // the log says why a process of the run does not enter it
+    bool told = false;        // the log says why the group cannot be removed
+    bool told_stays = false;  // the log says why a process of the run does not enter the group
   };
   struct Look;
 
@@ -95,7 +99,7 @@ class RunGroups {
   TokenBuckets<uid_t> moves_{kMovesAtOnce, kMovesASecond};
   asio::steady_timer timer_;
   bool is_looking_ = false;
-  const std::unique_ptr<Aside> aside_;  // its work uses the members above
+  const std::unique_ptr<Aside> aside_;  // last, because its work uses the members above
 };
 
 }  // namespace sharedgpu

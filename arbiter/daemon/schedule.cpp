@@ -12,11 +12,11 @@ namespace {
 constexpr std::chrono::microseconds kTurn{500};
 // The longest time for which users' work delays timers, new connections and ended processes.
 constexpr std::chrono::microseconds kPass{500};
-// The minimum charge for a piece of work, because the wakeup for a message is not measured and takes longer
-// than the answer. The minimum also ends a user's turn if the clock stands still.
+// The minimum charge for a piece of work. It covers the wakeup for a message, which is not measured and takes
+// longer than the answer. The minimum also ends a user's turn if the clock stands still.
 constexpr std::chrono::microseconds kLeastCost{10};
-// The maximum charge for a piece of work. A longer time comes from a stalled host, for which the user is not
-// charged.
+// The maximum charge for a piece of work. If a piece of work takes longer, the host was stalled, and the user
+// is not charged for that.
 constexpr std::chrono::milliseconds kMostCounted{10};
 
 }  // namespace
@@ -42,7 +42,7 @@ void Schedule::pass() {
   if (!waiting_.empty()) pass_soon();
 }
 
-// Serves the next user for its turn, but at most until `left` has passed. Returns the time taken.
+// Serves the next user until its turn ends or the time `left` has passed. Returns the time taken.
 Nanoseconds Schedule::serve_one(Nanoseconds left) {
   auto [user, work] = waiting_.take();
   Nanoseconds taken{};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Divides the event loop's time among the users that send messages. A turn lasts about half a millisecond,
 // and no user delays another by more than one turn, however many connections it has and whatever it sends. In
-// the long run no user but root gets more than a fifth of the time, even if nobody else sends anything: the
-// arbiter shares the host's processors with the tenants. All sessions of a large node together take about a
-// hundredth of the time (tests/campaign/load), and a second or two when they all start at once. Accepting
-// connections is not part of any user's turn, see server.h.
+// the long run no user but root gets more than a fifth of the time, even if no other user sends anything,
+// because the arbiter shares the host's processors with the tenants. All sessions of a large node together
+// use about a hundredth of the time (tests/campaign/load). If they all start at once, serving them takes a
+// second or two. Accepting connections is not part of any user's turn, see server.h.
 //
 // Event-loop thread only.
 #pragma once
@@ -25,12 +25,12 @@ class Schedule {
   static constexpr double kMostAtOnce = 2;
   static constexpr double kMostASecond = 0.2;
 
-  // Does one piece of work, such as handling a message. Returns true if there may be more work to do.
+  // Does one piece of work, such as handling a message. Returns true if there may be more work of this kind.
   using Work = std::function<bool()>;
 
   Schedule(asio::io_context& loop, const System& system);
 
-  // Runs the work when the user's turn comes, and repeats it while there may be more.
+  // Calls `work` when the user's turn comes, and again as long as it returns true.
   void add(uid_t user, Work work);
 
  private:

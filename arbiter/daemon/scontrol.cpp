@@ -21,15 +21,15 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
-// Including pauses, these tries last ten minutes for a drain and one minute for a requeue. After a minute
-// somebody else may have requeued the job, and a job that runs again must not be requeued once more.
+// Including pauses, these tries last ten minutes for a drain and one minute for a requeue. After a minute, a
+// user or Slurm may have requeued the job already, and the new run must not be requeued.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 constexpr unsigned kEndlessTries = ~0u;
 
-// $0 is the job's number. A job that has just ended successfully is not requeued. An element of an array is
-// named ARRAY_INDEX: Slurm takes an element's own number for the whole array, or does not know it. The output
-// of squeue contains no text of users here.
+// $0 is the job's number. A job that has just ended successfully is not requeued. An element of a job array
+// is named ARRAY_INDEX, because Slurm may take the element's job number for the whole array, or not know it.
+// The requested fields of squeue contain no text that users choose.
 constexpr char kRequeue[] =
     "jobs=$(squeue -h -a -t all -j \"$0\" -o '%A %F_%K') || exit; "
     "scontrol -o show job \"$0\" | grep \"^JobId=$0 \" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' "
@@ -43,8 +43,8 @@ constexpr char kFindAddress[] =
     "[ -n \"$address\" ] || exit; "
     "getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; }";
 
-// $0 is the job's number. Slurm may show other jobs of its array, too. The output of squeue contains no text
-// of users here.
+// $0 is the job's number. Slurm may also show other elements of the job's array. The requested fields of
+// squeue contain no text that users choose.
 constexpr char kFindNodes[] =
     "list=$(squeue -h -a -t all -j \"$0\" -o '%A %N' | sed -n \"s/^$0 //p\"); "
     "[ -n \"$list\" ] || exit; "
@@ -53,8 +53,8 @@ constexpr char kFindNodes[] =
     "while read -r name address; do "
     "echo \"$name $(getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; })\"; done";
 
-// $0 is the node. Slurm's times have no zone; they are printed and read as UTC. The only text of users in the
-// output are requests for resources, which contain no spaces and come last in a line.
+// $0 is the node. Slurm prints times without a zone; TZ makes them UTC. The only text in the output that
+// users choose is requests for resources, which contain no spaces and come last in a line.
 constexpr char kFindJobs[] =
     "TZ=UTC squeue -h -w \"$0\" -t running,completing,configuring "
     "-O 'JobID:20,NumNodes:12,StartTime:24,tres-per-node:200,tres-per-job:200,tres-per-socket:200,"
@@ -62,7 +62,7 @@ constexpr char kFindJobs[] =
     "do "
     "[ \"$nodes\" = 1 ] || echo \"$job $(date -u -d \"$start\" +%s)\"; done";
 
-// $0 is the host. Prints the name, or "-" if there is not exactly one.
+// $0 is the host. Prints the node's name, or "-" unless exactly one node matches.
 constexpr char kFindOwnName[] =
     "nodes=$(scontrol -o show node) || exit; "
     "names=$(printf '%s\\n' \"$nodes\" | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
@@ -119,7 +119,7 @@ std::vector<StartedJob> jobs_in(const std::string& printed) {
 Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times)
     : system_(system), times_(times), death_(loop), timeout_(loop), pause_(loop) {}
 
-// Does not stop a running command.
+// A running command continues.
 Scontrol::~Scontrol() = default;
 
 bool Scontrol::knows_node_name() {
@@ -217,7 +217,7 @@ void Scontrol::run_next() {
 }
 
 // Starts the command in a session of its own, so that the processes that it starts can be killed with it.
-// Returns an empty text, or the reason for which it does not run.
+// Returns an empty text, or the reason why the command cannot run.
 std::string Scontrol::launch(Order& order) {
   printed_ = order.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;
@@ -243,7 +243,7 @@ std::string Scontrol::launch(Order& order) {
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     child_ = -1;
-    if (error == ENOENT) order.tries = 1;  // what is missing stays missing
+    if (error == ENOENT) order.tries = 1;  // a missing program stays missing, so there is no second try
     return std::strerror(error);
   }
   order.tell ? log::debug("runs " + order.name) : log::info("runs " + order.name);

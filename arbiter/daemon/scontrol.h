@@ -4,7 +4,7 @@
 //
 // One command runs at a time, in a child process with a timeout; no function waits for it. A drain or requeue
 // that fails is tried again for a while, since the controller may be restarting, or a backup controller may
-// be taking over. Everything runs on the thread of the event loop.
+// be taking over. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -24,8 +24,8 @@
 namespace sharedgpu {
 
 struct ScontrolTimes {
-  std::chrono::milliseconds patience{60'000};  // after which a running command is killed
-  std::chrono::milliseconds pause{10'000};     // before a command that failed is tried again
+  std::chrono::milliseconds patience{60'000};  // a command that runs longer is killed
+  std::chrono::milliseconds pause{10'000};     // pause before a failed command is tried again
 };
 
 class Scontrol {
@@ -39,19 +39,19 @@ class Scontrol {
   void requeue(std::uint32_t job);
   struct Node {
     std::string name;
-    std::string address;  // numeric; empty if the name of the node cannot be resolved
+    std::string address;  // numeric; empty if the node's address cannot be resolved
   };
-  // Each of these asks Slurm and calls `found` with the answer, once.
-  // Finds the node whose NodeHostName is this host; an empty name unless there is exactly one such node. Asks
-  // until Slurm answers; later questions to this object wait meanwhile.
+  // Each find function asks Slurm, and calls `found` once with the answer. Finds the name of the node whose
+  // NodeHostName is this host. The name is empty unless there is exactly one such node. Repeats the question
+  // until Slurm answers; later commands of this object wait until then.
   void find_own_name(std::function<void(const std::string&)> found);
-  // Finds the nodes of the job; none if Slurm does not answer or does not know the job.
+  // Finds the nodes of the job. The list is empty if Slurm does not answer or does not know the job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
-  // Finds the jobs on the node that span nodes, have units, and are neither ended nor suspended; none if
-  // Slurm does not answer.
+  // Finds the jobs on the node that span several nodes, have units, and are neither ended nor suspended. The
+  // list is empty if Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // Finds the numeric address of the node (NodeAddr); empty if Slurm does not know the address, or it cannot
-  // be resolved.
+  // Finds the numeric address of the node (NodeAddr). The address is empty if Slurm does not know it, or it
+  // cannot be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Returns Slurm's name of this node (SLURMD_NODENAME); if that is not set, the host's name.
@@ -65,8 +65,8 @@ class Scontrol {
     std::vector<std::string> words;
     unsigned tries;     // number of tries left
     Nanoseconds due{};  // the command does not start before this time
-    // Called with the output of the command, or with an empty text if the last try failed. Null: nobody needs
-    // the output.
+    // Called with the output of the command, or with an empty text if the last try failed. Null: the output
+    // is not needed.
     std::function<void(const std::string&)> tell = {};
   };
 
@@ -82,8 +82,8 @@ class Scontrol {
   asio::steady_timer timeout_;
   asio::steady_timer pause_;
   pid_t child_ = -1;
-  UniqueFd printed_;           // the child's output, if anybody needs it
-  std::deque<Order> waiting_;  // the first runs while there is a child
+  UniqueFd printed_;           // the child's output; empty if the output is not needed
+  std::deque<Order> waiting_;  // the first order is running if there is a child
 };
 
 }  // namespace sharedgpu

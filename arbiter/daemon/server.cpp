@@ -14,10 +14,10 @@
 namespace sharedgpu {
 namespace {
 
-// A queue of connections that are all closed or refused is empty after a few such periods. The arbiter's
-// other work waits at most this long while connections are accepted.
+// The maximum time for accepting connections before the arbiter does other work. A full queue of connections
+// that are all closed or refused is emptied in a few such periods.
 constexpr std::chrono::milliseconds kAcceptFor{1};
-constexpr int kAcceptAtOnce = 1024;  // limits a loop that would not end if the clock stood still
+constexpr int kAcceptAtOnce = 1024;  // ends the loop even if the clock stands still
 constexpr const char* kTooMany = "too many connections";
 constexpr const char* kTooOften = "too many connections in a short time";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
@@ -75,7 +75,7 @@ bool Server::accept_one() {
   return true;
 }
 
-// Looks up a process only once if it connects several times in a row.
+// Returns the account of the peer. Looks up a process only once if it connects several times in a row.
 uid_t Server::account_of_peer(const ucred& credentials) {
   if (!last_ || last_->pid != credentials.pid || last_->uid != credentials.uid)
     last_ = {.pid = credentials.pid,
@@ -86,8 +86,8 @@ uid_t Server::account_of_peer(const ucred& credentials) {
 
 bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
 
-// Identifying a peer takes time, so this is done in its user's turn. The turn is that of the account, since a
-// user with a range of subordinate uids can connect as many users.
+// Identifies the peer in its user's turn, because that takes time. The turn is that of the peer's account,
+// since one user with a range of subordinate uids can connect under many uids.
 void Server::arrive(Channel channel) {
   if (channel.distrust() == 0 && channel.is_over()) return;
   const auto arrival = std::make_shared<Arrival>();

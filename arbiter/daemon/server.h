@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket: accepts peers while places are free, identifies each when its user's turn comes, and
-// passes it to the arbiter.
+// The listening socket: accepts peers while places are free, identifies each peer when its user's turn comes,
+// and passes the peer to the arbiter.
 //
-// Users share the kernel's queue of connections, so handling each connection must cost little. A connection
-// that its peer has closed without a message is closed at once, and a user that connects too often is refused
-// before anything is read from /proc.
+// Users share the kernel's queue of connections, so handling each connection must cost little. If a peer has
+// closed its connection without a message, the server closes it at once. If a user connects too often, the
+// server closes the connection before it reads the peer's files in /proc.
 //
 // Event-loop thread only.
 #pragma once
@@ -30,11 +30,11 @@ class Arbiter;
 
 class Server {
  public:
-  // The limits on new connections of a user: a burst of twice its places, and a rate per second.
+  // The limits on new connections of a user: twice the user's places in a burst, and a rate per second.
   static constexpr double kComeAtOnce = 2.0 * Admission::kMostPerUser;
   static constexpr double kComeASecond = 1000;
 
-  // `places`: the number of connections that the daemon's descriptors suffice for.
+  // `places`: the number of connections for which the daemon has enough descriptors.
   Server(const Connection::Parts& parts, const System& system, Arbiter& arbiter, std::size_t places);
 
   // Takes over a listening socket.
@@ -63,7 +63,7 @@ class Server {
   Arbiter& arbiter_;
   Admission admission_;
   TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // one bucket for each uid, and for each account
-  // The last peer that was accepted; reset when the arbiter serves other work.
+  // The last peer that was accepted; reset when the arbiter does other work.
   std::optional<Known> last_;
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;

@@ -53,7 +53,7 @@ void ServiceManager::beat(const std::shared_ptr<asio::steady_timer>& timer) cons
   });
 }
 
-// Does not wait for a service manager that does not read.
+// Drops the report if the service manager does not read its socket.
 void ServiceManager::tell(const char* state) const {
   if (socket_)
     sendto(socket_.get(), state, std::strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon serves and that its event
-// loop is alive. The service manager ends and restarts a daemon that is silent for too long.
+// Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon is ready and that its
+// event loop is alive. The service manager ends and restarts a daemon that is silent for too long.
 //
-// The protocol is that of sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET. Event-loop
-// thread only.
+// The protocol is described in sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET.
+// Event-loop thread only.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,13 +20,13 @@ namespace sharedgpu {
 
 class ServiceManager {
  public:
-  // Takes NOTIFY_SOCKET and WATCHDOG_USEC out of the environment, so that no child process reports for the
-  // daemon. Without them nothing else here has any effect.
+  // Removes NOTIFY_SOCKET and WATCHDOG_USEC from the environment, so that no child process reports for the
+  // daemon. If they are not set, the other methods have no effect.
   ServiceManager();
 
-  // Reports that this daemon serves, or that another daemon of the host does.
+  // Reports that this daemon, or another daemon on the host, is ready to serve.
   void tell_ready() const { tell("READY=1"); }
-  // Reports twice in each interval that `loop` is alive. This object must outlive the loop.
+  // Reports twice in each watchdog interval that `loop` is alive. This object must outlive the loop.
   void keep_telling(asio::io_context& loop) const;
 
  private:
