@@ -22,11 +22,12 @@ class SessionTable {
     LeasePageWriter page;
     asio::posix::stream_descriptor death;  // the process's pidfd
     GpuUuid gpu = {};                      // the session's GPU; zero: not attached yet
-    Traffic moved = {};                    // as reported last
-    bool look_is_due = false;              // a poll for a stopped process is queued
-    // The session claims to reconnect, but no record confirms the claim, and it has not reported yet.
+    Traffic moved = {};                    // total of the last report
+    bool look_is_due = false;              // a poll of the process's state is queued
+    // The session claims to reconnect, but no record confirms the claim. Cleared by the session's first
+    // report.
     bool is_unproven = false;
-    // Set if the connection is closed and the session may reconnect.
+    // Set while the connection is closed and the session may reconnect.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};
 
     // Returns true if the peer has read all messages sent to it.

@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// The delay of the first check whether a process without a connection may still have its device memory, and
-// the period of the later checks.
+// A process without a connection may still have its device memory. The delay before the first check for this,
+// and the period of the later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -37,26 +37,26 @@ void Sessions::hello(Client& client, const Hello& hello) {
     return client.connection().refuse(why);
   const TenantInfo* known = its_.jobs.run_of(peer, hello.token);
   if (known == nullptr || !its_.groups.is_outside(*known, peer)) return begin(client, hello);
-  // The session reconnects, and may succeed a moment later.
+  // Closes the connection instead of refusing the session, so that the session tries again a moment later.
   if (!its_.groups.may_enter(peer))
     return client.connection().close("too many processes of its user come at once");
   client.take_part();
   its_.groups.enter(*known, peer, [this, its = client.shared_from_this(), hello](bool) {
     if (its->connection().is_closed()) return;
-    // The run may have ended meanwhile.
+    // The run may have ended while the process was moved.
     const std::string why = its_.jobs.refusal(its->peer(), hello.token, hello.resuming != 0);
     if (!why.empty()) return its->connection().refuse(why);
     begin(*its, hello);
   });
 }
 
-// By now the process is in the control group of its run, if it belongs there: the library finds its limits
-// next.
+// Called when the process is in its final control group, because the library reads the group's limits after
+// this.
 void Sessions::begin(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
-  // Closes instead of refusing: the session then reconnects, and may succeed a moment later.
+  // Closes the connection instead of refusing the session, so that the session tries again a moment later.
   if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
 
   TenantInfo& tenant = its_.jobs.join(peer, hello.token);
@@ -65,8 +65,8 @@ void Sessions::begin(Client& client, const Hello& hello) {
   const History::PastSession past = record_arrival(client, hello.gpu);
 
   Hello told = hello;
-  // Any peer can claim to resume, so a record of an earlier session of the process must confirm it. A session
-  // of this arbiter is taken over in succeed_closed() instead.
+  // Any peer can claim to resume a session, so a record of the process's session under an earlier arbiter
+  // must confirm the claim. succeed_closed() takes over sessions of this arbiter.
   if (!past.id && !its_.jobs.lacks_ledger()) told.resuming = 0;
   entry.is_unproven = told.resuming != hello.resuming;
   watch(id, its_.table.add(id, std::move(entry)));
@@ -103,7 +103,7 @@ void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
   await_death(entry.death, [this, id] { end_soon(id); });
 }
 
-// Runs in the turn of the user, since hundreds of processes of a user may end at once.
+// Ends the session in its user's turn, since hundreds of processes of a user may end at once.
 void Sessions::end_soon(SessionId id) {
   const auto* entry = its_.table.find(id);
   if (entry == nullptr) return;
@@ -113,7 +113,8 @@ void Sessions::end_soon(SessionId id) {
   });
 }
 
-// Returns the session that the process had with an earlier arbiter, and ends it.
+// Records the new session. Returns the session that the process had with an earlier arbiter, and records its
+// end.
 History::PastSession Sessions::record_arrival(const Client& client, const GpuUuid& gpu) {
   const Peer& peer = client.peer();
   const ProcessName process = peer.process();
@@ -142,23 +143,24 @@ void Sessions::attach(Client& client, const Attach& attach) {
   if (is_attached())
     entry->is_unproven = false;
   else if (entry->is_unproven)
-    return;  // its first report decides
+    return;  // the first Usage decides whether the session is believed
   else
     its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
   note_gpu(client);
 }
 
-// The rules of a GPU and the limits of a tenant may depend on each other's.
+// Updates the rules of the GPU and the limits of the tenant, because each may depend on the other.
 void Sessions::note_gpu(const Client& client) {
   its_.administration.partitions_may_have_changed();
   if (const TenantInfo* tenant = its_.jobs.find(client.tenant()))
     its_.administration.gpu_may_have_changed(*tenant);
 }
 
-// A process that claims to reconnect, without a record that confirms it, is served as a new one if its gate
-// may open at once. A session whose memory is partly on the host cannot be served so: only a Restore brings
-// that memory back, and the core would not send one. Such a session is refused, so it restores all its memory
-// and continues unmanaged. Returns false if the session was refused.
+// Judges a session that claims to reconnect, although no record confirms the claim, by its first report. If
+// all of its memory is on the GPU, the session is served as a new session. If a part is on the host, only a
+// Restore would bring that part back, and the core sends no Restore to a new session. So the session is
+// refused; it then restores all its memory itself, and continues unmanaged. Returns false if the session was
+// refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
@@ -213,9 +215,9 @@ void Sessions::borrow(Client& client, const Borrow& borrow) {
 // Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither
 // session has received an end.
 //
-// The arbiter must not be the last to close a socket with a descriptor in its queue, see Channel::distrust().
-// So no message may be sent through the exporter's end, and the arbiter closes its copy of the importer's end
-// before the exporter receives its end.
+// If a socket has a descriptor in its queue, the arbiter must not be the last process to close the socket,
+// see Channel::distrust(). So the arbiter sends no message through the pair, and closes its copy of the
+// importer's end before the exporter receives the other end.
 bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) const {
   Connection& to = borrower.connection();
   Connection& from = lender.connection();
@@ -226,14 +228,14 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
   const Lent asked{.request = borrow.request, .outcome = LoanOutcome::asked, .pieces = 0, .size = {}};
   const bool sent = to.send_now(Message::of(asked), its_end.get());
   its_end.reset();
-  // If this fails, the importer sees that the other end is closed.
+  // If this send fails, the importer sees that the other end is closed.
   if (sent)
     from.send_now(Message::of(Wanted{.ticket = 0, .name = borrow.name, .piece = borrow.piece}),
                   lenders_end.get());
   return sent;
 }
 
-// A number of units that the GPUs of this node do not have helps nobody.
+// Does not advise to request more units than the node's GPUs have.
 void Sessions::explain(Client& client, const RefusalQuery& query) {
   RefusalReply reply = its_.core.core().explain(client.session(), query.size);
   reply.request = query.request;
@@ -245,8 +247,8 @@ void Sessions::explain(Client& client, const RefusalQuery& query) {
 
 // ---- departure ----
 
-// A process may live on without a connection, for instance if it closes unknown descriptors, and reconnect.
-// Its device memory is free only when it is dead.
+// A process may lose its connection and reconnect, for instance if it closes descriptors that it does not
+// know. Its device memory is free only when the process has ended.
 void Sessions::closed(const Client& client) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
@@ -254,7 +256,7 @@ void Sessions::closed(const Client& client) {
   await_reconnect(client.session(), kFirstReconnectCheck);
 }
 
-// The pidfd signals the process's death; this check finds out if it runs another program.
+// Checks later whether the process now runs another program, which the pidfd does not signal.
 void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
   timer.expires_after(pause);
@@ -277,8 +279,8 @@ void Sessions::check_reconnect(SessionId id) {
     gone(id);
 }
 
-// Returns true if the process may still have the memory that its session reported or was about to report. No
-// other session accounts for this memory, even if the process has other connections.
+// Returns true if the process may still have the memory that its closed session reported or was about to
+// report. Other sessions of the process do not account for this memory.
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const auto known = its_.core.core().session(entry.client->session());
@@ -286,9 +288,10 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   return peer.program != 0 && may_run(its_.system, peer.pid, peer.program);
 }
 
-// A process whose connection broke opens a new one. The new session replaces the one with the closed
-// connection once it is for the same GPU, or while both have none. It inherits nothing from a session of
-// another program, user or job.
+// Ends the closed session that the new session of the client replaces. When its connection breaks, a process
+// opens a new one. The new session replaces the session with the closed connection if both are on the same
+// GPU, or both on none yet. The new session inherits nothing if the closed session was of another program,
+// user or job.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;
@@ -296,14 +299,14 @@ void Sessions::succeed_closed(const Client& client) {
     const auto* other = its_.table.find(id);
     if (other == its || other->gpu != its->gpu || !other->client->connection().is_closed()) continue;
     const std::uint64_t left = other->client->peer().program, runs = client.peer().program;
-    const bool is_same = (left == runs || left == 0 || runs == 0) &&  // zero: unknown
+    const bool is_same = (left == runs || left == 0 || runs == 0) &&  // 0: unknown
                          other->client->tenant() == client.tenant();
     return gone(id, is_same ? client.session() : SessionId{});
   }
 }
 
-// Drops sessions that came before the job was registered, from processes in the job's cgroup that belong to
-// another user. They continue unmanaged.
+// Drops the sessions of processes in the job's cgroup that belong to another user than the job. Such sessions
+// connected before the job was registered. Their processes continue unmanaged.
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;
   for (const auto& [id, entry] : its_.table.all()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of sessions: they connect, report to the core, reconnect and leave.
+// Handles sessions that connect, report to the core, reconnect and leave.
 //
 // Event-loop thread only.
 #pragma once
@@ -73,7 +73,7 @@ class Sessions {
   void borrow(Client& client, const Borrow& borrow);
   void explain(Client& client, const RefusalQuery& query);
 
-  // Call it when the connection of a session is closed.
+  // Call when the connection of a session is closed.
   void closed(const Client& client);
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory by which a process exceeded its allowance in recent surveys. An amount counts only if two
-// surveys show it, because a single survey may see memory that is just being moved. Surveys between these two
-// may show less.
+// The memory by which a process exceeded its allowance in recent surveys. An amount counts only if two of the
+// recent surveys show at least this amount, because a single survey may see memory that is just being moved.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,8 @@ namespace sharedgpu {
 
 class Sights {
  public:
-  // Adds the excess found by that survey. Returns the part of the excess that counts.
+  // Adds the excess that the survey with the number `survey` found. Returns the part of the excess that
+  // counts.
   Bytes add(std::uint64_t survey, Bytes beyond) {
     std::erase_if(all_, [&](const Sight& sight) { return sight.survey + kMemory < survey; });
     Bytes before;
@@ -22,7 +22,7 @@ class Sights {
     all_.push_back({.survey = survey, .beyond = beyond});
     return std::min(before, beyond);
   }
-  // Returns true if all surveys here are too old to count.
+  // Returns true if all recorded surveys are too old to count.
   bool are_old(std::uint64_t survey) const { return all_.empty() || all_.back().survey + kMemory < survey; }
 
  private:

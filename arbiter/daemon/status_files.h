@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files with the status text, for peers to read. Peers may keep files open, so the number of files with
-// contents is bounded: when there are too many, the oldest one is emptied. Emptying a file frees its memory
+// contents is bounded: when there are too many, the oldest file is emptied. Emptying a file frees its memory
 // even if a peer has the file open, except for pages that a reader has moved into its own pipes. A peer can
 // neither change nor resize a file.
 //
@@ -23,13 +23,13 @@ class StatusFiles {
   explicit StatusFiles(const System& system) : system_(system) {}
 
   struct File {
-    UniqueFd own;      // for emptying it
+    UniqueFd own;      // for emptying the file
     UniqueFd to_read;  // for peers
     std::size_t size = 0;
   };
   // Creates a file that holds `text`.
   Status add(const std::string& text);
-  // The newest file; null if there is none. Valid until the next add().
+  // The newest file; null if no file exists. Valid until the next add().
   const File* newest() const { return files_.empty() ? nullptr : &files_.back(); }
 
  private:

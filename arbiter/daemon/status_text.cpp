@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The time for which a tenant without sessions is shown: a job between its steps, or one that has just ended.
+// The time for which a tenant without sessions is shown: a job between its steps, or a job that has just
+// ended.
 constexpr std::chrono::minutes kShowEnded{10};
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -120,7 +121,7 @@ struct Sum {
   }
 };
 
-// True if the process has become a session since the survey, which is up to a second old.
+// Returns true if the process has got a session since the survey, which is up to a second old.
 bool has_come(const UnmanagedProcess& process, const StatusView& view, const Snapshot::Gpu& gpu) {
   return !process.has_session && std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](SessionId id) {
     const auto pid = view.pids.find(id);
@@ -204,7 +205,7 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// The action that others still wait for an overdue tenant to take.
+// The action for which other tenants wait because an overdue tenant has not taken it yet.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";
@@ -215,8 +216,8 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   return answers ? "work" : "answer";
 }
 
-// The free host memory of a process that claims to keep memory on a GPU for lack of it. Null if no process of
-// the tenant claims this, or if the claim may be true.
+// The free host memory of a process of the tenant, if the process falsely claims that it cannot evict for
+// lack of host memory. Null if no process of the tenant claims this, or if the claim may be true.
 Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
   Json least;
   for (const SessionId id : tenant.sessions)
@@ -290,7 +291,7 @@ struct SessionsOf {
   }
 };
 
-// The differences between the tenant's reports and the memory that its processes have.
+// Writes the differences between the memory that the tenant reports and the memory that its processes have.
 void write_differences(Json& json, const StatusView& view, TenantId id) {
   Bytes unreported;
   for (const UnmanagedProcess& process : view.unmanaged)
@@ -337,21 +338,21 @@ Json steps_of(const StatusView& view, const TenantInfo& info) {
   return steps;
 }
 
-// The control group of a run; null if it has none.
+// The control group of a run; null if the run has no control group.
 Json group_json(const StatusView& view, const TenantInfo& tenant) {
   if (tenant.group_limit == Bytes{}) return nullptr;
   return Json{{"limit_bytes", tenant.group_limit.count},
               {"highest_bytes", view.figures.of(tenant.id).host.count}};
 }
 
-// The last of the tenant's GPUs to be lost; null if none was.
+// The last loss of a GPU of the tenant; null if none of its GPUs was lost.
 Json loss_json(const TenantInfo& tenant) {
   if (tenant.losses.empty()) return nullptr;
   const GpuLoss& loss = tenant.losses.back();
   return Json{{"gpu", format_gpu(loss.gpu)}, {"fault", loss.fault}};
 }
 
-// Returns null if the job has one node, or its turns are not coordinated.
+// Returns null if the job has only one node, or if its turns are not coordinated with other nodes.
 Json gang_json(const StatusView& view, TenantId id) {
   const GangMembers::Gang* gang = view.gangs.find(id);
   if (gang == nullptr) return nullptr;

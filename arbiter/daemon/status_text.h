@@ -2,12 +2,14 @@
 // The text of `sharedgpu status --json`; docs/status-json.md describes its fields.
 //
 // To add a field:
-//   1. If the core knows the value: a field of Snapshot (arbiter/core/snapshot.h), filled in core_views.cpp.
-//      If it must outlive the tenant's last session, or a restart: a figure (arbiter/ledger/figures.h).
-//   2. Write it in status_text.cpp. Names are permanent: scripts rely on them.
-//   3. Add it to docs/status-json.md, and to the table of arbiter/cli/status.cpp if people should see it.
-//   4. Test its value in tests/unit/arbiter/status_text.cpp and its type in status_golden.cpp; regenerate
-//      status_fields.golden (see tests/golden).
+//   1. If the core knows the value, add it to Snapshot (arbiter/core/snapshot.h), and set it in
+//      core_views.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
+//      figure (arbiter/ledger/figures.h).
+//   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
+//   3. Add the field to docs/status-json.md. Add it to the table of arbiter/cli/status.cpp if users should
+//      see it.
+//   4. Test its value in status_text.cpp and its type in status_golden.cpp, both in tests/unit/arbiter.
+//      Regenerate status_fields.golden (see tests/golden).
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +33,7 @@
 
 namespace sharedgpu {
 
-// Memory that a tenant reports and does not have.
+// Memory that a tenant reports but does not have.
 struct Overreported {
   DeviceClaims::Excess device;
   Bytes host;
@@ -46,9 +48,9 @@ struct StatusView {
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
   const std::set<SessionId>& deaf;  // sessions with unread messages
-  // Sessions whose claim to lack host memory is refuted, and the room that they have.
+  // Sessions whose claim to be short of host memory was refuted, and the host memory that they could take.
   const std::map<SessionId, Bytes>& refuted;
-  const std::map<TenantId, Overreported>& overreported;  // a missing tenant has none
+  const std::map<TenantId, Overreported>& overreported;  // tenants that are not listed have none
   const Settings& settings;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;

@@ -29,7 +29,7 @@ Survey::Survey(asio::io_context& loop, const System& system, std::function<bool(
       talk_(loop),
       pause_(times.first_pause) {}
 
-// A child that hangs in the kernel cannot be killed; it is left behind.
+// Kills the child. A child that hangs in the kernel does not die, and is not waited for.
 Survey::~Survey() {
   if (child_ <= 0) return;
   kill(child_, SIGKILL);
@@ -44,7 +44,7 @@ void Survey::wake() {
 
 // Starts no second child while an earlier child hangs in the driver.
 void Survey::begin() {
-  if (death_.is_open()) return;  // end_child() continues
+  if (death_.is_open()) return;  // end_child() will start a new child
   const bool lives_unwatched = child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0;
   if (lives_unwatched || !start_child()) return retry_later();
   ask();
@@ -76,7 +76,7 @@ void Survey::ask() {
   asked_ = true;
   answer_.clear();
   health_.clear();
-  // A failure to send needs no handling here: if the child has ended, end_child() is called.
+  // A failure to send needs no handling, because end_child() is called when the child has ended.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {
@@ -93,7 +93,7 @@ void Survey::read_line() {
                    });
 }
 
-// Returns false if the line does not concern the health of GPUs.
+// Handles a line about the health of GPUs. Returns false for other lines.
 bool Survey::take_health(const SurveyLine& line) {
   if (line.kind == SurveyLine::Kind::health && asked_ && answer_.empty() &&
       health_.size() < kMostSurveyedGpus) {
@@ -145,7 +145,7 @@ void Survey::finish(bool all) {
   heard_(answer_);
 }
 
-// Kills the child; end_child() is called after its death. `why`: null if the child has done nothing wrong.
+// Kills the child; end_child() is called after its death. `why`: what the child did wrong; null if nothing.
 void Survey::give_up(const char* why) {
   timeout_.cancel();
   timer_.cancel();
@@ -160,7 +160,7 @@ void Survey::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  const bool fell = talk_.is_open();  // the child exited by itself
+  const bool fell = talk_.is_open();  // true if the child exited by itself
   const bool failed = std::exchange(failed_, false) || fell;
   timeout_.cancel();
   timer_.cancel();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Surveys periodically the memory of all processes on the host's GPUs, through a child process that asks
+// Periodically surveys the memory of all processes on the host's GPUs, through a child process that asks
 // NVML.
 //
-// The child answers only when asked. A child that is silent for too long, or sends nonsense, is killed. After
-// its death another child is started, after pauses that grow while children fail. While nobody needs a survey
-// there is no child, so that the GPUs of an idle host are not used. Event-loop thread only.
+// The child answers only when asked. A child that does not answer in time, or sends an invalid answer, is
+// killed. Another child is then started after a pause, which grows with each failure. While no survey is
+// needed, no child runs, so that the GPUs of an idle host are not used. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 struct SurveyedProcess {
   pid_t pid = 0;
-  std::optional<Bytes> memory;  // none: unknown to NVML
+  std::optional<Bytes> memory;  // nullopt: NVML does not know it
 };
 
 // One GPU of an answer. A GPU is missing from the answer if it did not respond.
@@ -39,7 +39,7 @@ struct SurveyedGpu {
 struct GpuHealth {
   GpuUuid uuid;
   std::uint32_t status = 0;                 // NVML's return code for the GPU: 0, kNvmlLost, ...
-  std::optional<std::uint64_t> ecc_errors;  // uncorrected ECC errors since its driver was loaded
+  std::optional<std::uint64_t> ecc_errors;  // uncorrected ECC errors since the driver was loaded
 };
 
 // An error that a GPU has reported, or a change of its status.
@@ -59,17 +59,18 @@ struct GpuWatch {
 
 struct SurveyTimes {
   std::chrono::milliseconds period{1000};
-  // Long, since the first answer comes only when NVML has started, which may take seconds.
+  // Maximum wait for an answer. It is long, because NVML must start before the first answer, which may take
+  // seconds.
   std::chrono::milliseconds patience{15'000};
-  std::chrono::milliseconds first_pause{
-      1000};  // pause before another child is started; doubles after each failure
+  // Pause before another child is started; doubles after each failure.
+  std::chrono::milliseconds first_pause{1000};
   std::chrono::milliseconds longest_pause{60'000};
 };
 
 class Survey {
  public:
-  // `needed` is called before each survey. `heard` is called with each answer, and with an empty answer if no
-  // answer will come for a while.
+  // `needed` is called before each survey; surveys stop when it returns false. `heard` is called with each
+  // answer, and with an empty answer when surveys stop or the child fails.
   Survey(asio::io_context& loop, const System& system, std::function<bool()> needed,
          std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times = {},
          GpuWatch watch = {});
@@ -77,7 +78,7 @@ class Survey {
   Survey(const Survey&) = delete;
   Survey& operator=(const Survey&) = delete;
 
-  // Starts surveys if they are not running; call it when `needed` may have become true.
+  // Starts surveys if none are running. Call when `needed` may have become true.
   void wake();
 
  private:
@@ -98,11 +99,11 @@ class Survey {
   const SurveyTimes times_;
   const GpuWatch watch_;
   asio::steady_timer timer_;              // time until the next survey, or until the next child is started
-  asio::steady_timer timeout_;            // for an answer
+  asio::steady_timer timeout_;            // limits the wait for an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::posix::stream_descriptor talk_;   // carries questions to the child and lines back
   pid_t child_ = -1;
-  bool active_ = false;  // surveys run, or are being started
+  bool active_ = false;  // surveys are running or starting
   bool asked_ = false;   // an answer is outstanding
   bool failed_ = false;  // the child was killed for a failure
   bool told_ = false;    // NVML's silence was logged

@@ -18,7 +18,7 @@
 namespace sharedgpu {
 namespace {
 
-// NVML's stable part; declared here because its header comes with the full toolkit only.
+// Declares the stable part of NVML itself, because only the full toolkit contains NVML's header.
 struct Memory {
   unsigned long long total, free, used;
 };
@@ -55,7 +55,7 @@ struct Nvml {
   int (*wait_in)(void*, EventData*, unsigned) = nullptr;
   int (*free_set)(void*) = nullptr;
 
-  // Both versions have the same layout.
+  // Loads version 3 or 2 of each list function. Both versions use the same struct.
   bool load(const DriverLibrary& library) {
     static_cast<void>(library.load("nvmlDeviceGetGraphicsRunningProcesses_v3", graphics_on) ||
                       library.load("nvmlDeviceGetGraphicsRunningProcesses_v2", graphics_on));
@@ -75,17 +75,18 @@ struct Nvml {
 constexpr unsigned kNoInstance = ~0u;
 
 constexpr std::chrono::milliseconds kLook{100};  // between two checks for errors
-// NVML is restarted after this time, because GPUs may have been added; after the shorter time if one is lost.
+// NVML is restarted after the time kStart, because GPUs may have been added. If a GPU is lost, the shorter
+// time applies.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 
 struct Device {
   void* handle;
   GpuUuid uuid;
-  std::uint32_t status;  // as reported last
+  std::uint32_t status;  // last reported status
 };
 
-// One start of NVML. GPUs that are added or come back are listed only after NVML is started again.
+// NVML from one start to the next. GPUs that are added or come back are listed only after the next start.
 class Started {
  public:
   explicit Started(const Nvml& nvml) : nvml_(nvml) {}
@@ -116,10 +117,10 @@ class Started {
   }
 
   std::vector<Device>& devices() { return devices_; }
-  // Returns true if each GPU that NVML lists is among the devices, or lost.
+  // Returns true if each GPU that NVML lists is in devices(), or is lost.
   bool whole() const { return whole_; }
 
-  // The next error that a GPU has reported; none if there is none.
+  // The next error that a GPU has reported; nullopt if there are no more errors.
   std::optional<SurveyLine> next_error() {
     EventData event = {};
     while (set_ != nullptr && nvml_.wait_in(set_, &event, 0) == 0) {
@@ -136,7 +137,7 @@ class Started {
   }
 
  private:
-  // Failures are ignored, since some GPUs have no ECC.
+  // Listens for errors. Failures are ignored, since some GPUs have no ECC.
   void listen() {
     for (const Device& device : devices_)
       if (nvml_.listen_to(device.handle, kXid | kDoubleBitError, set_) != 0)
@@ -164,8 +165,8 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
-// A process may be in the lists of compute and of graphics. Then each list shows all of its memory, so the
-// amounts are not added.
+// Adds a process to the lines. If a process is in both the compute list and the graphics list, each list
+// shows all of its memory, so the amounts are not added.
 void merge(std::vector<SurveyLine>& lines, const Process& process) {
   const auto known = std::find_if(lines.begin(), lines.end(), [&](const SurveyLine& line) {
     return line.kind == SurveyLine::Kind::process && line.pid == process.pid;
@@ -177,8 +178,8 @@ void merge(std::vector<SurveyLine>& lines, const Process& process) {
     known->used = std::max<std::uint64_t>(known->used, process.used);
 }
 
-// Returns nothing if a query fails, as for a GPU that has fallen off the bus. Skips processes in MIG
-// instances: they are on other GPUs, for which NVML is not asked.
+// Returns the lines for a GPU; no lines if a query fails, for example because the GPU has fallen off the bus.
+// Skips processes in MIG instances, because the arbiter manages an instance as a GPU of its own.
 std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   Memory memory = {};
   if (nvml.memory_of(device.handle, &memory) != 0) return {};
@@ -214,7 +215,8 @@ Heard wait_for_question(int in) {
   return size == 1 ? Heard::question : Heard::end;
 }
 
-// Appends the errors and status changes since the last check. Returns true if a GPU is in trouble.
+// Appends the errors and status changes since the last check. Returns true if there is an error, or a GPU
+// whose status is bad.
 bool look(const Nvml& nvml, Started& started, std::vector<SurveyLine>& lines) {
   bool trouble = false;
   while (const auto error = started.next_error()) {

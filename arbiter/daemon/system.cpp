@@ -38,7 +38,7 @@ bool is_same_file(int one, int other) {
          its.st_ino == others.st_ino;
 }
 
-// Starts the thread with the first work.
+// Starts the thread at the first run().
 class Thread : public Aside {
  public:
   void run(std::function<void()> work) override {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operating system as the daemon uses it, apart from sockets and timers: the clock, processes,
-// descriptors, random numbers, users and the driver's libraries. Tests override it to make calls fail.
+// descriptors, random numbers, users and the driver's libraries. Tests override its methods to make calls
+// fail.
 //
-// The methods of this class use the real host. A method that returns a descriptor returns an empty one on
-// failure and sets errno. Any thread; no exceptions.
+// The methods of class System itself use the real host. A method that returns a descriptor returns an empty
+// one on failure and sets errno. Any thread; no exceptions.
 //
 // To inject a fault:
-//   1. If the call is not here yet, add a virtual method, and pass a System to its users in the daemon.
-//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as one of its fields says. Its
-//      field `reading` gives an errno for each path that is read; other calls have fields of their own.
-//   3. Test the arbiter with it in tests/unit/arbiter/faults.cpp, or the part alone, as gpus.cpp there does.
-//      Faults of the ledger's files go through FileCalls (arbiter/ledger/files.h), see journal.cpp there.
+//   1. If System lacks the call, add a virtual method, and pass a System to the code in the daemon that makes
+//      the call.
+//   2. In tests/unit/arbiter/systems.h, let FaultySystem override the method, and fail if a field of
+//      FaultySystem says so. The field `reading` has an errno for each path whose reading fails; add a field
+//      for another call.
+//   3. Test the whole arbiter with a FaultySystem in tests/unit/arbiter/faults.cpp, or one part of it, as
+//      tests/unit/arbiter/gpus.cpp does. To make the ledger's files fail, override FileCalls
+//      (arbiter/ledger/files.h), as tests/unit/arbiter/journal.cpp does.
 #pragma once
 
 #include <sys/socket.h>
@@ -28,8 +32,8 @@
 
 namespace sharedgpu {
 
-// A thread beside the event loop. It runs work in the order in which it comes. The destructor waits for the
-// work under way; work that has not begun is dropped.
+// A thread beside the event loop, which runs calls in the order of run(). The destructor waits for the call
+// that is running, and drops calls that have not begun.
 class Aside {
  public:
   virtual ~Aside() = default;
@@ -45,13 +49,13 @@ class System {
   // Wall-clock time since 1970.
   virtual Nanoseconds wall_time() const;
 
-  // Reads the whole file, or as much of it as can be read: reading a file of a process that is ending may
-  // fail midway.
+  // Reads the whole file. If an error occurs midway, as it may for /proc files of a process that is ending,
+  // `text` has the part read before the error.
   virtual Status read_file(const std::string& path, std::string& text) const;
-  // Returns the names in the folder, at most `most`; nullopt if the folder cannot be read to its end.
+  // Returns the names in the folder, at most `most` names; nullopt if an error occurs.
   virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                               std::size_t most) const;
-  // The user that owns the file or folder; of a symbolic link, the link's own.
+  // The owner of the file or folder. For a symbolic link, the owner of the link itself.
   virtual Status owner_of(const std::string& path, uid_t& owner) const;
 
   // ---- memory control groups, see control_groups.cpp. A group is a path in the hierarchy that has the
@@ -60,12 +64,14 @@ class System {
   // The group's folder in the file system, which need not exist; empty if no hierarchy has the controller.
   virtual std::string group_folder(const std::string& group) const;
   virtual Status read_group(const std::string& group, const char* file, std::string& text) const;
-  // The next three wait for locks and grace periods of the kernel, often for ten milliseconds: see aside().
-  // Makes the group, and those above it where they are missing, and writes `value` to its file.
+  // Makes the group and missing groups above it, and writes `value` to the group's file `file`. This call and
+  // the next two often wait ten milliseconds for locks and grace periods of the kernel, so call them by
+  // aside().
   virtual Status make_group(const std::string& group, const char* file, const std::string& value) const;
-  // Moves the process with all its threads into the group. Its memory so far stays charged where it was.
+  // Moves the process with all its threads into the group. Memory that the process already has stays charged
+  // to its former group.
   virtual Status enter_group(const std::string& group, pid_t pid) const;
-  // Fails with EBUSY if a process or a group is in the group. A group that does not exist is no error.
+  // Fails with EBUSY if the group contains a process or a group. Succeeds if the group does not exist.
   virtual Status remove_group(const std::string& group) const;
   virtual std::unique_ptr<Aside> aside() const;
 
@@ -73,18 +79,19 @@ class System {
 
   // The process and user connected to the socket. Returns false on failure, with errno.
   virtual bool credentials_of(int socket, ucred& credentials) const;
-  // A pidfd of the process connected to the socket, whose pid is `pid`.
+  // A pidfd of the process connected to the socket. `pid`: the pid of that process.
   virtual UniqueFd open_peer(int socket, pid_t pid) const;
-  // A pidfd; readable when the process has ended.
+  // A pidfd of the process; it is readable when the process has ended.
   virtual UniqueFd open_process(pid_t pid) const;
-  // The inodes of the PID namespaces of the process, `count` of them from the outermost in; empty on failure.
+  // The inode numbers of the `count` innermost PID namespaces of the process, outermost first; empty on
+  // failure.
   virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
   // Returns the owner of the process's outermost user namespace below this process's own; nullopt if the
   // process is in this process's user namespace, or if unknown.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
-  // As pidfd_send_signal(). Returns 0 or an errno value: ESRCH if the process has ended.
+  // Calls pidfd_send_signal(). Returns 0 or an errno value; ESRCH if the process has ended.
   virtual int send_signal(int pidfd, int number) const;
 
   virtual UniqueFd duplicate(int descriptor) const;
@@ -96,15 +103,16 @@ class System {
   virtual UniqueFd reopen_to_read(int descriptor) const;
   // Fills all bytes, or returns false.
   virtual bool random(void* bytes, std::size_t size) const;
-  // The uid of that user.
+  // The uid of the user with this name.
   virtual std::optional<uid_t> find_user(const std::string& name) const;
 
-  // As dlopen() and dlsym(); null on failure.
+  // Like dlopen() and dlsym(); null on failure.
   virtual void* open_library(const char* name) const;
   virtual void* symbol(void* library, const char* name) const;
 };
 
-// True for the errno values of calls that lack descriptors or memory: a retry may succeed.
+// Returns true if the errno value `code` means that descriptors or memory are short, so that a retry may
+// succeed.
 bool is_shortage(int code);
 
 }  // namespace sharedgpu

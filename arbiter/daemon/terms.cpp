@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::hours kLongestDeadline{24 * 365};
 
-// Policies are stateless, so one instance of each serves all GPUs.
+// Policies are stateless, so one instance of each policy serves all GPUs.
 const Policy* policy_of(const std::string& name) {
   static const auto all = [] {
     std::map<std::string, std::unique_ptr<Policy>, std::less<>> policies;
@@ -22,12 +22,13 @@ const Policy* policy_of(const std::string& name) {
   return all.at(name).get();
 }
 
-// The user of a run may only lower the run's priority, because no trusted source has stated it.
+// The highest priority that a tenant may state. The user of a run may only lower its priority, because no
+// trusted source has stated the priority.
 std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
   return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
 }
 
-// That many bytes for each unit of the tenant; zero if there are none or too many.
+// Multiplies `each` by the tenant's units; zero if the product is too large.
 Bytes of_units(const TenantInfo& tenant, Bytes each) {
   const std::uint64_t units = std::max(tenant.options.units, 1u);
   Bytes all;
@@ -35,16 +36,16 @@ Bytes of_units(const TenantInfo& tenant, Bytes each) {
   return is_too_much ? Bytes{} : all;
 }
 
-// Memory of the native backend stays on the GPU.
+// With the native backend, memory stays on the GPU.
 bool never_swaps(const TenantInfo& tenant) {
   return tenant.options.backend_given != 0 && tenant.options.backend == Backend::native;
 }
 
 }  // namespace
 
-// The batch step states the job's options, and resets them when the job is requeued. Another step may raise
-// the units, and state options that are not stated yet. Smaller requests of a step must not shrink those of
-// the job.
+// The options of the batch step are the job's options, and replace those of an earlier run. Another step may
+// raise the units, and set options that are not set yet, but a smaller request of a step must not lower the
+// job's.
 JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   if (job.step.step == kBatchStep || known.units == 0) return job.options;
   JobOptions options = known;
@@ -59,7 +60,7 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   return options;
 }
 
-// A job that states no share gets the share of its units.
+// A job that requests no share gets the share that its units are of the GPU's units.
 Claims claims_of(const TenantInfo& tenant, const Settings& node) {
   const Settings settings = settings_of(node, tenant.job_class);
   const JobOptions& options = tenant.options;
@@ -149,7 +150,7 @@ Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Parti
                      known == partitions.end() ? std::string_view{} : known->second);
 }
 
-// A GPU without a section follows the node's rules.
+// If no section of the settings applies to a GPU, the node's rules apply.
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions) {
   RulesSet rules{.node = rules_of(node)};
   if (node.sections.empty()) return rules;

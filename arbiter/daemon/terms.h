@@ -16,30 +16,31 @@
 
 namespace sharedgpu {
 
-// Returns the options of a job after another step has stated its options.
+// Returns the options of a job after a step has registered with its own options.
 JobOptions merged(const JobOptions& known, const RegisterJob& job);
 
 // The entitlement of a tenant. The priority of a job is the sum of the priorities of its QOS, its partition
 // and its own option.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
-// The host memory that SwapPerUnit= states for the tenant's units. Zero: a size is auto, and GpuMemory= does
-// not state the memory of such GPUs. RegisterJob::kUnlimited: nothing is stated.
+// The host memory that the current SwapPerUnit= gives to the tenant's units. Zero if the size is auto and
+// GpuMemory= does not state the memory of the GPUs. RegisterJob::kUnlimited if SwapPerUnit= is not set.
 Bytes brought_now(const TenantInfo& tenant, const Settings& node);
 
-// The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. A tenant
-// keeps what its units have brought (TenantInfo::brought). If that is zero, SwapPerUnit= counts as it is now.
-// `gpu`: the memory of its largest GPU, for sizes that are auto and have no GpuMemory.
+// The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. The amount is
+// TenantInfo::brought, which was computed when the tenant got its units. If TenantInfo::brought is zero, the
+// current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest GPU, for a size that is auto
+// without a GpuMemory=.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The GPUs of a run, for the limit of its control group.
 struct RunGpus {
   Bytes largest;  // as `gpu` of units_memory()
-  Bytes all;      // the memory of all GPUs that it may see
+  Bytes all;      // the memory of all GPUs that the run may see
 };
-// The limit of a run's control group: the host memory of its program, as stated or by HostMemoryPerUnit=, and
-// that of its units. Units that are not limited bring the memory of all the run's GPUs, since no more can be
-// evicted. Zero: the run gets no group.
+// The limit of a run's control group: the host memory of its program (`stated`, or else by
+// HostMemoryPerUnit=) plus the host memory of its units. If the units set no limit, the memory of all the
+// run's GPUs is added, since no more memory can be evicted. Zero: the run gets no group.
 Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus);
 
 // The requests of a tenant that exceed what the site allows, for the log.
@@ -47,8 +48,8 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
 
 Rules rules_of(const Settings& settings);
 
-// For each GPU whose tenants all belong to one partition, this partition. Tenants placed there count, even if
-// they have no process yet.
+// For each GPU whose tenants all belong to one partition: this partition. Tenants that are placed on the GPU
+// count, even if they have no process yet.
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 

@@ -21,22 +21,22 @@ constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
 // Processes of a tenant that together hide up to this part of the GPU are not listed.
 constexpr std::uint64_t kOverheadPart = 8;
-// Amounts are equal if they differ by less than a sixteenth plus this part of the GPU.
+// Memory counts as hidden only if it exceeds the allowed memory by a sixteenth plus this part of the GPU.
 constexpr std::uint64_t kTolerancePart = 1024;
-// The contexts of a process are accepted up to this size, and up to this part of the GPU.
+// The contexts of a process are accepted up to this size or this part of the GPU, whichever is less.
 constexpr Bytes kContexts = mebibytes(512);
 constexpr std::uint64_t kContextPart = 64;
-// Time for the sessions of a process to connect, as after a restart of the arbiter.
+// Time for the sessions of a process to connect, for example after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
-constexpr std::uint64_t kForgetAfter = 10;  // number of surveys that do not show the process
-constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
-// The time from a process's first memory on a GPU to its session's first report. The library reports a
-// context when the driver has created it, which takes long if many start at once.
+constexpr std::uint64_t kForgetAfter = 10;  // number of surveys without the process
+constexpr std::chrono::seconds kToEnd{30};  // pause from SIGTERM to SIGKILL
+// Time for a process from its first memory on a GPU to the first report of its session. The library reports a
+// context only when the driver has created it, which takes long if many processes start at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr std::chrono::minutes kToTellStopped{10};  // set if the process is stopped by its user or a debugger
+constexpr std::chrono::minutes kToTellStopped{10};  // for a process that its user or a debugger has stopped
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
 
-// The most that the contexts of a process are believed to take.
+// The maximum that the contexts of a process count.
 Bytes usual_context(Bytes total) { return std::min(kContexts, Bytes{total.count / kContextPart}); }
 
 // Returns the number after `name` in the text of a /proc/PID/status; nullopt if the name is missing.
@@ -50,7 +50,8 @@ std::optional<std::uint32_t> number_in(const std::string& status, const std::str
 
 }  // namespace
 
-// While sessions of the previous arbiter may still reconnect, memory cannot be attributed.
+// Does nothing while sessions of the previous arbiter may still reconnect, because memory cannot be
+// attributed to sessions in that time.
 void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   if (its_.core.core().in_grace()) return;
   processes_.clear();
@@ -69,12 +70,13 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     if (!state.find(process.gpu)->sessions.empty()) in_the_way.insert(process.pid);
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
-    // If the previous survey did not show a process this way, the process may have had a session then.
+    // If the process was not listed after the previous survey, it may have had a session until now.
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
     if (in_the_way.count(process.pid) == 0)
-      known.since = its_.system.now();  // its memory keeps nobody waiting, so nothing is done about it
+      // no session uses a GPU on which the process has memory, so the process is left alone
+      known.since = its_.system.now();
     else if (!gpu->sessions.empty())
       act(process, *gpu, state);
   }
@@ -99,7 +101,7 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
 }
 
 // Sessions are judged only if the survey shows the process of at least one session: this proves that NVML
-// reports pids of the daemon's PID namespace. Under MPS all memory may be attributed to the server.
+// reports pids of the daemon's PID namespace. Under MPS, NVML may attribute all memory to the MPS server.
 GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
   const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;
@@ -116,7 +118,8 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
-    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // the process may also have had sessions
+    // memory without a session counts as excess, too, in case the process gets a session
+    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);
     add(gpu, process.pid, *known, *process.memory);
   }
   std::map<TenantId, std::vector<Hidden>> hidden;
@@ -137,8 +140,8 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
   return survey;
 }
 
-// Returns the memory that the process hides. Contexts beyond the usual size count as hidden, since they were
-// not granted.
+// Returns the memory that the process hides. The part of contexts beyond the usual size counts as hidden,
+// since it was not granted.
 Bytes Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory) {
   Bytes context_left = usual_context(gpu.total);
   Bytes allowed;
@@ -183,7 +186,7 @@ void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Byt
                         .tenant = tenant});
 }
 
-// Returns null if there is no such process, or the daemon cannot see it.
+// Returns null if the process does not exist, or the daemon cannot see it.
 Unmanaged::Known* Unmanaged::look_up(pid_t pid) {
   const std::uint64_t started = start_time_of(its_.system, pid);
   if (started == 0) return nullptr;
@@ -225,8 +228,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
   if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Spares processes of root and of services, and all processes that may run with the library. A process that
-// an earlier arbiter served reconnects when it runs, and a stopped process cannot report.
+// Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
+// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so these get time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
@@ -253,8 +256,9 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   known.ended = its_.system.now();
 }
 
-// A session without any reported memory, or for a GPU that only sessions have reported, does not prove that
-// the process runs with the library. A session that has reconnected may not have reported yet.
+// Returns true if a session of the process proves that the process runs with the library. A session that has
+// reported no memory, or whose GPU only sessions have reported, proves nothing. A reconnected session is
+// believed, since it may not have reported yet.
 bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {
   const std::set<SessionId> sessions = its_.sessions.of(process);
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
@@ -265,7 +269,7 @@ bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state)
   });
 }
 
-// Returns true if Slurm has announced that it stops a tenant of these sessions.
+// Returns true if Slurm has announced the suspension of a tenant of these sessions.
 bool Unmanaged::is_announced(const std::set<SessionId>& sessions, const Snapshot& state) {
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
     const Snapshot::Session* session = state.find(id);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes the findings of surveys to the core: the memory of each session, and the memory that belongs to no
-// session. Keeps the list of processes that have memory on a GPU without a session there, or much more than
-// their sessions account for, and treats them as Unmanaged= says.
+// session. Keeps the list of processes that have memory on a GPU without a session there, or much more memory
+// than their sessions account for, and treats these processes as Unmanaged= says.
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
-// have. Hidden memory counts as far as two of the last surveys show it. Each survey compares with the most
-// that the sessions may have had since the previous one, so that memory on its way in or out never counts.
-// The processes of a tenant that hide up to an eighth of the GPU together, and a usual context for each
-// process but the first, are not listed: the driver takes memory for kernels, graphs and printf buffers that
-// no program can report. If they hide more, all of it counts as memory of their tenant
-// (GpuSurvey::unreported).
+// have. Hidden memory counts only up to the amount that two of the last surveys show. The limit for each
+// survey is the maximum that the sessions may have had since the previous survey, so that memory in transit
+// never counts as hidden. The driver takes memory for kernels, graphs and printf buffers that no program can
+// report. So the processes of a tenant are listed only if they hide more than an eighth of the GPU together,
+// plus a usual context for each process but the first. In this case all of the hidden memory counts as memory
+// of the tenant (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
@@ -39,10 +39,11 @@ struct UnmanagedProcess {
   GpuUuid gpu;
   pid_t pid = 0;
   uid_t uid = 0;
-  std::optional<std::uint32_t> job;  // by its cgroup
-  Bytes memory;                      // its memory on this GPU beyond the memory that its sessions may have
-  bool has_session = false;          // on that GPU
-  TenantId tenant = {};              // of that session
+  std::optional<std::uint32_t> job;  // read from the cgroup
+  // memory of the process on this GPU beyond the memory that its sessions may have
+  Bytes memory;
+  bool has_session = false;  // on this GPU
+  TenantId tenant = {};      // tenant of the session
 };
 
 class Unmanaged {
@@ -57,9 +58,9 @@ class Unmanaged {
   };
   explicit Unmanaged(const Parts& parts) : its_(parts) {}
 
-  // Takes an answer of the Survey; the answer is empty if surveys give none.
+  // Call with each answer of the Survey, also with empty answers.
   void take(const std::vector<SurveyedGpu>& gpus);
-  // The processes as of the last answer.
+  // The listed processes as of the last answer.
   const std::vector<UnmanagedProcess>& processes() const { return processes_; }
 
  private:
@@ -76,7 +77,7 @@ class Unmanaged {
     Facts facts;
     Nanoseconds since{};
     std::uint64_t last = 0;
-    Nanoseconds stopped{};  // when it was last seen stopped
+    Nanoseconds stopped{};  // when the process was last seen stopped
     bool warned = false;
     std::optional<Nanoseconds> ended;  // time of SIGTERM
     bool killed = false;
@@ -110,7 +111,7 @@ class Unmanaged {
 
   const Parts its_;
   std::map<pid_t, Known> known_;
-  std::map<OnGpu, Sights> sights_;  // memory beyond that which the sessions of the process may have
+  std::map<OnGpu, Sights> sights_;  // memory beyond the memory that the sessions of the process may have
   std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };

@@ -7,8 +7,10 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // bytes moved in the life of a process
-constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // deadlines in one message
+// maximum of bytes that a process moves in its life
+constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;
+// maximum number of deadlines in one message
+constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;
 
 bool is_valid(const MemoryUse& use) {
   for (Bytes bytes : {use.swappable, use.resident, use.pinned, use.context, use.host})
@@ -28,7 +30,7 @@ bool is_valid(const JobOptions& options) {
          options.share_limit <= 100;
 }
 
-// Rejects names that would be ambiguous in the ledger.
+// Returns false for names with spaces or unprintable characters, which would be ambiguous in the ledger.
 template <std::size_t kSize>
 bool is_valid(const char (&name)[kSize]) {
   const std::size_t length = strnlen(name, sizeof name);

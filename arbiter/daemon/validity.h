@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the numbers in peers' messages. A peer that sends invalid numbers does not speak the protocol.
+// Checks the numbers and names in peers' messages. A peer that sends invalid values violates the protocol.
 //
 // Pure functions; any thread.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// No device, host or budget is larger than this.
+// Larger than the memory of any device or host, and than any budget.
 inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
 
 bool is_valid(const Hello& hello);

@@ -19,11 +19,12 @@ inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& 
   return error;
 }
 
-// Calls `died` once the process of the pidfd is dead; never if `pidfd` is closed or destroyed before.
+// Calls `died` once when the process of the pidfd has ended, but never if `pidfd` is closed or destroyed
+// before.
 //
-// Checks the pidfd again before the call. asio 1.22 can end a wait too early: if a handler closes a
+// Checks the pidfd again before the call, because asio 1.22 can end a wait too early. If a handler closes a
 // descriptor and opens another, the new descriptor may get events that the loop has already fetched for the
-// closed one (epoll_reactor reuses its descriptor_state).
+// closed descriptor (epoll_reactor reuses its descriptor_state).
 template <class Died>
 void await_death(asio::posix::stream_descriptor& pidfd, Died died) {
   pidfd.async_wait(asio::posix::descriptor_base::wait_read,

@@ -65,8 +65,8 @@ class History final : private LedgerVisitor {
   FigureBook figures;
   SessionId last_session;
   std::map<GpuUuid, GpuRecord> gpu_records;  // states of GPUs with a fault or a drain
-  std::map<TenantId, std::set<ProcessName>>
-      keepers;  // processes of tenants, and of the placements in `recovered`
+  // processes that hold tenants or the placements in `recovered`
+  std::map<TenantId, std::set<ProcessName>> keepers;
 
  private:
   struct Past {
