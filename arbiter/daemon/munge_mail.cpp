@@ -99,7 +99,7 @@ void MungeMail::take(const MailLine& line) {
     case MailLine::Kind::ready:
       pause_ = std::chrono::seconds(1);
       if (!std::exchange(trouble_, {}).empty())
-        log::info("jobs on several nodes: letters to other arbiters are sent again");
+        log::info("jobs on several nodes: letters to other arbiters can be sent again");
       return;
     case MailLine::Kind::trouble:
       if (trouble_ == text) return;

@@ -160,7 +160,7 @@ TEST_CASE("The reason that letters cannot be sent is logged once, and its end to
   for (int i = 0; i < 5; ++i) mail.send("127.0.0.21", "down");
   site.run_until([&] {
     mail.send("127.0.0.21", "up");
-    return logged("letters to other arbiters are sent again");
+    return logged("letters to other arbiters can be sent again");
   });
   const std::string log = site.log();
   CHECK(log.find("munge: Socket") == log.rfind("munge: Socket"));
