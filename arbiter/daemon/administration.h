@@ -28,7 +28,7 @@ class Administration {
 
   // Looks up the administrators. Before this call only root is an administrator.
   void find_administrators();
-  // Runs MPS if the site wants it. Call after the core has started.
+  // Runs MPS if Mps=yes. Call after the core has started.
   void start_mps();
 
   const Settings& settings() const { return settings_; }

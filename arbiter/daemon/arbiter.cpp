@@ -127,7 +127,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   gpus_.start(gpus);
   groups_.restore();
   jobs_.restore(history_.keepers);
-  // From here on the other nodes of a job may contact this one.
+  // After this, other nodes of a job may contact this node.
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();

@@ -53,7 +53,7 @@ class Closer {
   asio::io_context& loop_;
   const System& system_;
   Schedule& schedule_;
-  std::map<uid_t, User> users_;  // users with connections not yet closed
+  std::map<uid_t, User> users_;  // users whose connections are not all closed yet
 };
 
 }  // namespace sharedgpu

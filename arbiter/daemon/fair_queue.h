@@ -74,7 +74,7 @@ class FairQueue {
     bool rests = false;
   };
   // Begins the turn of the first user in the ring, unless the turn has begun. Returns false if the user has
-  // no time left, because it has used up the turn or owes as much from earlier turns.
+  // no time left, because it has used up the turn, or owes at least a turn's time.
   bool begin_turn() {
     User& user = users_[ring_.front()];
     if (!turn_has_begun_) user.balance = std::min(user.balance + quantum_, quantum_);

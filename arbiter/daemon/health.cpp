@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kMisses = 3;  // surveys in a row without the GPU until it counts as lost
-// A lost GPU counts as back after it has responded for this long. The time doubles with each loss within an
-// hour of the previous loss, since tenants lose their work at each loss.
+// A lost GPU counts as healthy again after it has responded for this long. The time doubles with each loss
+// within an hour of the previous loss, since tenants lose their work at each loss.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPause = 500ms;  // between two checks
+constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
 // Time for which checks must contradict a claim. It is longer than the minute for which the library takes no
 // host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
@@ -27,7 +27,7 @@ constexpr Nanoseconds kApart = 1h;
 // process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
-constexpr Nanoseconds kCheckPause = 2s;  // between two checks of the host memory that a process holds
+constexpr Nanoseconds kCheckPause = 2s;  // pause between two checks of the host memory that a process holds
 constexpr Nanoseconds kProven = 10s;     // a report is refuted if all checks in this time contradict it
 
 // Tolerates a difference, because the library reports host memory before it takes the memory, and reports

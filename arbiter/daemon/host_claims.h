@@ -6,7 +6,7 @@
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
 // host memory. A check computes how much host memory the process may still take. The check contradicts the
 // claim if this amount exceeds the memory that the tenant has to evict, plus an eighth of that, plus the
-// library's reserve for other processes. Even a short shortage makes the library evict nothing for a minute.
+// library's reserve for other processes. Even a brief shortage makes the library evict nothing for a minute.
 // So the claim that a session cannot evict is refuted only by checks over a longer time. A check runs when a
 // claim arrives and reads some files of /proc and /sys, at most twice a second for each process.
 //

@@ -65,7 +65,8 @@ class Journal {
 
   // Returns true if the user may cause a record now, and counts the record. Root always may.
   bool may_write(uid_t uid);
-  // The number of users whose rate is tracked: those that have written lately, and some others.
+  // The number of users whose rate is tracked: users that have written lately, and users whose entries have
+  // not been dropped yet.
   std::size_t writers() const { return writers_.size(); }
 
  private:

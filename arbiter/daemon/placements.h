@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a holder
-// (holders.h). It ends however the last of these ends.
+// (holders.h). The placement ends with the last of them, for whatever reason that ends.
 //
 // Event-loop thread only.
 #pragma once

@@ -99,7 +99,7 @@ class RunGroups {
   TokenBuckets<uid_t> moves_{kMovesAtOnce, kMovesASecond};
   asio::steady_timer timer_;
   bool is_looking_ = false;
-  const std::unique_ptr<Aside> aside_;  // last, because its work uses the members above
+  const std::unique_ptr<Aside> aside_;  // declared last, because its work uses the members above
 };
 
 }  // namespace sharedgpu

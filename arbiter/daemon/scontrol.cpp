@@ -21,8 +21,9 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
-// Including pauses, these tries last ten minutes for a drain and one minute for a requeue. After a minute, a
-// user or Slurm may have requeued the job already, and the new run must not be requeued.
+// The numbers of tries. With the pauses in between, the tries of a drain last ten minutes, and the tries of a
+// requeue last one minute. After a minute, a user or Slurm may have requeued the job already, and the new run
+// must not be requeued.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 constexpr unsigned kEndlessTries = ~0u;

@@ -83,7 +83,7 @@ class Scontrol {
   asio::steady_timer pause_;
   pid_t child_ = -1;
   UniqueFd printed_;           // the child's output; empty if the output is not needed
-  std::deque<Order> waiting_;  // the first order is running if there is a child
+  std::deque<Order> waiting_;  // while a child runs, the first order is the child's
 };
 
 }  // namespace sharedgpu

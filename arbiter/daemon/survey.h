@@ -101,11 +101,11 @@ class Survey {
   asio::steady_timer timer_;              // time until the next survey, or until the next child is started
   asio::steady_timer timeout_;            // limits the wait for an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
-  asio::posix::stream_descriptor talk_;   // carries questions to the child and lines back
+  asio::posix::stream_descriptor talk_;   // carries questions to the child and its lines back
   pid_t child_ = -1;
   bool active_ = false;  // surveys are running or starting
   bool asked_ = false;   // an answer is outstanding
-  bool failed_ = false;  // the child was killed for a failure
+  bool failed_ = false;  // give_up() has killed the child because of a failure
   bool told_ = false;    // NVML's silence was logged
   std::chrono::milliseconds pause_;
   SurveyLine line_;

@@ -86,7 +86,8 @@ struct Device {
   std::uint32_t status;  // last reported status
 };
 
-// NVML from one start to the next. GPUs that are added or come back are listed only after the next start.
+// Represents NVML from one start to the next. GPUs that are added or come back are listed only after the next
+// start.
 class Started {
  public:
   explicit Started(const Nvml& nvml) : nvml_(nvml) {}
@@ -215,8 +216,8 @@ Heard wait_for_question(int in) {
   return size == 1 ? Heard::question : Heard::end;
 }
 
-// Appends the errors and status changes since the last check. Returns true if there is an error, or a GPU
-// whose status is bad.
+// Appends the errors and status changes since the last check. Returns true if there was an error, or if a GPU
+// is lost or missing.
 bool look(const Nvml& nvml, Started& started, std::vector<SurveyLine>& lines) {
   bool trouble = false;
   while (const auto error = started.next_error()) {

@@ -60,7 +60,7 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   return options;
 }
 
-// A job that requests no share gets the share that its units are of the GPU's units.
+// If a job requests no share, its share of a GPU is its units on the GPU divided by UnitsPerGpu=.
 Claims claims_of(const TenantInfo& tenant, const Settings& node) {
   const Settings settings = settings_of(node, tenant.job_class);
   const JobOptions& options = tenant.options;

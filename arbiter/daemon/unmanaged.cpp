@@ -36,7 +36,7 @@ constexpr std::chrono::minutes kToTell{1};
 constexpr std::chrono::minutes kToTellStopped{10};  // for a process that its user or a debugger has stopped
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
 
-// The maximum that the contexts of a process count.
+// The maximum size at which the contexts of a process are accepted.
 Bytes usual_context(Bytes total) { return std::min(kContexts, Bytes{total.count / kContextPart}); }
 
 // Returns the number after `name` in the text of a /proc/PID/status; nullopt if the name is missing.
@@ -229,7 +229,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 }
 
 // Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
-// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so these get time.
+// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so such processes
+// get more time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;

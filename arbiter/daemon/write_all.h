@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A write to a file or socket that blocks. Any thread.
+// Writes to files and sockets in blocking mode. Any thread.
 #pragma once
 
 #include <unistd.h>

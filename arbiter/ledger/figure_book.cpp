@@ -7,7 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-// A session counts for its step and for its tenant as a whole. Outside of Slurm the tenant is its only step.
+// A session counts for its step and for its tenant as a whole. Outside of Slurm, a session has no step, and
+// counts only for its tenant.
 std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
   if (step == StepName{}) return {{tenant, step}};
   return {{tenant, StepName{}}, {tenant, step}};
@@ -144,7 +145,7 @@ void FigureBook::hasten() {
 
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // a crash may lose the growth of this time
+  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // a crash loses at most the growth of this time
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;

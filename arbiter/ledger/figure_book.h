@@ -52,7 +52,7 @@ class FigureBook {
     unsigned wanting = 0;
     Bytes footprint;
     Bytes resident;
-    Nanoseconds counted{};  // time waited and overuse are counted up to here
+    Nanoseconds counted{};  // time waited and overuse are counted up to this time
   };
   struct Watched {
     Sighting::Tenant state;
@@ -73,7 +73,7 @@ class FigureBook {
   std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`
   std::set<Key> changed_;
   std::map<Key, Figures> written_;  // as last returned by take_news()
-  bool due_ = false;                // the changed figures are due at once
+  bool due_ = false;                // take_news() returns the changed figures at once
   Nanoseconds told_{};
   Nanoseconds swept_{};  // when growing figures were last written
   Nanoseconds looked_{};

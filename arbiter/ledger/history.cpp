@@ -146,8 +146,9 @@ void History::forget_boot() {
   for (const TenantId id : ended) forget(id);
 }
 
-// Returns the tenants that exist or may start another process. A job may pause between steps. The slurmstepd
-// of a running step keeps the step's job. Steps from an earlier boot of the host have ended.
+// Returns the tenants that exist or may start another process. A job may pause between steps. As long as a
+// step runs, its slurmstepd counts as a process of the job. Steps from an earlier boot of the host have
+// ended.
 std::set<TenantId> History::may_be_asked_for() const {
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
@@ -217,7 +218,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     add(last, past.record);
     if (past.attached()) add(last, AttachRecord{.session = id, .gpu = past.gpu});
   }
-  // The oldest lease comes first: the tenant's time on a GPU continues from the begin of that lease.
+  // Writes the oldest lease first, since the tenant's time on a GPU counts from the start of that lease.
   std::multimap<Nanoseconds, LeaseRecord> open;
   for (const auto& [key, lease] : recovered.leases.open())
     open.emplace(lease.since, LeaseRecord{.grant = true, .epoch = lease.epoch, .key = key});

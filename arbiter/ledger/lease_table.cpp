@@ -135,7 +135,7 @@ std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases) {
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases) {
   auto key = [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.run, lease.gpu); };
   std::vector<LeaseRow> rows = grouped(leases, key, [](LeaseRow& row, const LeaseRow& lease) {
-    // `last` is the end of the union of the earlier leases.
+    // row.last is the latest end of the earlier leases.
     row.held += std::max(lease.last - std::max(lease.first, row.last), Nanoseconds{});
     if (lease.first >= row.last) row.turns += lease.turns;
   });

@@ -29,7 +29,7 @@ class Gangs {
   void end(const Tenant& tenant) { rows_[tenant].ends = true; }
   // Like end(), but the request lasts until the tenant has left: begin() does not clear it.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
-  // Marks the single submissions that the order asks for as allowed.
+  // Records that the tenant was allowed all single submissions that the order asks for.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
   // Call when the tenant enters the running set.

@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// Returns true if the tenant has a session of this step on this GPU, so that its turn includes this lease.
+// Returns true if a session of the tenant holds this lease: a session of the lease's step on the lease's GPU.
 bool has_holder(const LeaseKey& key, const Tenant& tenant) {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [&](const Session* session) { return attached(session) && lease_of(*session) == key; });
@@ -25,8 +25,8 @@ void TurnMachine::grant_lease(const Session& session) {
     effects_.put(RecordLease{.grant = true, .key = key, .epoch = epoch, .at = effects_.now()});
 }
 
-// Ends the tenant's open leases for which `ends` returns true. A lease in doubt ends at the last time at
-// which it was surely held.
+// Ends the tenant's open leases for which `ends` returns true. A lease that is in doubt ends at the last time
+// at which it was surely held.
 template <class Ends>
 void TurnMachine::release_leases(const Tenant& tenant, Ends ends) {
   std::vector<std::pair<LeaseKey, OpenLease>> ended;
@@ -58,7 +58,7 @@ void TurnMachine::end_lost_leases(const Tenant& tenant) {
 }
 
 void TurnMachine::detach(const Tenant& tenant, const std::optional<LeaseKey>& lease) {
-  // Other sessions of the tenant may still reconnect. The lease stays open until they do, or until the
+  // Other sessions of the tenant may still reconnect. The lease stays open until they reconnect, or until the
   // recovery period ends.
   if (resuming(tenant) && lease && !has_holder(*lease, tenant)) leases_.doubt(*lease, effects_.now());
   if (!resuming(tenant)) sync_leases(tenant);

@@ -33,7 +33,7 @@ class Presence {
   void suspend(const Tenant& tenant, bool suspended);
   // Requests that the domain is advanced again when an announced suspension should have begun.
   void expect_end_of_suspension(const Tenant& tenant) const;
-  // Polls the session's process periodically as long as it owes an answer.
+  // Polls the session's process periodically while `owes_answer` is true.
   void poll(const Session& session, bool owes_answer);
   // Polls one of `sessions` in each period, in turn. The periods of all tenants begin at the same times, so
   // that one advance of a domain serves all of its tenants.

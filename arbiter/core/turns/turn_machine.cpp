@@ -262,7 +262,7 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
 }
 
 // If a gang's gates did not open in this turn, no other node waits for its work here. If no submission here
-// could help another node either, the tenant may finish leaving. If it did not, it would keep memory that
+// could help another node either, the tenant may finish leaving. A tenant that stayed would keep memory that
 // another gang with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant)) return true;

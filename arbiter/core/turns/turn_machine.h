@@ -2,8 +2,9 @@
 // The turn machine: moves tenants into and out of running sets, phase by phase, and records their leases.
 //
 // A lease begins when the gates open and ends when every session has drained. Each Restore carries the epoch
-// of the tenant's turn, and each Revoke and Step has a number of its own, so that answers to earlier messages
-// are recognized. The turn machine makes no scheduling decision: it carries out Moves. Not thread-safe.
+// of the tenant's turn, and each Revoke and Step has a number of its own, so that late answers to earlier
+// messages are recognized and ignored. The turn machine makes no scheduling decision: it carries out Moves.
+// Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -29,7 +30,7 @@ struct TurnState {
 // The contents of a session's lease page apart from its gate.
 struct PageState {
   bool contended = false;       // other tenants wait for the GPU
-  bool oversubscribed = false;  // the footprints on its GPU do not fit together
+  bool oversubscribed = false;  // the footprints on the session's GPU do not fit together
   Nanoseconds queue{};          // the backlog limit while oversubscribed; zero: the default
   Nanoseconds turn_ends{};      // zero: none
 };
@@ -108,8 +109,8 @@ class TurnMachine {
   // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
   // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // Call when the arbiter stood still for `standstill` and handled no messages, so that this time does not
-  // count.
+  // Call when the arbiter stood still for `standstill` and handled no messages. This time then does not count
+  // as awaited.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
