@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log lines that users can cause, limited so that no user fills the log, see ComplaintLimits. If the log
-// level is debug or lower, lines are not limited, since the site wants all of them.
+// Log lines that users can cause, limited so that no user fills the log, see ComplaintLimits. Lines of level
+// debug are not limited, because a site that logs at this level wants all of them.
 //
 // Event-loop thread only.
 #pragma once

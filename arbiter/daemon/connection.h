@@ -40,7 +40,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start(OnMessage on_message, OnClosed on_closed);
   // Sends the message, with a duplicate of `fd` unless `fd` is -1. At most one descriptor may be queued.
   void send(const Message& message, int fd = -1);
-  // Sends the message with `fd`. Returns false without sending if earlier messages are still queued.
+  // Sends the message with `fd` at once. Returns false if that is impossible, for example because earlier
+  // messages are still queued.
   bool send_now(const Message& message, int fd);
   // Returns true if the peer has not read all messages that were sent to it.
   bool has_unread() const;

@@ -128,7 +128,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
-// Ends the placement first, because a tenant is not forgotten while processes hold its placement.
+// Ends the placement if no session or process holds it. Then forgets the tenant if it has ended.
 void Jobs::may_have_ended(TenantId id) {
   if (TenantInfo* tenant = tenants_.find(id)) tenant->touched = system_.now();
   placements_.may_have_ended(id);
@@ -302,11 +302,11 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
                              .coordinator = several ? word_of(coordinator) : "-"});
 }
 
-// A requeued job keeps its number and the numbers of its steps. A new run may begin only if no process,
-// session or lease of the job is left. The run begins with a step that this node has served before, since a
-// step runs only once in a run. A batch step always begins a run. In a job without a batch step, a run also
-// begins with the first step after the epilog reported the end of the last run, or when the prolog reports
-// another number of restarts.
+// A requeued job keeps its number and the numbers of its steps. A new run can begin only if the job has no
+// session left, and no process that holds its placement. The run begins with a step that this node has served
+// before, since a step runs only once in a run. A batch step always begins a run. In a job without a batch
+// step, a run also begins with the first step after the epilog reported the end of the last run, or when the
+// prolog reports another number of restarts.
 void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
@@ -324,7 +324,8 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// Returns true if the ledger has data of the step, or of any step of the job if a run begins with the step.
+// Returns true if leases or figures of the step are known. If a run begins with the step, leases and figures
+// of any step of the job count.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

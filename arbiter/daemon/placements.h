@@ -37,7 +37,7 @@ class Placements {
   void restore(TenantId tenant, const ProcessName& holder);
 
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
-  // Ends the placement if it has no holder.
+  // Ends the placement if the tenant has neither holders nor sessions.
   void may_have_ended(TenantId tenant);
   // Forgets a tenant that has ended, even if some of its holders live.
   void forget(TenantId tenant);
