@@ -229,8 +229,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 }
 
 // Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
-// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so such processes
-// get more time.
+// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so both get more
+// time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
