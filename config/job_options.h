@@ -13,9 +13,9 @@
 //      the values of a job's steps in arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so
 //      that it survives restarts of the arbiter (arbiter/ledger/records.h lists the steps).
 //   3. Test it in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
-//      tests/cluster/options.bats and tests/unit/command/exit_statuses.sh. Test a new field of RegisterJob in
-//      tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/slurm/options.golden,
-//      options_sharedgpu.golden and exit_statuses.golden in tests/unit/command, and wire.golden (see
+//      tests/cluster/options.bats and tests/unit/arbiter/cli/exit_statuses.sh. Test a new field of
+//      RegisterJob in tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/config/options.golden,
+//      options_sharedgpu.golden and exit_statuses.golden in tests/unit/arbiter/cli, and wire.golden (see
 //      tests/golden).
 //   4. Document it in docs/man/sharedgpu.1, and in docs/usage.md and README.md, which contain the help texts.
 #pragma once

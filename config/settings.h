@@ -15,12 +15,12 @@
 //      while the arbiter runs, add a field to Tuning, and set it in arbiter.cpp. If `sharedgpu status --json`
 //      shows the key, follow the steps in arbiter/daemon/status_text.h.
 //   3. Document it in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
-//      (tests/unit/slurm/example_config_test.cpp checks this). If sections may contain the key, add it to the
+//      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add it to the
 //      lists of such keys in both files and, at the command `set`, in docs/man/sharedgpu.1.
 //   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
-//      tests/unit/slurm/example_config_test.cpp. If `set` may change it, add it to tests/fuzz/set_lines.cpp.
+//      tests/unit/config/example_config.cpp. If `set` may change it, add it to tests/fuzz/set_lines.cpp.
 //      Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
-//      tests/unit/command/options_sharedgpu.golden (see tests/golden).
+//      tests/unit/arbiter/cli/options_sharedgpu.golden (see tests/golden).
 #pragma once
 
 #include <optional>

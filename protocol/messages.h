@@ -24,10 +24,10 @@
 //      message's kSince.
 //   3. Test it:
 //      - each message: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden);
-//      - to the arbiter: tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
+//      - to the arbiter: tests/unit/arbiter/daemon/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
 //      - to the core: tests/fuzz/messages.cpp, world_programs.cpp and hostile_clients.cpp of
 //        tests/property/arbiter;
-//      - of sessions: a test beside tests/unit/interposer/deadlines_test.cpp.
+//      - of sessions: a test beside tests/unit/interposer/process/deadlines.cpp.
 //   4. Add a row to docs/design/protocol.md; CHANGELOG.md has the protocol's version.
 #pragma once
 

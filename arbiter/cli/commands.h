@@ -6,8 +6,10 @@
 //   1. Declare its add function here, and define it in arbiter/cli/NAME.cpp. Call it in arbiter/cli/main.cpp,
 //      at the place that the subcommand is to have in `sharedgpu --help`. List the file in
 //      arbiter/CMakeLists.txt.
-//   2. Test its exit statuses in tests/unit/command/exit_statuses.sh, and its effect in tests/integration.
-//      Regenerate options_sharedgpu.golden and exit_statuses.golden in tests/unit/command (see tests/golden).
+//   2. Test its exit statuses in tests/unit/arbiter/cli/exit_statuses.sh, and its effect in
+//      tests/integration.
+//      Regenerate options_sharedgpu.golden and exit_statuses.golden in tests/unit/arbiter/cli (see
+//      tests/golden).
 //   3. Document the subcommand in docs/man/sharedgpu.1, and in README.md, which has the output of `sharedgpu
 //      --help`.
 #pragma once

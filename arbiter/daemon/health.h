@@ -11,7 +11,7 @@
 //      (survey_child.h). Let survey.cpp pass the answer on in GpuHealth or GpuSign (survey.h).
 //   2. Write the consequence of the sign in looked() or saw() of health.cpp. If surveys have to be counted,
 //      add the count to Sightings.
-//   3. Test the sign in survey.cpp and health.cpp of tests/unit/arbiter/, and in
+//   3. Test the sign in survey.cpp and health.cpp of tests/unit/arbiter/daemon, and in
 //      tests/integration/health.bats. For health.bats, let tests/simgpu/nvml.cpp report the sign when
 //      tests/simgpu/simgpu_fault.cpp requests it. If there is a new kind of SurveyLine, add it to
 //      tests/fuzz/crowd.h.

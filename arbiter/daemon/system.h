@@ -9,12 +9,12 @@
 // To inject a fault:
 //   1. If System lacks the call, add a virtual method, and pass a System to the code in the daemon that makes
 //      the call.
-//   2. In tests/unit/arbiter/systems.h, let FaultySystem override the method, and fail if a field of
+//   2. In tests/unit/arbiter/daemon/systems.h, let FaultySystem override the method, and fail if a field of
 //      FaultySystem says so. The field `reading` has an errno for each path whose reading fails; add a field
 //      for another call.
-//   3. Test the whole arbiter with a FaultySystem in tests/unit/arbiter/faults.cpp, or one part of it, as
-//      tests/unit/arbiter/gpus.cpp does. To make the ledger's files fail, override FileCalls
-//      (arbiter/ledger/files.h), as tests/unit/arbiter/journal.cpp does.
+//   3. Test the whole arbiter with a FaultySystem in tests/unit/arbiter/daemon/faults.cpp, or one part of it,
+//      as tests/unit/arbiter/daemon/gpus.cpp does. To make the ledger's files fail, override FileCalls
+//      (arbiter/ledger/files.h), as tests/unit/arbiter/daemon/journal.cpp does.
 #pragma once
 
 #include <sys/socket.h>

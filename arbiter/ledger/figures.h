@@ -12,9 +12,9 @@
 //      comment.h, comment.cpp and main.cpp of comment/. Both messages are in protocol/messages.h; the new
 //      field also needs a row in protocol/versions.h, and its value in arbiter/daemon/queries.cpp. Document
 //      sacct in docs/slurm.md and docs/usage.md, and AdminComment in docs/accounting.md.
-//   5. Test the figure in tests/unit/arbiter/figures.cpp, its value in sacct in
-//      tests/unit/slurm/usage_writer_test.cpp, and its value in AdminComment in
-//      tests/unit/slurm/comment_test.cpp.
+//   5. Test the figure in tests/unit/arbiter/ledger/figures.cpp, its value in sacct in
+//      tests/unit/accounting/usage_writer.cpp, and its value in AdminComment in
+//      tests/unit/comment/comment.cpp.
 #pragma once
 
 #include <compare>

@@ -17,7 +17,7 @@
 //      TenantView or TurnView, and fill it in Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).
 //   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
 //      docs/design/scheduling.md.
-//   4. Test it in tests/unit/arbiter/policy.cpp, and test the longest wait in
+//   4. Test it in tests/unit/arbiter/policy/policy.cpp, and test the longest wait in
 //      tests/property/arbiter/policies.cpp, which runs every policy; add the policy to
 //      tests/unit/config/settings.cpp and keys_golden.cpp, and to bench/decision.cpp.
 //   5. Regenerate tests/unit/config/keys.golden (see tests/golden).

@@ -4,8 +4,8 @@
 //
 // To change the order of eviction, change the sort in evict(), which reads SessionBook and Residency. If the
 // sort needs another value, add the value to Residency (residency.h) and set it in turns/pages.cpp. Tests:
-// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order. Since
-// decisions change, regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// tests/unit/arbiter/core/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order.
+// Since decisions change, regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
 // docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the handles
 // within a session.
 #include <algorithm>
