@@ -8,8 +8,8 @@
 //   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
 //   3. Add the field to docs/status-json.md. Add it to the table of arbiter/cli/status.cpp if users should
 //      see it.
-//   4. Test its value in status_text.cpp and its type in status_golden.cpp, both in tests/unit/arbiter/daemon.
-//      Regenerate status_fields.golden (see tests/golden).
+//   4. Test its value in status_text.cpp and its type in status_golden.cpp, both in
+//      tests/unit/arbiter/daemon. Regenerate status_fields.golden (see tests/golden).
 #pragma once
 
 #include <sys/types.h>

@@ -19,8 +19,8 @@
 // effect in history.h and history.cpp; if the effect has to outlive the older files, add it to
 // History::checkpoint(), too. After adding a field or a record:
 //   1. Write the record by Journal::record() in the part of arbiter/daemon/ where the event happens.
-//   2. Test the record in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/arbiter/ledger, and add it to
-//      golden.cpp there; regenerate records.golden (see tests/golden).
+//   2. Test the record in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/arbiter/ledger, and
+//      add it to golden.cpp there; regenerate records.golden (see tests/golden).
 //   3. Copy the record's row into docs/ledger.md; tests/unit/arbiter/ledger/page.cpp prints the expected
 //      table. If users should see the record, show it in arbiter/cli/ledger.cpp.
 //

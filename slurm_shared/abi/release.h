@@ -7,8 +7,8 @@
 // To support a newer release:
 //   1. Compare with the sources of the release: this folder, gres/gres_sharedgpu.cpp (the functions that a
 //      GRES plugin must have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
-//   2. Here: raise the limit, and the release in the message. tests/unit/slurm_shared/check_release.sh expects
-//      the limit.
+//   2. Here: raise the limit, and the release in the message. tests/unit/slurm_shared/check_release.sh
+//      expects the limit.
 //   3. Run the cluster tests with it: a suite for it in tests/cluster/release-root, `./check --releases`.
 //   4. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
 //      CHANGELOG.md and others.
