@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantities that pass between the parts. Types carry the unit: a byte count is never a time, and a
-// tenant's number is never a session's.
+// The quantities that the parts of sharedgpu exchange. Types carry the unit: a byte count is never a time,
+// and a tenant's number is never a session's.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ struct Id {
 };
 using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
 using SessionId = Id<struct SessionTag>;  // one process of a tenant on one GPU
-using Epoch = Id<struct EpochTag>;        // one turn of one tenant; only grows
+using Epoch = Id<struct EpochTag>;        // number of a tenant's turn; only grows
 
 // A GPU by its UUID, as cuDeviceGetUuid and NVML give it.
 struct GpuUuid {

@@ -44,14 +44,14 @@ struct Session {
   bool in_turn = false;        // the session may have work on the GPU: from Ready or an open gate to Released
   std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the current one
   bool obeying = false;        // the current order has begun
-  bool has_stepped = false;    // the current Step has let a thread submit, if one waited
+  bool has_stepped = false;    // the current Step has let the waiting thread, if any, submit
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
 
   // Takes note of a message. Returns true if the message is an order, which is to be carried out after
   // earlier orders.
   bool receive(const Message& message);
-  // Begins the next order. Returns false if there is no order, or the first one has begun.
+  // Begins the first of `orders`. Returns false if there is no order, or if this order has already begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
   // Call when growth was granted. During a turn, the session's memory is resident up to the limit.
   void take(const Verdict& granted);
@@ -61,8 +61,8 @@ struct Session {
 class Process {
  public:
   virtual ~Process() = default;
-  // Called while the gate is closed, for a Revoke or a Step. Returns the time until the next call. Zero: the
-  // process has no work on the GPU, and submits none before its next turn.
+  // Called repeatedly while the gate is closed, to carry out a Revoke or a Step. Returns the time until the
+  // next call, or zero if the process has no work on the GPU and submits none before its next turn.
   virtual Nanoseconds drain(Session& session, MessageType order) = 0;
   // Called when all memory that the Step allows is resident: a thread that waits at the gate may submit once.
   // Returns the time until the session drains.
@@ -79,7 +79,7 @@ using Report = std::variant<Released, Ready, Usage>;
 struct Piece {
   bool finished = false;              // the order is finished; the next one is current
   Bytes copied = {};                  // bytes copied in this piece, in either direction; copying takes time
-  Nanoseconds pause{};                // time until the next piece, if nothing was copied
+  Nanoseconds pause{};                // time until the next piece; ignored if bytes were copied
   std::optional<Report> report = {};  // message to be sent after the piece
   bool stuck = false;                 // nothing more can be evicted at present
 };

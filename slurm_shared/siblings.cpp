@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// Returns the folder of this file if `levels` is 0, or else the folder that many levels above it; empty if
-// none.
+// Returns the folder of the plugin that contains this code, or the folder `levels` levels above it; empty if
+// there is none.
 std::string folder(int levels) {
   Dl_info info = {};
   char path[PATH_MAX];

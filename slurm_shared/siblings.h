@@ -14,8 +14,8 @@ std::string comment_path();     // PREFIX/sbin/sharedgpu-comment
 // Keeps the calling plugin loaded even if Slurm closes it, because threads run in it.
 void stay_loaded();
 
-// Returns a function of another sharedgpu plugin in this folder, or null if that plugin is not loaded in
-// this process. `for_good` keeps that plugin loaded, too.
+// Returns a function of another sharedgpu plugin in this folder, or null if that plugin is not loaded in this
+// process. With `for_good`, that plugin stays loaded until the process ends.
 void* sibling_function(const char* file, const char* name, bool for_good = false);
 
 }  // namespace sharedgpu

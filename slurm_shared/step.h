@@ -16,7 +16,7 @@ struct SharedGpuStep {
   const char* socket = nullptr;  // path of the arbiter's socket
 
   // Held during queries to Slurm about the step's tasks. Guards `ended`. Once `ended` is set, queries are
-  // forbidden: Slurm would print an error into the job's own output.
+  // forbidden, because Slurm would answer a query by an error message in the job's output.
   pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
   bool ended = false;
 };

@@ -17,7 +17,7 @@ bool has_mark(const Settings& settings, std::uint32_t job);
 bool has_marks(const Settings& settings);
 
 // Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that
-// has ended here; 0 if no job has ended. Does nothing if the program is not installed.
+// has ended here; 0 if no job has ended. Does nothing if sharedgpu-comment is not installed.
 void start_comment(const Configuration& configuration, std::uint32_t ended,
                    std::vector<std::string> environment);
 

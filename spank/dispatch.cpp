@@ -72,7 +72,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
   });
 }
 
-// Slurm calls these three only in slurmstepd.
+// Slurm calls the following three hooks of tasks only in slurmstepd.
 extern "C" int slurm_spank_task_init(spank_t spank, int, char*[]) {
   return guarded([&] { remote_task_init(spank); });
 }

@@ -54,8 +54,8 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
-// If slurmd is killed, a job may end without an epilog, and its file stays. The next prolog removes files
-// of jobs that have started no step for kLong.
+// If slurmd is killed, a job may end without an epilog, so that nobody removes the file with the job's class.
+// The next prolog removes files of jobs that have started no step for kLong.
 void forget_old_jobs(const std::string& folder) {
   constexpr std::chrono::hours kLong{24 * 30};
   const auto oldest = std::filesystem::file_time_type::clock::now() - kLong;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partition and QOS of a job, and how often it was requeued. slurmd passes them to the prolog, whose
-// environment no user can forge. Users control the environments of steps. So the prolog stores the three
-// values in a file beside the arbiter's socket, and the job's steps read them from there.
+// environment no user can forge. Users control the environments of steps. So the prolog stores partition, QOS
+// and number of requeues in a file beside the arbiter's socket, and the job's steps read them from there.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace sharedgpu {
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
 // Call this as root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
-// Call this in the epilog: it removes the job's file. Without an epilog, the file is removed after thirty
-// days without a step of the job.
+// Removes the file with the job's class. Call this in the epilog. Without an epilog, the file is removed
+// after thirty days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);
 
 }  // namespace sharedgpu

@@ -105,7 +105,7 @@ std::optional<JobNodes> parse_nodes(std::string_view list) {
 }
 
 // For a step started from outside (srun --jobid), SLURM_JOB_NODELIST has only the nodes of the step, or the
-// list of another job. So this variable is tried last.
+// list of another job. So SLURM_JOB_NODELIST is tried last.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
   std::string list = list_of_component(job, variables);
   if (list.empty()) list = variables("SLURM_NODELIST");

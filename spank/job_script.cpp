@@ -30,8 +30,8 @@ void job_script_epilog(spank_t spank, int count, char** arguments) {
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   Configuration configuration = configure(count, arguments);
   forget_job_class(configuration.settings, job);
-  Message answer;  // not needed: if the query fails, the next run is recognized by its prolog or by its step
-                   // numbers
+  Message answer;  // not used: if EndJob fails, the arbiter recognizes the next run by its prolog or by its
+                   // step numbers
   ask(configuration.settings.socket.c_str(), Message::of(EndJob{.job = job}), std::chrono::seconds(2),
       answer);
   if (!has_mark(configuration.settings, job)) return;

@@ -8,8 +8,8 @@
 //   remote.cpp       slurmstepd, as root
 //   job_script.cpp   a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
 //
-// No hook returns an error, because SPANK would fail the step or drain the node. The one exception is an
-// option's bad value at submission.
+// No hook returns an error, because SPANK would fail the step or drain the node. The only exception: at
+// submission, a hook returns an error if an option has an invalid value.
 #pragma once
 
 #include <string>
@@ -26,8 +26,8 @@ GivenOptions& given_options();
 
 void register_options(spank_t spank);
 
-// Reads the plugin's arguments and its configuration. If they have errors, logs the errors and uses the
-// defaults.
+// Reads the plugin's arguments and its configuration. If the arguments or the configuration have errors, logs
+// the errors and uses the defaults.
 struct Configuration {
   Arguments arguments;
   Settings settings;

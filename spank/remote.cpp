@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmstepd, as root, once the options are known and before a task exists, unless noted. For a step with
-// sharedgpu units, prepares its environment and sends the job's options to the arbiter. For a step without
-// units, removes all variables of sharedgpu from its environment.
+// This code runs in slurmstepd, as root, after Slurm has parsed the options and before a task exists, unless
+// noted. For a step with sharedgpu units, prepares its environment and sends the job's options to the
+// arbiter. For a step without units, removes all variables of sharedgpu from its environment.
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -53,12 +53,13 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   show_gpus(spank, step, settings, reply);
 }
 
-// As the user, in the task's own process.
+// Runs as the user, in the task's own process.
 void remote_task_init(spank_t spank) {
   set_task_environment(spank, published.units > 0 ? given_options().job.deadline : Nanoseconds{});
 }
 
-// As root, in slurmstepd. Its threads start only after the fork, so no task is forked with them.
+// Runs as root, in slurmstepd, when all tasks have been forked. So no task is forked while the threads that
+// start here run.
 void remote_task_post_fork(spank_t spank) {
   pid_t task = 0;
   if (published.units == 0 || spank_get_item(spank, S_TASK_PID, &task) != ESPANK_SUCCESS) return;

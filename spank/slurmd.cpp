@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmd, as root, at startup: starts the arbiter. So the arbiter is in slurmd's cgroup and not in a job's,
-// and outlives a restart of slurmd.
+// This code runs in slurmd, as root, at startup, and starts the arbiter. So the arbiter is in slurmd's cgroup
+// and not in a job's, and outlives a restart of slurmd.
 #include <unistd.h>
 
 #include "slurm_shared/offer.h"

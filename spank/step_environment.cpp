@@ -27,7 +27,7 @@ constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-std::string shown;  // the step's GPUs, if it holds some of gres/gpu beside the shared ones
+std::string shown;  // the step's GPUs, if it also holds whole GPUs of gres/gpu; otherwise empty
 // Message for the job's stderr, written before its first task starts.
 std::string notice;
 
@@ -36,8 +36,8 @@ void set_variable(spank_t spank, const char* name, const std::string& value) {
     log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
 }
 
-// The GRES plugin has just set or removed the variable, overriding the user's value. Without that plugin
-// the value comes from the user and is not trusted.
+// The GRES plugin has just set or removed the variable, overriding the user's value. If the GRES plugin is
+// not loaded, the value comes from the user and is not trusted.
 std::uint32_t read_units(spank_t spank) {
   std::string text = get_variable(spank, environment::kUnits);
   if (text.empty()) return 0;
@@ -49,8 +49,8 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-// gres/gpu has just set or removed these variables, too. If gres/gpu is not loaded, the variables name no
-// GPUs of gres/gpu. Returns nullopt if a GPU has no number of its own.
+// gres/gpu has just set or removed SLURM_JOB_GPUS and SLURM_STEP_GPUS. If gres/gpu is not loaded, the
+// variables name no GPUs of gres/gpu. Returns nullopt if a GPU has no number of its own.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -68,7 +68,8 @@ std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   return whole;
 }
 
-// A batch step's environment leaks into jobs that it submits, and from there into steps without units.
+// A job that a batch step submits inherits the batch step's environment, and the job's steps inherit it in
+// turn, even steps without units.
 void remove_ours(spank_t spank) {
   std::string library = interposer_path();
   std::string preload = get_variable(spank, kPreload);
@@ -85,7 +86,7 @@ void remove_ours(spank_t spank) {
     spank_unsetenv(spank, name);
 }
 
-// Removes the GPUs of the step that started this step, perhaps on another node.
+// Removes the names of GPUs that this step inherited from the step that started it, perhaps on another node.
 void remove_leaked_gpus(spank_t spank) {
   const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
@@ -107,8 +108,9 @@ void show(spank_t spank, const std::string& gpus) {
   set_variable(spank, environment::kGpus, gpus);
 }
 
-// The step sees the first of the GPUs that it may open, as many as it requested. With ConstrainDevices=yes
-// these are the GPUs of its units. A step that also holds whole GPUs sees only these, as set by gres/gpu.
+// The step sees the first of the GPUs that it may open, as many as it requested. With ConstrainDevices=yes,
+// the step may open the GPUs of its units. A step that also holds whole GPUs sees only its whole GPUs, as set
+// by gres/gpu.
 void show_unplaced(spank_t spank, const SlurmStep& step) {
   if (!step.whole || !step.whole->empty()) return;
   std::string numbers = "0";
@@ -202,8 +204,9 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 }
 
 void set_task_environment(spank_t spank, Nanoseconds deadline) {
-  // If gres/gpu has bound the task, its numbers count the GPUs that the task may open, or those of the host,
-  // but never those in `shown`.
+  // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. These are
+  // indices of the GPUs that the task may open or of the host's GPUs, but never indices of the GPUs in
+  // `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
   int task = 0;

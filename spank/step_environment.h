@@ -17,7 +17,7 @@ struct SlurmStep {
   StepName name;
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
-  std::string types;  // of the units, as SHAREDGPU_UNIT_TYPES; empty: untyped, or unknown
+  std::string types;  // types of the units, as in SHAREDGPU_UNIT_TYPES; empty: untyped, or unknown
   DeviceSet devices;  // the GPUs that correspond to the units
   std::optional<DeviceSet>
       whole;  // the GPUs of gres/gpu that the step holds too; nullopt if their numbers are unknown

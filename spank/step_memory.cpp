@@ -3,12 +3,12 @@
 // step that states none from the environment of its job:
 //
 // - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
-//   wait for one another. Slurm sets it in each job with units, because units bring memory per node. While
-//   srun reads its options, this code replaces it by 0: such a step claims no memory, and may use all memory
-//   of its job.
-// - SLURM_MEM_PER_GPU in an allocation of salloc is salloc's own value. It lacks the memory that the job's
-//   units bring, so a step would request less memory than its job has. This code replaces it by the job's
-//   value. sbatch passes the job's value itself.
+//   wait for one another. Slurm sets this variable in each job with units, because units bring memory per
+//   node. While srun reads its options, this code replaces the value by 0: a step with this value claims no
+//   memory, and may use all memory of its job.
+// - SLURM_MEM_PER_GPU in an allocation of salloc is salloc's own value. This value lacks the memory that the
+//   job's units bring, so a step would request less memory than its job has. This code replaces the value by
+//   that of the job. sbatch passes the job's value itself.
 //
 // A step that states its memory gets the memory that it states.
 #include <slurm/slurm.h>
@@ -66,8 +66,8 @@ std::string memory_per_gpu(const slurm_job_info_t& job) {
   return parse_number<std::uint64_t>(text.substr(end + 1)) ? text.substr(end + 1) : std::string();
 }
 
-// Slurm replies with all components of a heterogeneous job, or with all elements of an array, if the number
-// is that of the first.
+// Slurm replies with all components of a heterogeneous job, or with all elements of an array, if `number` is
+// the number of the first component or element.
 using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
 Jobs load_jobs(std::uint32_t number) {
   job_info_msg_t* reply = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in srun, sbatch and salloc, as the user, once their options are known. It tells the user
-// which options have no effect. In a heterogeneous job Slurm calls it for each component.
+// This code runs in srun, sbatch and salloc, as the user, after these commands have parsed their options. The
+// code tells the user which options have no effect. In a heterogeneous job Slurm calls this code for each
+// component.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -18,7 +19,7 @@ namespace {
 
 // Slurm's own options of this command. Each of the commands has a variable `opt`, and Slurm's library has
 // functions that read `opt` for the plugins of cli_filter. The variable and the functions are not part of
-// SPANK. With a Slurm that lacks them, the options are unknown.
+// SPANK. If Slurm lacks the variable or one of the functions, the options are unknown.
 class SlurmOptions {
  public:
   bool are_known() const {

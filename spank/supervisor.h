@@ -14,7 +14,7 @@ namespace sharedgpu {
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 
-// Does the same for any program. `words` are the program and its arguments.
+// Starts any program as a daemon in the same way. `words` are the program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
 // The environment of this process; the initial environment of another process; and the words of its command
@@ -23,8 +23,8 @@ std::vector<std::string> own_environment();
 std::vector<std::string> environment_of(int pid);
 std::vector<std::string> command_line_of(int pid);
 
-// Returns `environment`, with SLURMD_NODENAME added if slurmd was started under another name than the
-// host's (`-N`). The arbiter uses it as the node's name in commands to Slurm.
+// Returns `environment`, with SLURMD_NODENAME added if slurmd was started under another name than the host's
+// (`-N`). The arbiter uses SLURMD_NODENAME as the node's name in commands to Slurm.
 std::vector<std::string> with_node_name(std::vector<std::string> environment,
                                         const std::vector<std::string>& slurmd);
 

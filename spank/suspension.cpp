@@ -62,8 +62,8 @@ bool is_loaded(const char* tail) {
              const_cast<char*>(tail)) != 0;
 }
 
-// Slurm's function that tells its pollers whether the step is suspended. It is exported by libslurmfull in
-// 22.05 to 26.05, but in no public header.
+// Slurm's function that tells its pollers whether the step is suspended. libslurmfull exports this function
+// (22.05 to 26.05), but no public header declares it.
 using SuspendTest = bool();
 
 class Watch {

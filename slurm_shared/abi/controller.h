@@ -98,7 +98,7 @@ constexpr std::uint32_t PART_MAGIC = 0xaefe8495;
 // A line NodeName= of slurm.conf. Members that only fill the layout have no comment.
 struct config_record {
   std::uint16_t boards;
-  std::uint16_t core_spec_cnt;  // cores that jobs do not get
+  std::uint16_t core_spec_cnt;  // cores reserved for the system
   std::uint16_t cores;          // per socket
   std::uint32_t cpu_bind;
   char* cpu_spec_list;
@@ -106,7 +106,7 @@ struct config_record {
   char* feature;
   char* gres;  // Gres=, or null
   std::uint32_t magic;
-  std::uint64_t mem_spec_limit;  // MiB that jobs do not get
+  std::uint64_t mem_spec_limit;  // MiB reserved for the system
   bitstr_t* node_bitmap;
   char* nodes;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
@@ -133,7 +133,8 @@ constexpr std::uint16_t kSelectOneTaskPerCore = 0x0100;
 extern part_record* default_part_loc;  // null: none
 part_record* find_part_record(char* name);
 // A copy of a job that has not ended. Reads the job's script and environment from files. All strings of the
-// environment are in one block, which begins with the first; slurm_free_job_desc_msg() cannot free them.
+// environment are in one block of memory, at whose beginning is the first string; slurm_free_job_desc_msg()
+// cannot free such strings.
 job_desc_msg_t* copy_job_record_to_job_desc(job_record* job);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to continue.

@@ -13,7 +13,7 @@ extern "C" {
 
 // Opaque everywhere (22.05 to 26.05).
 struct bitstr_t;
-struct list_t;                      // 22.05 calls a pointer to it List
+struct list_t;                      // 22.05 has the name List for list_t*
 struct gres_job_state_t;            // changed in 24.11
 struct gres_step_state_t;           // changed in 24.11
 struct gres_epilog_info_t;          // 22.05; gres_prep_t from 23.02
@@ -57,7 +57,8 @@ struct node_config_load_t {
   int (*xcpuinfo_mac_to_abs)(char* mac, char** abs);
 };
 
-// A device file that units open. Slurm compares paths, reads all members and writes `alloc`.
+// A device file that jobs with a unit of the GRES may open. Slurm compares paths, reads all members and
+// writes `alloc`.
 struct gres_device_t {
   int index;  // number of the unit, over all records of the node
   int alloc;

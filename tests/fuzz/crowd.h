@@ -233,7 +233,7 @@ class Crowd {
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
-    // Repeats this for some time, since one survey alone has no consequences.
+    // Repeats the survey several times, since one survey alone has no consequences.
     for (unsigned times = 1 + in_.below(4); times > 0 && host_.survey() >= 0; --times) {
       static_cast<void>(
           ::send(host_.survey(), lines, std::min(size, sizeof lines), MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -243,7 +243,7 @@ class Crowd {
     }
   }
 
-  // Reports of GPUs that fail and return.
+  // Returns a line of a survey about a GPU that fails or has returned.
   SurveyLine health() {
     using Kind = SurveyLine::Kind;
     constexpr Kind kKinds[] = {Kind::health, Kind::health, Kind::xid, Kind::ecc_error, Kind::status};
@@ -389,7 +389,7 @@ class Crowd {
         return of(MemoryQuery{.request = in_.byte()});
     }
   }
-  // Users send this message, too, even for the honest tenant's job.
+  // Ordinary users send such messages, too, even about the honest tenant's job.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {

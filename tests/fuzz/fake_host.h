@@ -41,8 +41,8 @@ class FakeHost : public System {
   bool children_end = true;  // a child that closes connections ends at once
   int disk = 0;              // all operations on the ledger's files except reading
   bool holds_all = true;     // the ledger's files contain the data that was last written
-  // Host memory: the size of the machine's memory, of which each memory cgroup may use half, and the part
-  // that is used there.
+  // Host memory: kMemory is the size of the machine's memory, of which each memory cgroup may use half.
+  // `used_memory` is in use, on the machine and in each cgroup.
   static constexpr Bytes kMemory = gibibytes(16);
   Bytes used_memory;
   void heal();
@@ -62,7 +62,7 @@ class FakeHost : public System {
   void end_child(pid_t pid) { children_.erase(pid); }
   void end_children() { children_.clear(); }
   // Keeps the child's end of a new survey's connection. The next process that is forked is the survey's
-  // child, and gets this end.
+  // child, and gets this end of the connection.
   void begin_survey(UniqueFd end) { begun_ = std::move(end); }
   // Returns the end of the connection that the survey's child has; -1 if there is no such child.
   int survey() const;

@@ -56,7 +56,7 @@ struct Picture {
  private:
   unsigned char value(std::size_t i) const { return static_cast<unsigned char>(i * 7 + i / 251 + seed * 31); }
 
-  // Copies one row, one plane or all of it, by the matching function.
+  // Copies the whole array from or to `host`, by the function for one, two or three dimensions.
   void move(std::vector<unsigned char>& host, bool in) const {
     const std::size_t pitch = kind.Width * texel(kind);
     if (kind.Height == 0 && kind.Depth == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session by hand, without the library: it reports device memory or host memory that it does not have, or
-// does not report memory that it takes from the driver, or reports that it cannot evict.
+// Acts as a session of the arbiter without the library: reports device memory or host memory that it does not
+// have, or does not report memory that it takes from the driver, or reports that it cannot evict.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>
@@ -67,8 +67,8 @@ bool take(Bytes size) {
 }
 
 // Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// it again, and reports that it has no host memory to evict to. If it claims
-// host memory, it repeats its report every second.
+// the lease again, and reports that there is no host memory to evict to. If it claims host memory, it repeats
+// its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     pollfd readable = {.fd = channel.fd(), .events = POLLIN, .revents = 0};
@@ -105,7 +105,7 @@ int run(const Options& options) {
   use.pinned = parse_size(options.pinned).value_or(Bytes{});
   use.context = parse_size(options.context).value_or(Bytes{});
   use.host = parse_size(options.host).value_or(Bytes{});
-  attach.total = gibibytes(1);  // used only for a GPU that the arbiter does not know
+  attach.total = gibibytes(1);  // ignored if the arbiter knows the GPU
   Welcome welcome;
   Attached attached;
   Verdict verdict;

@@ -276,7 +276,7 @@ void ended_beside_waiting_work(End end_primary) {
   check(cuCtxDestroy(made), "cuCtxDestroy");
 }
 
-// Blocks that one thread allocates and another thread frees. Each is filled with one byte.
+// Blocks that one thread allocates and another thread frees. All bytes of a block have the same value.
 class HandedOver {
  public:
   // Waits if there are already many blocks.

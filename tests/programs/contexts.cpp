@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creates several contexts at once, by every call that creates a context, each in its own thread. Destroys
-// some of them with memory in them while the others work.
+// some of the contexts while these still have memory and the other contexts work.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -10,7 +10,7 @@
 
 using namespace sharedgpu::programs;
 
-extern "C" {  // cuda.h gives one of these functions the name cuCtxCreate
+extern "C" {  // cuda.h defines cuCtxCreate as a macro for one of these functions
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext*, CUexecAffinityParam*, int, unsigned int, CUdevice);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves no free descriptor: closes all descriptors but the driver's, fills the table with its own files and
-// works on. Or starts with no free descriptor. The library must not write into its files.
+// Works without free descriptors: closes all descriptors but the driver's, fills the table with its own files
+// and continues, or already starts without a free descriptor. The library must not write into the files of
+// this program.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -84,7 +84,8 @@ void fill_neighbours(const std::vector<Gpu>& gpus, std::size_t bytes) {
   }
 }
 
-// Copies whose memory is not that of the current context's GPU, which CUDA carries out without peer access.
+// Copies to, from and within memory of another GPU than that of the current context. CUDA carries out such
+// copies without peer access.
 void copy_elsewhere(const std::vector<Gpu>& gpus, std::size_t bytes) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const CUdeviceptr memory = gpus[(i + 1) % gpus.size()].inbox;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creates and maps memory, and registers it with a network card in one of the possible ways. Holds the same
-// amount of unregistered memory, and verifies every word of both.
+// amount of unregistered memory, and verifies every word of the registered and the unregistered memory.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -41,7 +41,8 @@ CUdeviceptr make_segment(std::size_t piece, unsigned pieces) {
   return base;
 }
 
-// Some drivers do not support the two older ways for mapped memory. The program then continues without them.
+// Some drivers do not support "memops" and "tokens", the older ways, for mapped memory. The program ignores
+// such errors.
 void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
   if (how == "dmabuf") {
     int descriptor = -1;

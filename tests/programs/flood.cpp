@@ -117,8 +117,8 @@ struct Part {
   unsigned most;
 };
 
-// The first half of the connections can be sessions. They make the status longer, which the other half
-// queries.
+// If the first half of the connections are sessions, they make the status longer, and the other half queries
+// the status.
 struct Kind {
   const char* name;
   Part first;        // half of the connections

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes graphs that allocate and free memory, by capture and node by node. Launches them, trims their memory,
-// and launches them again.
+// Makes graphs that allocate and free memory, by capture and node by node. Launches the graphs, trims their
+// memory, and launches the graphs again.
 #include <cstdio>
 #include <thread>
 

@@ -162,8 +162,8 @@ void lend(const Options& options, int link, pid_t borrower) {
   std::printf("ipc: the lender ended right\n");
 }
 
-// Opens the memory once in a context that is then destroyed, and once on another GPU. That GPU works on the
-// memory before and after the context is destroyed.
+// Opens the memory once in a context that is then destroyed, and once on another GPU. The other GPU verifies
+// the memory before and after the context is destroyed.
 void open_on_second_gpu(const CUipcMemHandle& handle, std::size_t bytes, std::uint64_t steps) {
   CUcontext before = nullptr;
   CUcontext first = nullptr;
@@ -209,8 +209,8 @@ void borrow(const Options& options, int link) {
     memory.step(steps++, options.gap_ms);
     put(link, steps);
   }
-  // The exporter has ended, has freed the memory, or waits until the memory is closed here. In each case the
-  // memory still exists.
+  // The exporter has ended, has freed the memory, or waits until this process closes the memory. In each case
+  // the memory still exists.
   for (unsigned round = 0; options.how != "end" && round < options.rounds; ++round)
     memory.step(steps++, options.gap_ms);
   memory.verify(steps);

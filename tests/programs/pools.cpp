@@ -194,7 +194,7 @@ void kept(CUmemoryPool pool, CUstream stream, std::size_t most) {
   check(cuMemFree(memory), "cuMemFree");
 }
 
-// Such a pool can be shared with other processes.
+// Holds memory of a pool that could be shared with other processes.
 void shareable(CUstream stream, double seconds) {
   CUmemoryPool pool = make_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   CUdeviceptr memory = allocate(pool, kSize, stream);

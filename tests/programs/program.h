@@ -17,7 +17,8 @@ namespace sharedgpu::programs {
 inline constexpr int kWrong = 1;  // a check failed, or a CUDA error other than the next one in this list
 inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
-// On an error prints "PROGRAM: CALL: CUDA_ERROR_NAME: text" to stderr and exits with one of the statuses.
+// On an error prints "PROGRAM: CALL: CUDA_ERROR_NAME: text" to stderr and exits with one of the statuses
+// above.
 void check(CUresult result, const char* call);
 // Prints "PROGRAM: MESSAGE" to stderr and exits with kWrong.
 [[noreturn]] void fail(const std::string& message);
@@ -55,7 +56,7 @@ void launch(CUfunction kernel, std::uint64_t words, CUstream stream,
 class Buffer {
  public:
   Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates, fills, waits
-  // Uses memory that is there already; the caller frees it.
+  // Uses `memory`, which the caller has allocated and will free.
   Buffer(const Kernels& kernels, CUdeviceptr memory, std::size_t bytes, std::uint64_t seed);
 
   std::size_t bytes() const { return words_ * 8; }
@@ -77,7 +78,7 @@ class Buffer {
 // Runs `steps` kernels on a freshly filled `buffer` and verifies every byte. Pauses after each kernel, so
 // that other tenants can have the GPU.
 void exercise(Buffer& buffer, std::uint64_t steps);
-// Does the same with a new buffer. Needs a current context.
+// Allocates a buffer, runs `steps` kernels on it and verifies every byte. Needs a current context.
 void exercise(std::size_t bytes, std::uint64_t seed, std::uint64_t steps);
 
 // The exit status of a child that has ended, or 128 and the number of the signal that killed it.

@@ -28,7 +28,8 @@ struct Options {
 
 constexpr std::size_t kStep = std::size_t{1} << 20;
 
-// Host memory in pieces of a MiB, each full of its number.
+// Host memory in pieces of one MiB. All bytes of a piece have the same value, which depends on the piece's
+// number.
 class Ram {
  public:
   void take() {

@@ -37,7 +37,7 @@ void run(const Options& options) {
   };
   for (unsigned round = 0; round < options.rounds; ++round) {
     if (blocks.size() == options.live) retire(random() % blocks.size());
-    // Sizes from 1/32768 of the largest up are drawn, each power of two equally often.
+    // Sizes range from 1/32768 of the largest size to the largest size; each power of two is equally likely.
     std::size_t size = options.largest >> (random() % 16);
     blocks.push_back({Buffer(kernels, std::max<std::size_t>(size, 8), random()), 0});
     Block& chosen = blocks[random() % blocks.size()];

@@ -145,7 +145,7 @@ void ask_state() {
   check(cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
 }
 
-// Starts each of `actions` in a separate thread, one a while after the other.
+// Starts each of `actions` in a separate thread, 200 ms after the previous action.
 template <class... Actions>
 void one_after_another(Actions... actions) {
   std::vector<std::thread> threads;
@@ -248,8 +248,8 @@ void ask_pool() {
   });
 }
 
-// A thread that waits to release the last reference is overtaken by one that takes another reference, submits
-// work and releases it.
+// One thread waits to release the last reference to the primary context. Meanwhile another thread takes a new
+// reference, submits work and releases the new reference.
 void overtaken_release() {
   const CUcontext made = make_context();
   const CUcontext primary = on_device(0);
@@ -272,7 +272,8 @@ void overtaken_release() {
       });
 }
 
-// Memory is freed in stream order behind work. Then the stream is captured and its context is destroyed.
+// Memory is freed in stream order after unfinished work. Then the stream is captured and its context is
+// destroyed.
 void free_before_capture() {
   make_context();
   const CUstream other = new_stream();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A multi-process program: several processes, forked or executed, work on the GPU at once. The parent process
-// works on it afterwards.
+// A multi-process program: several processes, forked or executed, work on the GPU at once. When these
+// processes have ended, the parent process works on the GPU, too.
 #include <unistd.h>
 
 #include <cstdio>

@@ -95,7 +95,7 @@ Address AddressSpace::reserve(Bytes size, Bytes alignment, Address hint) {
   require((alignment.count & (alignment.count - 1)) == 0, CUDA_ERROR_INVALID_VALUE);
   Bytes align = std::max(alignment, kGranule);
   std::lock_guard lock(mutex_);
-  // mmap aligns to pages only. So this maps more, and cuts both ends off.
+  // mmap aligns to pages only. So this function maps more than requested, and unmaps both ends.
   if (hint % align.count != 0) hint = 0;
   std::size_t padded = size.count + align.count;
   void* raw = map_nothing(hint == 0 ? nullptr : pointer(hint), padded, 0);
@@ -140,7 +140,7 @@ void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, b
 void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
   std::lock_guard lock(mutex_);
   require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
-  Access most = Access::none;  // the access of any device, since all devices run in this process
+  Access most = Access::none;  // the most that a device may do, as all run in this process
   for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
     it->second.access[static_cast<std::size_t>(device)] = access;
     most = std::max(most, *std::max_element(it->second.access.begin(), it->second.access.end()));

@@ -44,7 +44,7 @@ struct Range {
   int device = 0;  // the device that accesses the range
   bool copied =
       false;  // the access is by a copy, which needs no peer access to cuMemAlloc's memory of other devices
-  bool atomic = false;  // atomic, so that it conflicts with no other use
+  bool atomic = false;  // an atomic access, which conflicts with no other use
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
   bool conflicts(const Range& other) const {
@@ -103,7 +103,8 @@ class AddressSpace {
   UsePtr begin_use(std::vector<Range> ranges);
   // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);
-  // Runs `work`, during which no range of the use can be unmapped. Returns false if the use is torn already.
+  // Runs `work`, during which no range of the use can be unmapped. Returns false, without running `work`, if
+  // the use was torn before.
   bool touch(const UsePtr& use, const std::function<void()>& work);
   // Returns false if the use was torn.
   bool end_use(const UsePtr& use);

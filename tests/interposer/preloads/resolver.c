@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver. It
-// counts the calls of that function and passes them on to the next definition.
+// Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver. This
+// library counts the calls of the driver's function and passes the calls on to the function's next
+// definition.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

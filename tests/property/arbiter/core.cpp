@@ -77,8 +77,8 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
-// Each such tenant may prolong a round: by 10 s while it enters, by 5 s while it leaves, and by the time
-// until it has ended. No other tenant enters during these 10 s.
+// Each tenant that obeys no order may prolong a round by 10 s while it enters, by 5 s while it leaves, and by
+// the time in which its processes end. No other tenant enters during these 10 s.
 TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
@@ -156,8 +156,8 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
   CHECK(world.tally().host_waits > 0);
 }
 
-// In a few worlds a decision comes only with the next event, because an estimate falls as time passes. If a
-// timer were missing, this would happen in many worlds.
+// In a few worlds the core makes a decision only at the next event and not at a timer, because an estimate
+// falls as time passes. If a timer were missing, such late decisions would occur in many worlds.
 TEST_CASE("What time alone leads to has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

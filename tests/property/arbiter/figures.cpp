@@ -13,7 +13,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// Two books of the same world.
+// The figures of one world in two books: one is updated for the sessions of each event, the other for all
+// sessions.
 struct Books {
   FigureBook by_events;
   FigureBook by_all;

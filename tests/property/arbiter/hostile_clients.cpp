@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kDeeds = 9;  // the last one mixes all kinds
+constexpr unsigned kDeeds = 9;  // number of kinds of clients; the last kind mixes the others
 
 }  // namespace
 
@@ -174,7 +174,7 @@ MemoryUse HostileClients::any_use() {
   return use;
 }
 
-// Memory that does not exist: requested, or only reported.
+// Requests memory that does not exist, or only reports it.
 void HostileClients::claim_memory(SessionId session, Client&) {
   say(session, Usage{.request = world_.random(0, 1) == 0 ? 0 : requests_ + 1,
                      .use = any_use(),
@@ -184,7 +184,8 @@ void HostileClients::claim_memory(SessionId session, Client&) {
 }
 
 // A client that requests the GPU and never drains. While such clients enter, one half of them report slow
-// restores all the time. The other half report at once that all memory that they were granted is resident.
+// restores all the time. The clients of the other half report at once that all their granted memory is
+// resident.
 void HostileClients::keep_the_turn(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = mebibytes(60);
@@ -261,7 +262,7 @@ void HostileClients::obey(SessionId session, const MemoryUse& use) {
   say(session, Want{});
 }
 
-// Has memory that it never reports, in several processes, and now and then frees it.
+// The client has memory that it never reports, in several processes, and frees this memory now and then.
 void HostileClients::hide_memory(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   client.hidden = world_.random(0, 4) == 0 ? Bytes{} : kHidden;
@@ -274,8 +275,8 @@ void HostileClients::hide_memory(SessionId session, Client& client) {
   if (world_.random(0, 9) == 0) come(tenant);
 }
 
-// Reports for a while that all memory that it was ever granted is on the GPU, and then that none is there.
-// Its processes do so together or in turn.
+// Reports for a while that all memory that it was ever granted is on the GPU, and then that none of it is
+// there. The tenant's processes report this at the same time or alternately.
 void HostileClients::alternate(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   MemoryUse use{};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients of the world: sessions that send any message that the daemon accepts, at any time.
 //
-// A hostile client really has a context of 1 MiB on the GPU or nothing, and some take 1 MiB more that they do
-// not report; surveys show that, as the daemon would. The daemon itself determines the process and its GPU,
-// so clients do not lie about these here. Numbers go up to the largest that arbiter/daemon/validity.h
-// accepts. A client that is dropped or cancelled ends within a second; its tenant reconnects a moment later.
-// One thread.
+// On the GPU, a hostile client really has a context of 1 MiB or nothing. Some clients have another 1 MiB that
+// they do not report. Surveys show the real memory, like the surveys of the daemon. The daemon itself
+// determines the process and its GPU, so clients do not lie about these here. Numbers go up to the largest
+// that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends within a second; its
+// tenant reconnects a moment later. One thread.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace sharedgpu::test {
 
 class HostileClients {
  public:
-  // The world as these clients use it.
+  // The functions of the world that these clients use.
   class Surroundings {
    public:
     virtual ~Surroundings() = default;
@@ -56,8 +56,8 @@ class HostileClients {
   struct Client {
     TenantId tenant;
     GpuUuid gpu;
-    Bytes there;   // memory that it really has, without hidden memory
-    Bytes hidden;  // memory that it has beyond all its reports
+    Bytes there;   // memory that it really has on the GPU, without `hidden`
+    Bytes hidden;  // memory on the GPU that it never reports
     bool attached = false;
     Epoch epoch;              // of the last order
     std::uint64_t order = 0;  // number of the last order

@@ -146,7 +146,7 @@ TEST_CASE("Who is throttled may run when that is over, and who has used its budg
     RC_ASSERT((wait > 0ns) == (limited && tenant.lag < 0ns));
     RC_ASSERT((budget == Nanoseconds::max()) == !limited);
     if (!limited) return;
-    // The tenant waits at most one tick too long, and is not in debt afterwards.
+    // After the wait, the tenant is no longer in debt. The wait is longer than needed by one tick at most.
     const ActivityInterval waits{
         .turn = 15ms, .counted = true, .due = tenant.due, .limit = tenant.claims.limit};
     const Nanoseconds then = lag_after(rules.account, tenant.lag, waits, wait);

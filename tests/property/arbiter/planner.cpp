@@ -108,7 +108,8 @@ TEST_CASE("Who works in short bursts and pauses for long starts at once beside o
     const auto size = static_cast<unsigned>(*rc::gen::inRange(10, 96));
     const Nanoseconds own = size * per_mib;
     const Nanoseconds burst = any_time(1, 500);
-    // A pause of at least half this length earns enough for the burst, both handoffs and being idle.
+    // Each pause lasts at least half of `pause`. In this time the tenant earns enough to pay for the burst,
+    // for both handoffs and for the time in which it holds the GPU idle.
     const Nanoseconds pause = 6 * (2 * burst + 4 * own + 200ms);
     Stage stage(*rc::gen::arbitrary<std::uint64_t>(), {}, per_mib,
                 {{.size = 95}, {.size = size, .burst = burst, .pause = pause}});

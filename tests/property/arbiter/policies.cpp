@@ -20,8 +20,8 @@ constexpr Nanoseconds kMaxWait = 2s;
 
 std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
-// Returns how long a tenant may wait in such a world beyond a round of turns, by the bounds that the policies
-// state.
+// Returns how much longer than a round of turns a tenant may wait, by the bound that the scenario's policy
+// states.
 Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kMostUnits = 3;
   constexpr unsigned kPriorities = 3;
@@ -30,7 +30,8 @@ Nanoseconds patience_with(const Scenario& scenario) {
   // A debt of 10 s has to be earned back, and requests leave at least two fifths of the time, divided by
   // units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
-  // As above, plus a debt of 10 s of a tenant to which deadlines leave a twentieth of the time.
+  // The bound of elastic, plus the time in which a tenant repays a debt of 10 s if deadlines leave it a
+  // twentieth of the time.
   if (scenario.policy == "deadline") return 200s + 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
@@ -49,11 +50,12 @@ Scenario any_scenario(const std::string& policy) {
   scenario.deaths = *rc::gen::arbitrary<bool>();
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
-  // If several sessions ask to pin memory as the arbiter dies, all of it counts afterwards, and may leave a
-  // tenant no room.
+  // If several sessions request to pin memory when the arbiter dies, the next arbiter counts all this memory
+  // as pinned. The rest may be too small for another tenant.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
-  // fcfs always has a quantum, since otherwise only the work of others bounds the wait.
+  // fcfs always has a quantum here. Without a quantum, only the length of other tenants' work would bound the
+  // wait.
   if (policy != "fcfs" && *rc::gen::arbitrary<bool>()) scenario.turns.fixed = {};
   scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
   scenario.patience = patience_with(scenario);
@@ -166,7 +168,7 @@ TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the 
   beside.begin_measuring();
   beside.run(1000s);
   CHECK(beside.seen(1).starts.size() > 100);
-  CHECK(mean(beside.seen(1).starts) < 300ms);  // time to enter, and the drain of the other
+  CHECK(mean(beside.seen(1).starts) < 300ms);  // its time to enter, and the other's time to drain
 }
 
 TEST_CASE("priority: the time before a program came does not count as waiting") {
@@ -192,8 +194,8 @@ Program busy(Share share, std::uint32_t units = 1) {
           .claims = {.units = units, .request = share.request, .limit = share.limit, .timed = true}};
 }
 
-// Returns the largest difference between `due` and a program's part of all lease time, over all windows of 10
-// s that begin at a tenth of a second.
+// For each window of 10 s, in steps of 0.1 s, compares each program's fraction of all lease time with `due`.
+// Returns the largest difference.
 double worst_error(Stage& stage, const std::vector<double>& due, Nanoseconds time) {
   constexpr std::size_t kWindow = 100;  // tenths of a second
   std::vector<std::vector<Nanoseconds>> seen(due.size());
@@ -332,7 +334,7 @@ TEST_CASE(
     } else if (!works && !ends) {
       ++unused;
       CHECK(share[0] < 0.001);
-      CHECK(share[1] > 0.5);  // the program's request, and half of the rest
+      CHECK(share[1] > 0.5);  // its request, and half of the time that is left
       CHECK(share[2] > 0.4);
     }
   }
@@ -340,7 +342,7 @@ TEST_CASE(
   CHECK(unused > 100);
 }
 
-// Tenants without stated shares, as UnitsPerGpu=8 makes them.
+// A tenant without a stated share: with UnitsPerGpu=8, each of its units requests an eighth of the time.
 Program of_units(unsigned size, unsigned units) {
   return {.size = size, .claims = {.units = units, .request = units / 8.0}};
 }
@@ -425,7 +427,8 @@ TEST_CASE("elastic and deadline: whatever the programs, nobody waits for ever") 
       Stage stage(*rc::gen::arbitrary<std::uint64_t>(), {}, per_mib, programs, policy);
       stage.run(200s);
       for (unsigned i = 0; i < count; ++i) {
-        // The largest debt, and a turn of each other tenant.
+        // A tenant waits until it has repaid the largest debt, 10 s, and then for one turn of each other
+        // tenant.
         const double due = programs[i].claims.units / units;
         const auto bound = 10s / due + count * 31s;
         RC_ASSERT(longest(stage.seen(i).waits) < bound);
@@ -477,8 +480,8 @@ TEST_CASE("deadline: tenants without deadlines do not starve one of a lower prio
   programs[4].burst = 2633ms;
   programs[4].pause = 835ms;
   // The first and the last program fit beside the second and beside the fourth, which take turns. So the
-  // first and the last owe more than an account can hold, and the accounts of the other three are always
-  // full.
+  // first and the last program owe more than an account can hold, and the accounts of the other three
+  // programs are always full.
   programs[2].claims.priority = 0;
   programs[2].claims.timed = true;
   Stage stage(1, {}, 100us, programs, "deadline");
@@ -502,7 +505,7 @@ TEST_CASE("deadline: who has deadlines does not starve others of its priority") 
   programs[3].pause = 125ms;
   Stage stage(0, {}, 100us, programs, "deadline");
   stage.run(200s);
-  // Its share is a nineteenth; handoffs take an eighth of all time.
+  // The last program has one of 19 units, so its share is a nineteenth. Handoffs take an eighth of all time.
   CHECK(stage.seen(4).lease > 200s / 19 / 2);
 }
 

@@ -2,7 +2,7 @@
 // The worlds whose decisions are kept in decisions.golden: each is determined by its number.
 //
 // A group is a row of kPerGroup scenarios with one policy and one theme. Consecutive groups differ in policy
-// and theme, so that any 13 of them have every policy and every theme.
+// and theme: any 13 consecutive groups together have every policy and every theme.
 #pragma once
 
 #include <string>

@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Returns true if something is awaited, except for hints and unsolicited entries, which come with the next
-// event.
+// Returns true if a timer must trigger the action in time. Returns false for hints (Prepare), and for
+// restores of a tenant that has not requested the GPU: these may come with the next event.
 bool decides(const Action& action, const Snapshot& before) {
   if (const auto* send = std::get_if<Send>(&action)) {
     if (send->message.type == MessageType::prepare) return false;
@@ -34,7 +34,7 @@ Tuning tuning_of(const Scenario& scenario) {
     tuning.crowd_patience = kCrowdPatience;
     tuning.first_surveys = std::chrono::seconds(5);
   }
-  if (scenario.early_advances) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
+  if (scenario.early_advances) tuning.surge_pause = {};  // no forecasts: they fall without a timer
   return tuning;
 }
 
@@ -125,8 +125,8 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
-  // A session whose lease was revoked while it was stopped holds it again after it resumes, until it has
-  // drained; this is true even for an arbiter that does not know of it.
+  // If a lease was revoked while its session was stopped, the session holds the lease again after it resumes,
+  // until it has drained. This also applies if a new arbiter does not know of the revocation.
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
@@ -149,8 +149,8 @@ void World::perform(const Actions& actions) {
         client->prepared = send->message.as<Prepare>().host;
         continue;
       }
-      // The core cannot foresee that a session frees memory while it leaves, so that another can leave, nor
-      // the next needs of hostile clients.
+      // A Prepare must precede each Evict that the core can foresee. The core cannot foresee that a leaving
+      // session must evict so that another session can leave, nor what hostile clients will need.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
       if (scenario_.checked && send->message.type == MessageType::evict && !stuck && !hostile_ &&
           state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
@@ -376,7 +376,8 @@ void World::advance_early() {
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {
     if (session.frozen) continue;
-    // The process runs, as the core knows: its domain is advanced, and nothing else happens.
+    // The core already knows that this process is not stopped. So the event only advances the domain of the
+    // process.
     const Actions actions = core_->handle(Looked{.session = session.id, .stopped = false}, now());
     for (const Action& action : actions)
       if (decides(action, before))
@@ -422,7 +423,7 @@ void World::change_terms() {
               .claims = claims_of(tenant)});
 }
 
-// Ends the tenant as if its job had ended; another tenant of this name begins at zero.
+// Ends the tenant as if its job had ended. A later tenant with the same number starts without its history.
 void World::forget_somebody() {
   if (winding_down_) return;
   at(now() + delay(300), [this] { forget_somebody(); });

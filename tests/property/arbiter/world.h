@@ -33,8 +33,9 @@ struct Scenario {
   unsigned largest_growth = 30;  // in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
-  bool claims = false;     // tenants have different units, priorities and shares
-  bool deadlines = false;  // some report deadlines at random moments, and then stop; with `claims`
+  bool claims = false;  // tenants have different units, priorities and shares
+  // Some tenants report deadlines at random moments, and then stop. Requires `claims`.
+  bool deadlines = false;
   unsigned switches = 0;   // number of changes of the policy
   Nanoseconds patience{};  // how much longer than a round of turns a tenant may wait
   bool deaths = false;
@@ -55,15 +56,15 @@ struct Scenario {
   bool queries = false;  // programs query the free memory
   bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads instead of time
   bool forgets = false;  // tenants that have no process are forgotten
-  bool learned = false;  // only sessions report GPUs; the arbiter finds one of them late
+  bool learned = false;  // sessions report the GPUs; later the arbiter itself finds one
   bool losses =
       false;  // GPUs fail, are lost, return and are drained; tenants use the GPUs where they are placed
-  // Number of additional tenants that obey no order. One that keeps others waiting for 5 s is ended, and
+  // Number of additional tenants that obey no order. A tenant that keeps others waiting for 5 s is ended, and
   // reconnects.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
   // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`,
-  // hostile clients also state any claims. Not with restarts.
+  // hostile clients also state any units, shares and deadlines. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
   bool surveys = false;         // surveys show the memory of sessions, a little late
@@ -71,8 +72,8 @@ struct Scenario {
   bool checked = true;          // checks after every event, not only after orders and records of the core
 };
 
-// The longest time for which a well-behaved client waits for the GPU or for an answer beside hostile ones,
-// unless a policy makes it wait longer: a round of turns, with all delays that each tenant can cause.
+// The longest time for which a well-behaved client waits for the GPU or for an answer beside hostile clients:
+// a round of turns, plus all delays that each tenant can cause. A policy may make the client wait longer.
 Nanoseconds progress_bound(const Scenario& scenario);
 
 class World : private simulation::Process, private HostileClients::Surroundings {
@@ -96,17 +97,17 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned stuck = 0;
     unsigned settled = 0;  // swappable memory became pinned
     unsigned steps = 0;    // single submissions that drained sessions were allowed to make
-    unsigned late = 0;     // growth with memory for a session whose turn was ending
-    unsigned home = 0;     // sessions that were restored for their host memory
+    unsigned late = 0;     // grants of memory to sessions whose turn was ending
+    unsigned home = 0;     // turns that began while a program needed its host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
     unsigned given_back = 0;  // turns, before they were over
     unsigned taken = 0;       // leases of tenants whose processes were stopped
-    unsigned late_work = 0;   // submissions of such tenants, by threads that had passed the gate before
-    unsigned bounded = 0;     // number of times that deadlines of others left a tenant less time
+    unsigned late_work = 0;   // submissions of stopped tenants, by threads that had passed the gate
+    unsigned bounded = 0;     // number of times that others' deadlines lowered a tenant's limit
     unsigned answers = 0;     // number of answers to queries of free memory
     unsigned forgotten = 0;   // tenants
-    unsigned given_up = 0;    // mutes that had nothing on the GPU
+    unsigned given_up = 0;    // mute tenants without memory that lost their lease
     unsigned cancelled = 0;   // mutes
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned dropped = 0;     // sessions of hostile clients
@@ -214,7 +215,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // incarnation of the arbiter: messages on their way to a dead one are lost
+  unsigned life_ = 0;  // number of this arbiter; messages to earlier ones are lost
   LeaseBook written_;  // the leases that a ledger would hold
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often
@@ -226,7 +227,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     bool drained = false;
     bool takes() const { return condition == GpuCondition::healthy && !drained; }
   };
-  std::vector<GpuState> gpus_;  // the index of a GPU is that of its UUID in uuids_
+  std::vector<GpuState> gpus_;  // gpus_[i] has the UUID uuids_[i]
   std::set<GpuUuid>
       begun_anew_;  // GPUs on which more memory may count as promised than exists, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;

@@ -14,9 +14,9 @@ constexpr Nanoseconds kSeen = 400ms;  // time until the arbiter notices that a p
 
 }  // namespace
 
-// An entering tenant that sends anything gets six times the timeout of a silent one, and a leaving one gets
-// the longest overuse; it ends within a second. Memory that it reports is doubted after three surveys, one of
-// which comes within 1.5 s.
+// A hostile tenant that sends messages delays others for up to six timeouts while it enters. While it leaves,
+// it delays them for up to the longest overuse, and then ends within a second. Three surveys disprove its
+// reports of memory; each survey comes within 1.5 s.
 Nanoseconds progress_bound(const Scenario& scenario) {
   constexpr Nanoseconds kHonest = kQuantum + 2s;
   constexpr Nanoseconds kHostile = 6 * (kPatience + 1s) + kMostOveruse + 1s;
@@ -59,7 +59,7 @@ void World::check() {
     }
     const Snapshot::Gpu& gpu = *found;
     must(there[i] <= gpu.usable || core_->in_grace(), "more on the GPU than is usable");
-    // A restarted arbiter counts growth as promised that its predecessor had not granted yet.
+    // A restarted arbiter counts requested growth as promised, even if its predecessor had not granted it.
     const bool kept = hostile_ ? promised_to_honest(state, gpu) <= mebibytes(scenario_.capacity)
                                : gpu.promised <= gpu.usable;
     if (core_->in_grace())
@@ -84,13 +84,13 @@ Bytes World::promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu)
   return sum;
 }
 
-// No survey shows more of a session than it may have had since the survey before.
+// No survey shows more memory of a session than the arbiter has allowed since the previous survey.
 void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown) const {
   const Snapshot state = core_->snapshot();
   for (const auto& [id, memory] : shown) {
     const Snapshot::Session* session = state.find(id);
     if (session == nullptr || !session->gpu) continue;
-    if (session->claims_nothing) continue;  // its first report is on its way
+    if (session->claims_nothing) continue;  // its first report has not arrived yet
     const Bytes allowed = session->allowed.memory + session->allowed.context;
     must(*memory <= allowed + Bytes{allowed.count / 16} + mebibytes(1), "an honest session hides memory");
   }
@@ -193,13 +193,15 @@ void World::check_alone(const Snapshot& state) {
   }
 }
 
-// Memory that may have to be evicted never exceeds the host memory for it, nor does the memory that holds it.
+// Evictable memory never exceeds the limits of a step and of a job. Neither this memory nor the host memory
+// that holds evicted memory exceeds the site's limit for a tenant.
 void World::check_host() {
   std::map<TenantId, Bytes> of_job;
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
   std::map<TenantId, Bytes> held;
   for (const auto& [key, client] : clients_) {
-    // Memory in a pin request may already be pinned, with the answer on its way before any order to evict.
+    // Memory for which a pin request is open does not count. If the arbiter has granted the request, the
+    // session receives this answer before any later Evict.
     const Bytes evictable = minus(client->granted(), client->use.settling);
     of_job[client->tenant] += evictable;
     of_step[{client->tenant, client->step}] += evictable;
@@ -210,7 +212,8 @@ void World::check_host() {
   };
   within(of_step, scenario_.host_limit, "a step has more than its host memory can hold");
   within(of_job, scenario_.job_host_limit, "a job has more than its host memory can hold");
-  // A request repeated after a restart cannot be distinguished from existing memory, so it does not wait.
+  // If a session repeats a request after a restart, the arbiter cannot distinguish it from existing memory,
+  // so the request does not wait for host memory.
   if (scenario_.restarts == 0) within(held, scenario_.host_cap, "a tenant holds more than the site lets it");
 }
 

@@ -13,7 +13,8 @@
 
 namespace sharedgpu::test {
 
-// Contexts need no grant; in these worlds they fit beside the capacity.
+// Memory of the GPU for contexts, beside its capacity. Contexts need no grant, and in these worlds they fit
+// in here.
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
@@ -31,9 +32,9 @@ inline void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// One well-behaved process, with its real memory. `id` is its session of the current arbiter.
+// One well-behaved process, with its real memory. `id` is the number of its session with the current arbiter.
 struct World::Client : simulation::Session {
-  SessionId key;  // its number here, independent of the arbiter
+  SessionId key;  // its number in this world, independent of arbiters
   TenantId tenant;
   unsigned gpu = 0;
   bool attached = false;
@@ -45,17 +46,17 @@ struct World::Client : simulation::Session {
   unsigned done = 0;
   bool busy = false;  // the GPU works on the first unfinished submission
   bool full = false;  // waits until a part of its work is done
-  Bytes prepared;     // host memory that evictions need, as the arbiter ordered
+  Bytes prepared;     // host memory for evictions, as in the last Prepare
   bool capturing = false;
-  std::set<unsigned> holding;  // its last submission ends only after its next one
+  std::set<unsigned> holding;  // numbers of submissions that end only after the next submission
   Nanoseconds draining_since{};
   unsigned passed = 0;         // threads, while it drained
   std::uint32_t step = 0;      // of its job
   bool mute = false;           // obeys no order
   bool waiting = false;        // at the gate
   bool asking = false;         // for a Verdict
-  bool hoarding = false;       // its host memory is used up: cannot evict
-  Nanoseconds barred_until{};  // until then it needs its host memory for itself, and cannot evict
+  bool hoarding = false;       // has no free host memory: cannot evict
+  Nanoseconds barred_until{};  // until then its program needs the host memory: cannot evict
   Nanoseconds waiting_since{};
   Nanoseconds asking_since{};
   Nanoseconds idle_since{};

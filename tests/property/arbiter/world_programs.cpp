@@ -35,7 +35,7 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::attached:
       if (client.attached) break;
       client.attached = true;
-      // Each working process has a context. Beside hostile tenants, processes work for long, so there the
+      // Each working process has a context. Processes beside hostile clients work for a long time, so their
       // contexts are never empty.
       client.use.context = mebibytes(random(hostile_ ? 1 : 0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
@@ -66,7 +66,7 @@ void World::deliver(SessionId key, const Message& message) {
         }
         if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
         client.take(verdict);
-        // Reports the new memory, which did not exist when the request was made.
+        // Reports the new memory as allocated. The request was sent before its allocation.
         if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
       at(now() + delay(20), [this, key] {
@@ -155,8 +155,9 @@ bool World::waits(const simulation::Session& session) const {
   return static_cast<const Client&>(session).waiting;
 }
 
-// With early_advances, the time is zero. Otherwise turns would consist of whole submissions, and their ends
-// would jump when accounts change, which no timer foresees.
+// Returns zero in scenarios with early_advances. With a longer time, turns would consist of whole
+// submissions, so a small change of an account could move the end of a turn at once, and no timer foresees
+// this.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -235,7 +236,7 @@ void World::grow(Client& client) {
   client.asking = true;
   client.asking_since = now();
   ++client.requests;
-  // Other messages may precede the query, and already report the growth.
+  // Messages that the session sends before this request already report the growth.
   at(now() + delay(2), [this, key = client.key, life = life_, request = client.requests] {
     auto entry = clients_.find(key);
     if (entry != clients_.end() && life == life_) say(*entry->second, usage(*entry->second, request));
@@ -248,7 +249,7 @@ void World::shrink(Client& client) {
   client.use.swappable -= freed;
   client.use.resident -= freed - from_away;
   say(client, usage(client));
-  // Host memory is given back later.
+  // The program frees the host memory of the freed device memory later.
   at(now() + delay(2000), [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry == clients_.end()) return;
@@ -321,8 +322,8 @@ void World::gate_opened(Client& client) {
   at(now(), [this, key = client.key] { pass(key); });
 }
 
-// Lets a thread that waited at the gate go on. If the thread was stopped before it could pass, it finds the
-// gate closed again.
+// Lets a thread that waited at the gate go on. If the process was stopped before the thread could pass the
+// gate, the thread finds the gate closed again.
 void World::pass(SessionId key) {
   auto entry = clients_.find(key);
   if (entry != clients_.end() && entry->second->puts_off([this, key] { pass(key); })) return;
@@ -371,7 +372,7 @@ void World::ask_for_memory(SessionId key) {
 }
 
 // A mute client obeys no order. Half of the mute clients use the GPU: they have a context, and the memory
-// that they were granted. The other half have nothing on the GPU.
+// that they were granted. The other half of the mute clients have nothing on the GPU.
 void World::hear_mutely(Client& client, const Message& message) {
   const bool has_memory = client.tenant.value % 2 == 0;
   if (message.type == MessageType::attached) {

@@ -34,7 +34,8 @@ TEST_CASE(
     gpu.forget_statistics();
     run(1s);
     RC_ASSERT(gpu.longest_queue() <= 5 * goal);
-    // A poll at this interval notices a passed fence late by a part of the interval.
+    // Polls notice a passed fence late, by at most the interval between polls. The GPU may be idle for this
+    // time.
     RC_ASSERT(gpu.idle() <= 10ms * (backlog::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));
@@ -52,7 +53,7 @@ TEST_CASE("no program waits in vain for longer than promised") {
       const int in_vain = gpu.in_vain();
       gpu.submit_after(1);
       gpu.submit(10us);
-      // The time of the work that the GPU does meanwhile is added.
+      // In addition, the program may wait for the work that is already in the queue.
       RC_ASSERT(gpu.waited() - before <= 2 * backlog::Ahead::kMostPatience + gpu.longest_queue());
       RC_ASSERT(gpu.in_vain() <= in_vain + 2);
     }

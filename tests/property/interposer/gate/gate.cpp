@@ -17,12 +17,12 @@ namespace {
 
 enum class Step { submit, nest, capture, rest };
 
-// The GPU of this test: the submitted work, and the part that a drain has seen.
 struct Listener final : gate::GateListener {
   void on_wait() override {}
   bool all_resident() override { return true; }
 } listener;
 
+// The GPU of this test: the number of submissions, and how many of them the last drain has seen.
 struct Gpu final : gate::Drain {
   std::atomic<std::uint64_t> submitted{0};
   std::uint64_t drained = 0;
@@ -109,7 +109,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
       open(true);
     }
     for (std::thread& thread : threads) thread.join();
-    gate::after_fork();  // the process then has no lease page, and its gate is open
+    gate::after_fork();  // removes the lease page, and so opens the gate
     RC_ASSERT(quiet);
     RC_ASSERT(!gate::capturing());
     RC_ASSERT(!gate::wanted());

@@ -128,7 +128,7 @@ class Model {
       RC_ASSERT(chunk >= size);
       RC_ASSERT(chunk.count % kChunkUnit.count == 0u);
       const CUdeviceptr base = next_chunk_;
-      next_chunk_ += chunk.count;  // adjacent, so that a wrong merge would show
+      next_chunk_ += chunk.count;  // adjacent chunks, so that a wrong merge would show
       chunks_[base] = chunk;
       pool_.add_chunk(base, chunk, size);
       place = base;

@@ -255,7 +255,7 @@ class Model {
     Made& made = made_[n % made_.size()];
     if (made.views.empty()) return;
     if (t_.program.unmap(made.views.back().address) != CUDA_SUCCESS) {
-      made.views.back().accessible = false;  // parts of the range may be gone
+      made.views.back().accessible = false;  // a part may already be unmapped
       return;
     }
     made.views.pop_back();
@@ -325,7 +325,7 @@ class Model {
         std::memcpy(bytes_at(blocks_[i].address) + at, &*blocks_[i].word, 4);
     }
   }
-  // A part of a block: the memory under it stays pinned.
+  // Pins a part of a block: the handles under this part must stay mapped.
   void settle(std::uint32_t n) {
     if (blocks_.empty()) return;
     Block& block = blocks_[n % blocks_.size()];
@@ -363,7 +363,7 @@ class Model {
   std::vector<Block> blocks_;
   std::vector<Made> made_;
   unsigned writes_ = 0;
-  Bytes expected_;  // host memory that evictions need, as the arbiter ordered
+  Bytes expected_;  // host memory for evictions, as the last prepare_host() ordered
   Bytes most_expected_;
 };
 
