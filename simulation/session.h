@@ -38,7 +38,7 @@ struct Session {
   SessionId id;
   Page page;
   Epoch epoch;              // epoch of the last Welcome, Restore or Revoke
-  std::uint64_t order = 0;  // number of the last Revoke or Step
+  std::uint64_t order = 0;  // order number of the last Revoke or Step message
   MemoryUse use;
   Bytes resident_limit;
   bool in_turn = false;        // the session may have work on the GPU: from Ready or an open gate to Released

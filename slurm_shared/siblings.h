@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths of the installation, relative to the file of the calling plugin (PREFIX/lib/slurm/...). No path is
-// compiled in, so the tree can be moved.
+// compiled in, so the installation can be moved.
 #pragma once
 
 #include <string>

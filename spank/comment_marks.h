@@ -7,9 +7,9 @@
 
 namespace sharedgpu {
 
-// Call this as root, in slurmstepd. In the first step of a run it creates the file, whose timestamp is the
-// start of the run. `begins`: the step is a batch step, which is always the first step of its run, even if
-// the file of the previous run still exists.
+// Call this as root, in slurmstepd. In the first step of a run this function creates the job's file (mark),
+// whose timestamp is the start of the run. `begins` is true for a batch step, which is always the first step
+// of its run, even if the file of the previous run still exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);

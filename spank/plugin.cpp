@@ -15,7 +15,8 @@ int take_option(int index, const char* value, int remote) noexcept try {
       set_option(given_options(), static_cast<std::size_t>(index), value == nullptr ? "" : value);
   if (problem.empty()) return 0;
   log_error(problem);
-  // In slurmstepd an invalid value was forged after submission: the job runs without it.
+  // srun has already refused invalid values. So an invalid value in slurmstepd is forged, and the job runs
+  // without this value.
   return remote != 0 ? 0 : -1;
 } catch (...) {
   return 0;

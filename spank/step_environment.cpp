@@ -50,7 +50,7 @@ std::uint32_t read_units(spank_t spank) {
 }
 
 // gres/gpu has just set or removed SLURM_JOB_GPUS and SLURM_STEP_GPUS. If gres/gpu is not loaded, the
-// variables name no GPUs of gres/gpu. Returns nullopt if a GPU has no number of its own.
+// variables name no GPUs of gres/gpu. Returns nullopt if the minor number of a GPU is unknown, or above 63.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");

@@ -96,7 +96,7 @@ void local_init() {
   if (number == nullptr || (per_node == nullptr && per_gpu == nullptr)) return;
   const char* const kind = std::getenv("ENVIRONMENT");
   const bool is_batch = kind != nullptr && std::string_view(kind) == "BATCH";
-  // Jobs without units cost slurmctld no message.
+  // Does not query slurmctld about batch jobs without units.
   if (is_batch && (per_node == nullptr || std::getenv(environment::kUnits) == nullptr)) return;
   const auto job_number = parse_number<std::uint32_t>(number);
   const Jobs jobs = job_number ? load_jobs(*job_number) : nullptr;

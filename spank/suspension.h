@@ -5,7 +5,7 @@
 // two seconds later freezes all processes. In these two seconds the step can evict its memory if it is
 // notified. But SIGTSTP stops most programs that srun has started, and so prevents the eviction. So if Slurm
 // is about to freeze the processes, this thread sends them SIGCONT, and they run until Slurm freezes them.
-// Programs that handle SIGTSTP or SIGCONT are left alone.
+// This thread sends no SIGCONT to programs that handle SIGTSTP or SIGCONT.
 #pragma once
 
 #include <sys/types.h>

@@ -9,8 +9,8 @@
 
 namespace sharedgpu {
 
-// If SwapPerUnit= has no entry for one of the types, the step has no limit: the job_submit plugin adds no
-// memory for such units.
+// If SwapPerUnit= has no entry for one of the types, the step has no limit of host memory: the job_submit
+// plugin adds no memory for such units.
 Bytes memory_of_units(std::string_view types, const Settings& settings) {
   const TypedSizes& sizes = settings.swap_per_unit;
   if (types.empty() || sizes.entries.empty() || sizes.common()) return {};

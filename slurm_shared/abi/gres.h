@@ -38,7 +38,8 @@ static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_c
 // Flags of a record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
 
-// The first members of a buffer (22.05 to 26.05). `processed` counts the bytes written or read.
+// The first members of Slurm's type buf_t, a buffer (22.05 to 26.05). `processed` counts the bytes written or
+// read.
 struct buf_t {
   std::uint32_t magic;
   char* head;

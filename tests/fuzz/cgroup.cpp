@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a process's cgroup file: the text yields a step with a job or a SLUID, or no step, and
-// the memory cgroup.
+// Parses arbitrary text as the cgroup file of a process. The result is the memory cgroup, and a step with a
+// job or a SLUID, or no step.
 #include "arbiter/daemon/cgroups.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a site's AdminComment: the site's text is kept, and the nodes' shares are found again and
-// add up.
+// Uses arbitrary text as the AdminComment that a site has written. The site's text must be kept, and the
+// shares that nodes add must be found again and sum up correctly.
 #include "comment/comment.h"
 
 #include <algorithm>

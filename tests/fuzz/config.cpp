@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as sharedgpu.conf: the text yields an error that names the file, or settings within their
-// bounds.
+// Parses arbitrary text as sharedgpu.conf. The result is an error that names the file, or settings within
+// their bounds.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that send any messages and do anything, on a host whose calls may fail.
+// Peers that send arbitrary messages and do anything, on a host whose calls may fail.
 //
 // One thread.
 #pragma once
@@ -132,7 +132,7 @@ class Crowd {
     std::optional<Peer>& peer = chosen();
     if (peer) send(peer, message(*peer));
   }
-  // Sends any bytes as the body of a message, or as the whole message.
+  // Sends arbitrary bytes as the body of a message, or as the whole message.
   void say_bytes() {
     std::optional<Peer>& peer = chosen();
     if (!peer) return;
@@ -191,7 +191,8 @@ class Crowd {
     daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
-  // If files of /proc are missing, no process is known to belong to a job, so the checks do not expect it.
+  // If files of /proc are missing, the arbiter cannot know the job of a process. So with an honest tenant,
+  // reads fail only because of shortages.
   void fail() {
     constexpr int kErrors[] = {EMFILE, ENOENT, ENOSPC, EIO, ENOMEM, EPERM};
     constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM};

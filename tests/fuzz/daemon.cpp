@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives
-// them, serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
+// Lets arbitrary peers connect, send messages, bytes and descriptors, and disconnect, on a host whose calls
+// may fail. The arbiter must survive this, serve a well-behaved tenant, and keep no descriptor of peers that
+// have disconnected.
 //
 // The input is a list of operations. An operation is one byte that chooses it, followed by its arguments.
 // Prints the total number of messages to the arbiter at the end.
@@ -116,8 +117,8 @@ void run(Input& in) {
     host.advance(1min);
   }
   daemon.run();
-  // Replaced files of the ledger stay open until the ledger's thread has synchronized them. At most three may
-  // be open: one waits for the thread, and two are being synchronized.
+  // Replaced files of the ledger stay open until the ledger's thread has synchronized them. At most three
+  // replaced files may be open: one waits for the thread, and two are being synchronized.
   require(open_descriptors() <= descriptors + (rotates ? 3 : 0), "descriptors are left");
 }
 

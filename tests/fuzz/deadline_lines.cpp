@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a program's reports of its deadlines: the counts do not depend on the pieces in which the
-// text arrives.
+// Parses arbitrary text as a program's reports of its deadlines. The counts must not depend on how the text
+// is split into pieces when it arrives.
 #include "protocol/deadline_lines.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any texts as the environment of a program. The results are settings within their bounds, and only
-// GPUs that the job was given.
+// Reads arbitrary texts as the environment of a program. The results must be settings within their bounds,
+// and only GPUs of the job.
 #include <vector>
 
 #include "input.h"

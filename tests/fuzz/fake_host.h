@@ -116,7 +116,7 @@ class FakeHost : public System {
     UniqueFd survey;  // empty: it closes connections
   };
   std::map<pid_t, Child> children_;
-  mutable std::map<pid_t, UniqueFd> child_pidfds_;  // connections that the daemon has not opened yet
+  mutable std::map<pid_t, UniqueFd> child_pidfds_;  // pidfds that the daemon has not opened yet
   UniqueFd begun_;
   pid_t last_pid_ = 1000;
   pid_t last_child_;

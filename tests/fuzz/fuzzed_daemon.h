@@ -52,7 +52,7 @@ class Daemon {
   }
   ~Daemon() { stop(); }
 
-  // Returns false if the arbiter cannot start, since the host fails.
+  // Returns false if the arbiter cannot start because calls of the host fail.
   bool start() {
     stop();
     loop_.emplace(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as the data that slurmd sends to slurmstepd: the units read from it are the same after
-// writing and reading them again.
+// Parses arbitrary text as the data that slurmd sends to slurmstepd. The units that the text yields must be
+// the same after writing and reading them again.
 #include "gres/shares.h"
 #include "input.h"
 

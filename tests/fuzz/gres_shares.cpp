@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any records of gres.conf and any GPUs of a node: units are numbered one after another, and no offered
-// unit opens a device of another GRES or type.
+// Uses arbitrary records of gres.conf and arbitrary GPUs of a node. Units must have consecutive numbers, and
+// no offered unit may open a device of another GRES or type.
 #include <map>
 
 #include "config/node_gpus.h"

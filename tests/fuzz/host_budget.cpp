@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any texts as the files of memory cgroups and of the machine's memory: a process may never take more
-// than the limit.
+// Reads arbitrary texts as the files about memory cgroups and the machine's memory. A process may never take
+// more than the limit.
 #include "interposer/memory/host_budget.h"
 
 #include <unistd.h>

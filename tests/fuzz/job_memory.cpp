@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any request for units and memory: the job gets at least its own request, in a size that Slurm can
-// hold, and the part of its units can be taken out again.
+// Uses arbitrary requests for units and memory. The job must get at least its own request, in a size that
+// Slurm can store. Subtracting the memory of its units must yield its own request again.
 #include "job_submit/memory.h"
 
 #include "input.h"

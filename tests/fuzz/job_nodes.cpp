@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a list of nodes: the text yields no list, or a list whose first name is again a list of
-// one node.
+// Parses arbitrary text as a list of nodes. The result is no list, or a list whose first name is also a valid
+// list of one node.
 #include "spank/job_nodes.h"
 
 #include "input.h"

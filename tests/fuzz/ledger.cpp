@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any bytes as a ledger: the records read from it are consistent, and the same after writing and
-// reading them again.
+// Parses arbitrary bytes as a ledger. The records must be consistent, and the same after writing and reading
+// them again.
 #include <cstdint>
 #include <cstdlib>
 

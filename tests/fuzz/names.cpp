@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as the name of a GPU, a list of GPUs, devices, or a step: the text yields no name, or a name
-// that is the same after writing and reading it again.
+// Parses arbitrary text as the name of a GPU, of a list of GPUs, of devices, or of a step. The result is no
+// name, or a name that is the same after writing and reading it again.
 #include <string>
 
 #include "config/settings.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as the driver's file about a GPU: the text yields no GPU, or a GPU with a type that Slurm
-// accepts.
+// Parses arbitrary text as the driver's file about a GPU. The result is no GPU, or a GPU with a type that
+// Slurm accepts.
 #include "config/node_gpus.h"
 
 #include "input.h"

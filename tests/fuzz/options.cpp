@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as the value of an option of srun or `sharedgpu run`: the text yields an error and no
+// Parses arbitrary text as the value of an option of srun or `sharedgpu run`. The result is an error and no
 // change, or options that the arbiter accepts.
 #include "config/job_options.h"
 

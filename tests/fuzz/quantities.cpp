@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a size, a time or a percentage: the text yields nothing, or a value within its bounds. If
-// the value is written as a number, it is read again as the same value.
+// Parses arbitrary text as a size, a time or a percentage. The result is nothing, or a value within its
+// bounds. Writing a size or a time as a number and parsing this number must yield the same value.
 #include "config/quantities.h"
 
 #include "input.h"

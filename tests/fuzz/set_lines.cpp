@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as changes of settings: the text yields an error and no change, or changes only of keys that
-// may change.
+// Parses arbitrary text as changes of settings. The result is an error and no change, or changes only of
+// settings that may change.
 #include "config/settings.h"
 #include "input.h"
 

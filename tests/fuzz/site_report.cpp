@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as what sacct prints: the text yields a report of at most as many jobs as the text has
-// lines, without negative times.
+// Parses arbitrary text as the output of sacct. The report must not have more jobs than the text has lines,
+// and no negative times.
 #include "arbiter/cli/site_report.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as an entry of the spool of AdminComments: the text yields no entry, or an entry that is the
-// same after writing and reading it again.
+// Parses arbitrary text as an entry of the spool of AdminComments. The result is no entry, or an entry that
+// is the same after writing and reading it again.
 #include "comment/spool.h"
 
 #include "input.h"

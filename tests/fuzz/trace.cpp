@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as a trace of the simulator: the text yields an error that names the file, or programs
-// within their bounds.
+// Parses arbitrary text as a trace for the simulator. The result is an error that names the file, or programs
+// whose values are within their bounds.
 #include <cstdint>
 #include <cstdlib>
 #include <sstream>

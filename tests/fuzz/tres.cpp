@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries any text as Slurm's list of counts: a count that is found in it is also found if another list
-// follows.
+// Parses arbitrary text as Slurm's list of TRES counts. A count that is found in the text must also be found
+// if another list is appended.
 #include "accounting/usage_writer.h"
 #include "input.h"
 

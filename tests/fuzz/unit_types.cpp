@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any SwapPerUnit=, GpuMemory= and types of units, one a line: the arbiter accepts the memory, which is the
-// sum of the memory of the first type and of the others.
+// The input has three lines: arbitrary texts for SwapPerUnit=, for GpuMemory= and for the types of units. The
+// arbiter must accept the resulting memory. It must be the sum of the memory of the first type and that of
+// the others.
 #include "spank/unit_types.h"
 
 #include "arbiter/daemon/validity.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the arbiter for its status every 50 ms, on a connection of its own each time, and prints how many
+// Asks the arbiter for its status every 50 ms, on a new connection each time, and prints how many
 // microseconds each round trip took. Exit status 1 if a query was not answered.
 #include <chrono>
 #include <cstdio>

@@ -309,7 +309,8 @@ class HandedOver {
   std::vector<std::pair<CUdeviceptr, unsigned char>> blocks_;
 };
 
-// Two threads create and destroy contexts, one thread the primary context, and leave blocks of a pool behind.
+// One thread retains and releases the primary context, and another thread creates and destroys other
+// contexts. Both leave blocks of a pool behind.
 void come_and_go(double seconds) {
   const CUcontext lasting = make();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

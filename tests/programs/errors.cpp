@@ -88,7 +88,7 @@ void ask_in_capture(const Things& things, const Mode& mode, const char* call,
     check(cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-// Called from the capturing thread, and from another thread.
+// Makes each call from the capturing thread, and some calls also from another thread.
 void ask_in_captures(const Things& things) {
   CUcontext context = nullptr;
   check(cuCtxGetCurrent(&context), "cuCtxGetCurrent");

@@ -82,7 +82,7 @@ class Session {
     return channel_.send(Message::of(Usage{.request = 1, .use = use_, .moved = {}})) == 0;
   }
 
-  // Returns false if the arbiter was lost.
+  // Returns false if the connection to the arbiter was lost.
   bool live(Clock::duration time) {
     const Clock::time_point end = Clock::now() + time;
     next_ = Clock::now() + pause();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
 // submits any amount of work in advance. Each process verifies its memory, and checks that it saw the other
-// process in every round. Both run on this host. Or each process gets its rank by an option and shares a file
-// with the other process, which may run on another node.
+// process in every round. By default, both processes run on this host. With the option --words, each process
+// gets its rank by an option and shares a file with the other process, which may run on another node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -29,7 +29,8 @@ struct Options {
   std::string more;
   std::string words;
   unsigned rank = 0;
-  int shared = -1;  // the descriptor of the words, if this is the second rank
+  // Descriptor of the memory for Words in a second rank that this host started, otherwise -1.
+  int shared = -1;
 };
 
 constexpr std::size_t kPage = 65536;  // the largest page size that a kernel may use
@@ -94,7 +95,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   for (unsigned round = 0; round < options.rounds; ++round) {
     CUevent& end = ends[round % options.ahead];
     if (round >= options.ahead) check(cuEventSynchronize(end), "cuEventSynchronize");
-    // Each rank is the slower one in turn.
+    // The ranks take turns to be the slower one.
     if (options.nap_ms > 0 && round % options.nap_every == rank * options.nap_every / 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(options.nap_ms));
     if (!options.more.empty() && round == options.rounds / 4 * (rank + 1))

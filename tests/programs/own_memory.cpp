@@ -129,7 +129,7 @@ class Segment {
     check(cuMemRelease(again), "cuMemRelease");
   }
 
-  // Fills the free slots after the slots with memory.
+  // Runs one iteration on the memory of each slot.
   void step(std::uint64_t iteration) {
     for (Slot& slot : slots_)
       if (!slot.buffer.empty()) slot.buffer.front().step(iteration - slot.since, nullptr);

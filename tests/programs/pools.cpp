@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks memory pools: their attributes, and the errors that they tolerate. Streams free and allocate memory
-// at random, and no memory may have two owners at once.
+// Checks memory pools: their attributes, and the driver's answers to wrong calls. Streams free and allocate
+// memory at random, and no memory may have two owners at once.
 #include <algorithm>
 #include <cstdio>
 #include <random>

@@ -64,7 +64,7 @@ void end(CUstream stream) {
   check(cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-// A free of memory on one GPU returns at once, although work on the other GPU does not end.
+// Freeing memory on one GPU returns at once, although work on the other GPU does not end.
 void free_beside_work() {
   on_device(0);
   Work work(new_stream());

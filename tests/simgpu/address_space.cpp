@@ -140,7 +140,8 @@ void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, b
 void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
   std::lock_guard lock(mutex_);
   require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
-  Access most = Access::none;  // the most that a device may do, as all run in this process
+  // The most access that any device has, since all devices run in this process.
+  Access most = Access::none;
   for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
     it->second.access[static_cast<std::size_t>(device)] = access;
     most = std::max(most, *std::max_element(it->second.access.begin(), it->second.access.end()));

@@ -74,8 +74,8 @@ class AddressSpace {
   Address reserve(Bytes size, Bytes alignment, Address hint);
   void free_reservation(Address begin, Bytes size);
 
-  // Mappings. A new mapping has no access. A mapping with `peers` belongs to cuMemAlloc: devices with peer
-  // access to its device can access it.
+  // Mappings. A new mapping has no access. A mapping with `peers` is memory of cuMemAlloc: all devices with
+  // peer access to the mapping's device can access the mapping.
   void map(Address begin, Bytes size, const PhysicalPtr& physical, bool peers = false);
   void set_access(Address begin, Bytes size, Access access, int device);
   Access access_at(Address at, int device) const;

@@ -51,7 +51,7 @@ class Kernels {
   }
 
   // Compares the checksum of the result of fill_and_step() on the GPU with the checksum that the host
-  // computes. The host computes it once for each size and seed.
+  // computes. The host computes its checksum once for each size and seed.
   Word inspect(CUdeviceptr data, Word count, Word seed, CUstream stream) {
     Word found = 0;
     Word first = 0;

@@ -2,11 +2,12 @@
 // Honest tenants beside hostile ones. In every world of this file:
 //
 //   - an honest client waits for the GPU, and for the answer to an allocation, for progress_bound() at most
-//     (world_checks.cpp; a longer wait that a policy states comes on top): for each honest tenant a turn and
-//     what its handoff takes; for each hostile one what it may hold up on its way in and on its way out;
+//     (world_checks.cpp), plus the wait that the policy permits. The bound is the sum of a turn and a handoff
+//     for each honest tenant, and of the delays that each hostile tenant can cause when it enters and when it
+//     leaves;
 //   - an allocation of an honest tenant that fits beside the real memory of others is granted;
 //   - an event leads to 12 actions for each session at most, and to one answer for each request;
-//   - no survey disproves what an honest client reports, nor shows more of it than it may have;
+//   - no survey disproves a report of an honest client, or shows more memory of the client than it may have;
 //   - all that world_checks.cpp checks of honest clients holds.
 #include <rapidcheck.h>
 
@@ -56,8 +57,8 @@ TEST_CASE("Hostile clients beside honest processes that die") {
 }
 
 TEST_CASE("Hostile clients beside honest processes that wait for each other") {
-  // If processes of a tenant wait on the GPU for one that sleeps, all tenants wait, and this counts as the
-  // tenant's overuse.
+  // If work on the GPU waits for a sleeping process of the same tenant, all tenants wait, and this time
+  // counts as the tenant's overuse.
   CHECK(holds("lockstep", [](Scenario& scenario) {
     scenario.lockstep = true;
     scenario.longest_sleep = 20;

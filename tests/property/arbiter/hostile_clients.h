@@ -38,7 +38,8 @@ class HostileClients {
 
   static constexpr unsigned kMostSessions = 4;  // of a tenant
 
-  // `tenants` from `first` on; With `absurd`, their tenants also have any units, shares and deadlines.
+  // The tenants have the numbers from `first` on. With `absurd`, the tenants of these clients also have
+  // arbitrary units, shares and deadlines.
   HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd);
 
   bool owns(SessionId session) const { return clients_.count(session) != 0; }

@@ -184,7 +184,7 @@ TEST_CASE("Of a ledger that is cut or damaged anywhere, every line that is whole
     const auto count = *rc::gen::inRange<std::size_t>(1, 20);
     std::string text;
     std::vector<std::string> values;
-    std::vector<std::size_t> ends;  // positions after the newlines of the lines
+    std::vector<std::size_t> ends;  // for each line, the position after its newline
     for (std::size_t i = 0; i < count; ++i) {
       const Record record = any_record();
       text += format_record(record);

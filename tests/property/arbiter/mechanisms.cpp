@@ -152,7 +152,7 @@ TEST_CASE("Who is throttled may run when that is over, and who has used its budg
     const Nanoseconds then = lag_after(rules.account, tenant.lag, waits, wait);
     if (wait > 0ns) RC_ASSERT(then >= -1ns);
     if (wait > 0ns) RC_ASSERT(then <= 2us);
-    // A tenant that uses its budget up is throttled afterwards.
+    // A tenant that has used up its budget is throttled.
     ActivityInterval runs = waits;
     runs.holds = true;
     runs.leases = 1;

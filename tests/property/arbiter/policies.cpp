@@ -27,8 +27,8 @@ Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
-  // A debt of 10 s has to be earned back, and requests leave at least two fifths of the time, divided by
-  // units.
+  // A tenant may first have to repay a debt of 10 s. Requests leave at least two fifths of the time, which
+  // tenants share in proportion to their units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
   // The bound of elastic, plus the time in which a tenant repays a debt of 10 s if deadlines leave it a
   // twentieth of the time.
@@ -516,7 +516,7 @@ TEST_CASE("deadline: a tenant that starves keeps none with deadlines from preemp
                    .claims = {.priority = 1, .request = 0.25, .deadline = period},
                    .period = period};
   };
-  // Tenants with a limit starve soon, since their accounts hold little.
+  // Tenants with a limit soon count as starving, because their accounts hold little.
   const auto other = [](unsigned size, unsigned units, Nanoseconds kernel, Nanoseconds burst = {},
                         Nanoseconds pause = {}) {
     return Program{.size = size,

@@ -34,7 +34,8 @@ Tuning tuning_of(const Scenario& scenario) {
     tuning.crowd_patience = kCrowdPatience;
     tuning.first_surveys = std::chrono::seconds(5);
   }
-  if (scenario.early_advances) tuning.surge_pause = {};  // no forecasts: they fall without a timer
+  // Disables growth forecasts, which fall as time passes, without a timer.
+  if (scenario.early_advances) tuning.surge_pause = {};
   return tuning;
 }
 
@@ -336,7 +337,7 @@ void World::restart() {
       Client& its = *entry->second;
       its.id = SessionId{++last_session_};
       its.came_back = now();
-      its.page.open = false;  // the new page is closed until the arbiter opens it
+      its.page.open = false;  // the new lease page is closed until the arbiter opens it
       Hello hello;
       hello.resuming = 1;
       hello.held = its.had_gate;
@@ -436,7 +437,8 @@ void World::forget_somebody() {
   ++tally_.forgotten;
 }
 
-// Stops one process of a tenant, or all, perhaps as Slurm does it.
+// Stops one process of a tenant, or all of them. Some of these stops are those of Slurm, which announces
+// them.
 void World::stop_somebody() {
   if (winding_down_) return;
   at(now() + delay(5000), [this] { stop_somebody(); });

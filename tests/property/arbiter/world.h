@@ -50,9 +50,11 @@ struct Scenario {
   bool pins = false;
   bool lockstep = false;  // a session's work ends only when all others of its tenant have submitted as much
   unsigned longest_sleep = 2000;  // pause of a program between two submissions, in ms
-  // Programs capture, and some of their work ends only with their next submission. They allocate meanwhile.
+  // Programs capture streams, and some of their work ends only with their next submission. They allocate
+  // meanwhile.
   bool entangled = false;
-  bool stops = false;  // processes of tenants are stopped now and then, all or one; some stops are announced
+  // Now and then, one process of a tenant or all of them are stopped. Some stops are announced.
+  bool stops = false;
   bool queries = false;  // programs query the free memory
   bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads instead of time
   bool forgets = false;  // tenants that have no process are forgotten
@@ -64,7 +66,7 @@ struct Scenario {
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
   // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`,
-  // hostile clients also state any units, shares and deadlines. Not with restarts.
+  // hostile clients also state arbitrary units, shares and deadlines. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
   bool surveys = false;         // surveys show the memory of sessions, a little late
@@ -229,7 +231,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   };
   std::vector<GpuState> gpus_;  // gpus_[i] has the UUID uuids_[i]
   std::set<GpuUuid>
-      begun_anew_;  // GPUs on which more memory may count as promised than exists, since a restart
+      begun_anew_;  // after a restart: GPUs on which more memory may count as promised than exists
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::optional<HostileClients> hostile_;  // none: there are none
   std::uint64_t verdicts_ = 0;             // to hostile clients

@@ -177,7 +177,7 @@ void World::check_together(const Snapshot& state) {
   }
 }
 
-// A tenant with exclusive turns has the GPU for itself.
+// A tenant with exclusive turns is alone on each of its GPUs.
 void World::check_alone(const Snapshot& state) {
   if (state.recovering) return;
   for (const Snapshot::Gpu& gpu : state.gpus) {

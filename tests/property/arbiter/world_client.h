@@ -38,7 +38,7 @@ struct World::Client : simulation::Session {
   TenantId tenant;
   unsigned gpu = 0;
   bool attached = false;
-  bool had_gate = false;   // held a lease as the arbiter died
+  bool had_gate = false;   // held a lease when the arbiter died
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted work that is not done yet

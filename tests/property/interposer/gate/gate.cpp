@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that submit, nest and capture at random, against an arbiter that opens and closes at random.
+// Threads that submit, nest passes of the gate and capture streams at random, while an arbiter opens and
+// closes the gate at random.
 #include <rapidcheck.h>
 
 #include <atomic>
@@ -75,7 +76,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
     const auto programs =
         *rc::gen::resize(40, rc::gen::container<std::vector<std::vector<Step>>>(3, any_steps()));
     const auto turns = *rc::gen::inRange(1, 6);
-    // A session without memory gets no Restore, sends no Ready, and finds the page open.
+    // A session without memory gets no Restore, sends no Ready, and finds the gate open in its lease page.
     const auto surprises =
         *rc::gen::container<std::vector<bool>>(static_cast<std::size_t>(turns), rc::gen::arbitrary<bool>());
     const auto pause = std::chrono::microseconds(*rc::gen::inRange(0, 300));
