@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the scheduling policies, as for Policy= in sharedgpu.conf; arbiter/policy/policy.h says how to
-// add one.
+// The names of the scheduling policies, which are also the values of Policy= in sharedgpu.conf;
+// arbiter/policy/policy.h says how to add one.
 #pragma once
 
 #include <string_view>

@@ -46,7 +46,7 @@ class Timeline {
   // Sets the time. Call only if no event is scheduled before `time`.
   void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
 
-  // Sets the alarm, which replaces the previous alarm, as with ArmTimer. nullopt: no alarm.
+  // Sets the alarm, and so replaces the previous alarm, as ArmTimer does. With nullopt there is no alarm.
   void set_alarm(std::optional<Nanoseconds> time, Task task) {
     const std::uint64_t number = ++alarms_;
     alarm_ = time;

@@ -67,7 +67,7 @@ class FakeHost : public System {
   // Returns the end of the connection that the survey's child has; -1 if there is no such child.
   int survey() const;
 
-  // The address to which a peer binds its socket, so that the arbiter knows it as this process.
+  // The address to which a peer binds its socket, so that the arbiter takes the peer for process `pid`.
   static std::string address_of(pid_t pid);
 
   Nanoseconds now() const override;

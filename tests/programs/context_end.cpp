@@ -167,7 +167,8 @@ bool is_active() {
   return active != 0;
 }
 
-// One thread allocates and frees, while another one has the driver refuse to destroy the context.
+// One thread allocates and frees, while another thread tries to destroy the context, which the driver
+// refuses.
 void refused_beside_work(CUcontext primary) {
   std::atomic<bool> ends{false};
   std::thread destroyer([&] {

@@ -288,8 +288,8 @@ Counts talk(const Options& options, const GpuUuid& gpu, Clock::time_point end) {
   return flood.counts();
 }
 
-// A thread for each connection opens and closes it, so that the arbiter's queue of connections is full, and
-// many wait for a place in it.
+// Many threads open and close connections all the time, so that the arbiter's queue of connections is full,
+// and many connections wait for a place in the queue.
 Counts crowd(const Options& options, Clock::time_point end) {
   std::atomic<unsigned long long> connections = 0;
   std::vector<std::thread> threads;

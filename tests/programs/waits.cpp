@@ -157,7 +157,7 @@ void one_after_another(Actions... actions) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// In context `made`, a free waits for work; the calls of other threads come while it waits.
+// Runs `actions` while another thread's cuMemFree in context `made` waits for work.
 template <class... Actions>
 void beside_free(CUcontext made, CUdeviceptr memory, Actions... actions) {
   one_after_another(

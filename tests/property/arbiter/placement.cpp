@@ -90,7 +90,7 @@ TEST_CASE("Tenants that come and go") {
         } else {
           RC_ASSERT(gpus.size() == std::min(demand.gpus, count));
           RC_ASSERT(std::set<GpuUuid>(gpus.begin(), gpus.end()).size() == gpus.size());
-          // No GPU that was not chosen had fewer units than a chosen one.
+          // No other GPU had fewer units than a chosen GPU.
           unsigned most_taken = 0;
           unsigned least_left = ~0u;
           for (unsigned i = 0; i < count; ++i) {
@@ -103,7 +103,7 @@ TEST_CASE("Tenants that come and go") {
         }
         placed[tenant] = gpus;
       }
-      // The arrival or end of a tenant never moves another one.
+      // The arrival or end of a tenant never moves another tenant.
       RC_ASSERT(host.core.snapshot().placements.size() == placed.size());
       for (const auto& [id, gpus] : placed)
         RC_ASSERT(host.core.snapshot().placements.at(TenantId{id}).gpus == gpus);

@@ -93,7 +93,7 @@ void World::run() {
   while (timeline_.next()) {
     const auto happen = timeline_.go_on();
     if (now() > end_ && !winding_down_) {
-      // From now on no program starts new work, so that all end.
+      // From now on no program starts new work, so that all programs end.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);

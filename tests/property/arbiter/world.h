@@ -117,7 +117,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
     unsigned displaced = 0;      // tenants that got another GPU for one that had failed
     Nanoseconds longest_wait{};
-    double most_actions = 0;  // the most actions that followed from an event, per session
+    double most_actions = 0;  // largest number of actions after one event, per session
     DecisionDigest decisions;
   };
   const Tally& tally() const { return tally_; }
@@ -217,7 +217,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // number of this arbiter; messages to earlier ones are lost
+  unsigned life_ = 0;  // number of this arbiter; messages to earlier arbiters are lost
   LeaseBook written_;  // the leases that a ledger would hold
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often

@@ -108,7 +108,7 @@ void World::check_reports() const {
 }
 
 void World::check_waits() {
-  // A wait of far more than a round of turns: a tenant starves.
+  // A tenant that waits for far longer than a round of turns counts as starved.
   const Nanoseconds patience = hostile_
                                    ? progress_bound(scenario_) + scenario_.patience
                                    : (scenario_.tenants + 2) * (kQuantum + 2s) + 30s + scenario_.patience;

@@ -22,8 +22,8 @@ constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
 constexpr Nanoseconds kPatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
 
-// The most real memory of hostile clients on a GPU, which surveys show. The clients need not report this
-// memory as contexts.
+// The most memory that hostile clients really have on a GPU. Surveys show this memory, even if the clients do
+// not report it.
 inline Bytes held_by_hostile(const Scenario& scenario) {
   return mebibytes(2 * scenario.hostile * HostileClients::kMostSessions);
 }
