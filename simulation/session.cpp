@@ -115,7 +115,7 @@ Piece carry_out(Session& session, Process& process, Bytes chunk) {
     case MessageType::evict:
       return carry_out(order.as<Evict>(), session, process, chunk);
     default:
-      throw std::logic_error("the core sent a message that is no order");
+      throw std::logic_error("the core sent a message that is not an order");
   }
 }
 

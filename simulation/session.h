@@ -81,7 +81,7 @@ struct Piece {
   Bytes copied = {};                  // bytes copied in this piece, in either direction; copying takes time
   Nanoseconds pause{};                // time until the next piece; ignored if bytes were copied
   std::optional<Report> report = {};  // message to be sent after the piece
-  bool stuck = false;                 // nothing more can be evicted at present
+  bool stuck = false;                 // true: nothing more can be evicted at present
 };
 
 // Carries out the next piece of the current order, with copies of at most `chunk`. Call only while there is

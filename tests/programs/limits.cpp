@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       .one_of({"threads", "space"});
   app.parse(argc, argv);
   if (what == "threads") {
-    // the limit does not bind root
+    // the limit has no effect for root
     if (setuid(kNobody) != 0) fail("setuid failed");
     set_limit(RLIMIT_NPROC, 0);
     start();

@@ -81,7 +81,7 @@ class AddressSpace {
   Access access_at(Address at, int device) const;
   // For cuCtxEnablePeerAccess: sets whether `device` may access cuMemAlloc's memory of `peer`.
   void set_peer_access(int device, int peer, bool allowed);
-  void unmap(Address begin, Bytes size);  // whole mappings only; no error if nothing is mapped
+  void unmap(Address begin, Bytes size);  // unmaps whole mappings only; no error if nothing is mapped
   PhysicalPtr physical_at(Address at) const;
   bool lies_on_host(Address at) const;  // returns true if memory of the host is mapped at `at`
 
@@ -106,7 +106,7 @@ class AddressSpace {
   // Runs `work`, during which no range of the use can be unmapped. Returns false, without running `work`, if
   // the use was torn before.
   bool touch(const UsePtr& use, const std::function<void()>& work);
-  // Returns false if the use was torn.
+  // Returns false if the use was torn (see above).
   bool end_use(const UsePtr& use);
 
  private:

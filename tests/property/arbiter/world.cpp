@@ -387,7 +387,7 @@ void World::advance_early() {
   }
 }
 
-// Requested memory does not exist yet.
+// Memory that is only requested does not exist yet.
 void World::survey() {
   if (winding_down_) return;
   at(now() + 500ms + delay(1000), [this] { survey(); });

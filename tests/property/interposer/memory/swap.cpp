@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs under a random arbiter and a driver that fails now and then, compared with a model that
-// only knows which byte was written where.
+// knows only which byte was written to which address.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
