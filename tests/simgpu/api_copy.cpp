@@ -14,7 +14,8 @@ namespace {
 enum class Side { device, host, either };
 enum class Wait { no, yes };
 
-// The addresses of graph memory are known before it is allocated.
+// Returns true for ranges that the device can access, and for graph memory, whose addresses exist before the
+// memory is allocated.
 bool known_to_device(const Range& range) {
   return driver().space->accessible(range) || driver().graph_memory->covers(range);
 }
@@ -127,7 +128,8 @@ CUresult peer_async(DefaultStream zero, CUdeviceptr target, CUcontext target_con
                    Wait::no);
 }
 
-// The corner of the copied box on one side, and the surrounding memory.
+// One side of a copy: the address of the copied box's corner, and the pitches of the memory that contains the
+// box.
 struct Place {
   Address at = 0;
   Side side = Side::either;

@@ -17,7 +17,7 @@ CUdevice device_of(const CUmemLocation& location) {
   return location.id;
 }
 
-// Returns the range. Throws unless the whole range is in one managed allocation, of a device that can page.
+// Returns the range. Throws unless one managed allocation contains the whole range and its device can page.
 Range managed_range(CUdeviceptr at, std::size_t size, CUdevice device) {
   Driver& d = driver();
   Managed* const managed = d.managed_at(at);

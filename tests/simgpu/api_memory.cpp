@@ -169,7 +169,7 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::s
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
   return call("cuMemFree", Needs::context, [&] {
-    forbid_unsafe_call();  // also forbids freeing a null address (measured)
+    forbid_unsafe_call();  // applies to a null address, too (measured)
     if (pointer == 0) return CUDA_SUCCESS;
     // Waits for the device, as the real function does.
     ContextPtr context = current_context();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools and stream-ordered allocation. Memory is allocated when the call returns. It is freed on the
-// device when the stream reaches the free. Memory allocated in a capture belongs to the graph.
+// Memory pools and stream-ordered allocation. An allocation call allocates the memory before it returns. The
+// memory is freed on the device when the stream reaches the operation that frees it. Memory allocated in a
+// capture belongs to the graph.
 #include <cstring>
 
 #include "tests/simgpu/api.h"

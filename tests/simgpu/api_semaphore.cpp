@@ -53,7 +53,7 @@ CUresult wait_for(DefaultStream zero, const CUexternalSemaphore* handles,
 
 extern "C" {
 
-// The driver owns the descriptor from then on.
+// After a successful call, the driver owns the descriptor.
 CUresult CUDAAPI cuImportExternalSemaphore(CUexternalSemaphore* out,
                                            const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC* wanted) {
   return call("cuImportExternalSemaphore", Needs::context, [&] {

@@ -147,7 +147,7 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
     Driver& d = driver();
     auto found = find_in_heap(pointer);
     require(found || d.space->mapping_at(pointer), CUDA_ERROR_INVALID_VALUE);
-    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // as the driver does for all mapped memory
+    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // the driver refuses all mapped memory, too
     std::lock_guard lock(d.mutex);
     if (*static_cast<const unsigned*>(value) != 0)
       d.sync_memops.insert(found->begin);

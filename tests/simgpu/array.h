@@ -18,7 +18,7 @@ struct Array {
   bool level = false;  // true if this is a level of a mipmapped array, whose memory it uses
 
   std::size_t pitch() const;   // bytes of a row
-  std::size_t height() const;  // at least 1; so is the depth
+  std::size_t height() const;  // at least 1, like depth()
   std::size_t depth() const;
   Bytes size() const { return {pitch() * height() * depth()}; }
 };

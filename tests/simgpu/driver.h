@@ -95,7 +95,7 @@ struct Driver {
   bool is_lost(int number) const { return lost || gpu(number).lost(); }
   // The device whose managed memory `at` lies in; null if none.
   Managed* managed_at(Address at) const;
-  // The device on which a process holds the piece; the first one if no process does.
+  // The device on which any process holds the piece; the first device of this process if no process holds it.
   Gpu& gpu_of(const SharedPiece& piece) const;
 
   Nanoseconds copy_time(Bytes size) const;    // the time of a copy over PCIe

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory of one device: the program and kernels access it wherever its pages are.
 //
-// A page has no memory yet, or lies on the host, or on the device, where it takes device memory. Work on the
-// device brings the pages that it touches, as does a prefetch; if the device is full, other managed pages of
-// any process leave it, least recently used first. Movement without a prefetch is counted. Accesses by the
-// program itself are not seen, and move nothing. Safe from any thread.
+// A page has no memory yet, or lies on the host, or on the device, where it takes device memory. Work moves
+// the pages that it touches to its device, and a prefetch does the same; if the device is full, other managed
+// pages of any process leave it, least recently used first. The device counts the bytes that work moves to it
+// without a prefetch. Accesses by the program itself are not seen, and move nothing. Safe from any thread.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ class Managed {
         device_(device),
         store_(std::make_shared<PhysicalStore>(device, number, PhysicalStore::Charge::none)) {}
 
-  // `owner`: the owner with which the memory is freed.
+  // free_all_of() frees the memory by its `owner`.
   Address allocate(Bytes size, const void* owner);
   // Returns false if `begin` is no allocation of this device.
   bool free(Address begin);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1 of the simulated GPU: its memory and the processes that use it, as nvml.h describes the
-// calls. The results of wrong calls follow that description; they were not measured.
+// calls. The results of wrong calls follow nvml.h, too; they were not measured.
 #include <unistd.h>
 
 #include <atomic>
@@ -61,7 +61,7 @@ Result check(Device device, bool arguments) {
   const simgpu::Presence now = gpu(device).device->presence();
   return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
 }
-// Does the same for queries that a device still answers if it needs a reset.
+// Like check(), but for queries that a device does not answer if it needs a reset.
 Result check_usable(Device device, bool arguments) {
   if (Result wrong = check(device, arguments)) return wrong;
   return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;
@@ -90,7 +90,7 @@ template <class Process>
 Result compute_processes(Device device, unsigned int* count, Process* places) {
   if (Result wrong = check(device, count != nullptr && (*count == 0 || places != nullptr))) return wrong;
   auto users_of_it = gpu(device).device->view().processes;
-  // A process that only queries NVML, as this process may, has no context.
+  // Processes without a context are left out: they only query NVML, as the calling process may do.
   std::erase_if(users_of_it, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
   const unsigned int room = *count;
   *count = static_cast<unsigned int>(users_of_it.size());

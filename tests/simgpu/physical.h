@@ -5,9 +5,9 @@
 // host allocates a page only once, so a simulated eviction costs about as much as a real one. Safe from any
 // thread.
 //
-// A piece is shared with other processes by a descriptor of that memfd: an open file of its own, whose
-// position identifies the piece. A shared piece is charged once for all its holders, and its offset in the
-// memfd is not reused.
+// A piece is shared with other processes by a descriptor: the memfd is opened once more, and the position of
+// this open file identifies the piece. A shared piece is charged once for all its holders, and its offset in
+// the memfd is not reused.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ struct Settings {
   Bytes context = mebibytes(16);
   double pcie = 12e9;             // bytes per second and direction; 0: copies take no modelled time
   double bandwidth = 200e9;       // bytes per second of device memory; 0: no modelled time
-  Nanoseconds launch{5000};       // every kernel takes at least this
+  Nanoseconds launch{5000};       // least duration of a kernel
   double slowdown = 1;            // multiplies every modelled time
   bool forbid_conflicts = false;  // work fails if it uses memory that other work writes at the same time
   bool verbose = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device that all processes with one SIMGPU_STATE share: its memory limit and its engines.
 //
-// The state is a mapped file. Each process owns one record of it; "used" is the sum over the records of
-// living processes, so that the memory of a killed process is free at the next query. Locks identify living
-// processes, since pids mean nothing in another PID namespace. All members may be called from any thread.
+// The state is a mapped file. Each process owns one record of the state; "used" is the sum over the records
+// of living processes, so that the memory of a killed process is free at the next query. Locks identify
+// living processes, since pids mean nothing in another PID namespace. All members may be called from any
+// thread.
 #pragma once
 
 #include <cuda.h>
@@ -67,9 +68,9 @@ struct SharedPiece {
 
 class SharedDevice {
  public:
-  // Opens the state, or creates it. `memory` applies if no living process uses the state; with null `memory`
-  // the function only opens the state. On failure returns null and sets `problem`. The object is never
-  // deleted.
+  // Opens the state, or creates it. If no living process uses the state, the device gets the size `memory`.
+  // If `memory` is null, the function only opens an existing state. On failure returns null and sets
+  // `problem`. The object is never deleted.
   static SharedDevice* open(const std::string& path, const Bytes* memory, std::string& problem);
 
   Bytes total() const;
@@ -82,8 +83,7 @@ class SharedDevice {
   // as fits.
   Bytes take_managed(Bytes size);
   void drop_managed(Bytes size);
-  // The managed memory of this process that is still on the device. The second function also records an
-  // access.
+  // The managed memory of this process that is still on the device. touch_managed() also records an access.
   Bytes managed();
   Bytes touch_managed();
   void count_paged(Bytes size);
@@ -112,7 +112,7 @@ class SharedDevice {
   std::uint64_t reports() const;  // the number of reports so far
   // The report with this number, from 0 on; old reports are forgotten.
   Report report_at(std::uint64_t number) const;
-  std::uint64_t ecc_errors() const;  // the number since the device was last lost
+  std::uint64_t ecc_errors() const;  // ECC errors since the device was last lost
 
   DeviceView view();
   void reset_peak();

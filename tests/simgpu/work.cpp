@@ -17,7 +17,8 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 // Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// Holds a Use during the work; returns true if the use was torn.
+// Holds a Use during the work. end() returns false if the ranges were unmapped, or used by conflicting work,
+// meanwhile.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {

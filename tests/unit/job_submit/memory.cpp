@@ -135,8 +135,8 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
 }
 
 TEST_CASE("Cores are counted as Slurm allocates them") {
-  // Two threads per core. The expected counts are those for which Slurm gives memory per CPU to jobs without
-  // units.
+  // Two threads per core. The expected counts are the CPUs by which Slurm multiplies the memory per CPU of
+  // jobs without units.
   Partition where = partition();
   where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
   const auto cpus = [&](std::uint64_t tasks, std::uint64_t cpus_per_task,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the tests of the simulated driver. They use the public API only and pass on a real GPU too,
-// except the cases tagged [simulated].
+// Shared parts of the tests of the simulated driver. The tests use only the public API. They also pass on a
+// real GPU, except the cases with the tag [simulated].
 #pragma once
 
 #include <cuda.h>
@@ -81,7 +81,8 @@ inline std::uint32_t word_at(CUdeviceptr memory) {
   return value;
 }
 
-// Holds a stream until it is opened: a host function that waits. The function may outlive the barrier.
+// Holds a stream back, by a host function that waits until the barrier is opened. The function may outlive
+// the barrier.
 class Barrier {
  public:
   explicit Barrier(CUstream stream) {

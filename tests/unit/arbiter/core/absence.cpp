@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants whose processes are stopped or are about to be stopped: how long other tenants wait for them. Time
-// passes by the core's own timers.
+// advances from one timer of the core to the next.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -52,8 +52,8 @@ TEST_CASE("Pinned memory that two surveys do not show takes nothing from others"
   CHECK(b.granted(1));
 }
 
-// The turn of tenant 1 is over. The tenant has drained, has been ordered to evict, and reports that it
-// cannot.
+// The turn of tenant 1 is over. The tenant has drained, has been ordered to evict, and reports that it cannot
+// evict.
 Bench one_keeps(const Shown& shown) {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -166,7 +166,8 @@ TEST_CASE("Contexts are believed as far as surveys show them, and a little befor
   survey(b, {{1, 0}, {2, 0}});
   claim_context(b, 1, 30);
   claim_context(b, 2, 30);
-  // A sixteenth of the GPU, which is less than the 20 MiB beyond the capacity.
+  // Contexts that no survey has shown count for a sixteenth of the GPU at most. This is less than the 20 MiB
+  // that the GPU has beyond the capacity.
   CHECK(b.gpu().usable == mebibytes(100));
   survey(b, {{1, 29}, {2, 0}});
   CHECK(b.gpu().usable < mebibytes(92));
@@ -300,7 +301,7 @@ TEST_CASE("Evictable memory is not there for certain only where two surveys in a
   };
   Evidence evidence;
   evidence.show(mebibytes(1), claim(60), {});
-  CHECK(evidence.disproved() == Bytes{});  // it may have come since the survey
+  CHECK(evidence.disproved() == Bytes{});  // the memory may have been allocated since the survey
   evidence.show(mebibytes(1), claim(60), {});
   CHECK(evidence.disproved() == Bytes{});
   evidence.show(mebibytes(1), claim(60), {});
@@ -359,7 +360,7 @@ TEST_CASE("Memory that a session does not report counts in its tenant's footprin
   CHECK(b.core->sighting().sessions[0].resident == mebibytes(30));
   b.say(1, MemoryQuery{.request = 1});
   CHECK(b.sent<MemoryView>(1)->free == mebibytes(20));
-  b.grow(1, 35, 10);  // within the tenant's limit but for that
+  b.grow(1, 35, 10);  // exceeds the tenant's limit only by its hidden memory
   CHECK_FALSE(b.granted(1));
   CHECK_FALSE(b.refused(1));
   SECTION("until it is freed") {
@@ -454,7 +455,7 @@ TEST_CASE("Contexts count up to what a survey leaves of them") {
   survey_contexts(28);
   CHECK(b.gpu().usable == mebibytes(90));
   b.grow(1, 95, 0);
-  CHECK_FALSE(b.refused(1));  // the rest of the contexts may go
+  CHECK_FALSE(b.refused(1));  // the growth waits, since the contexts may end
   CHECK_FALSE(b.granted(1));
   survey_contexts(0);
   CHECK(b.granted(1));
@@ -467,7 +468,7 @@ TEST_CASE("A session is allowed all contexts that it tells of, whatever part its
     b.attach(id);
     claim_context(b, id, 20);
   }
-  CHECK(b.session(2).use.context == mebibytes(10));  // both may have a quarter of the GPU
+  CHECK(b.session(2).use.context == mebibytes(10));  // both sessions together may have a quarter of the GPU
   CHECK(b.session(2).allowed.context == mebibytes(20));
   GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
   for (const std::uint64_t id : {1, 2}) {

@@ -81,7 +81,7 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
                        .expected = false,
                        .hello = {}});
   b.attach(4);
-  CHECK(grow(4, 20, 30));  // a separate step, with its own limit
+  CHECK(grow(4, 20, 30));  // session 4 is in another step, which has its own limit
 }
 
 TEST_CASE("A tenant has no more than the site lets it swap, over all its processes, steps and GPUs") {
@@ -224,7 +224,7 @@ TEST_CASE("A limit of the host that changes while a tenant runs is followed") {
     REQUIRE(b.sent<Evict>(1));
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(40));
     report(80, 50, 80, 0);
-    report(80, 50, 10, 0, true);  // the limit falls, and the rest cannot be evicted
+    report(80, 50, 10, 0, true);  // the limit falls, and the tenant cannot evict the rest of its memory
     CHECK(b.tenant(1).host.budget == mebibytes(10));
     CHECK(b.session(1).use.resident == mebibytes(50));
     CHECK(b.session(1).use.swappable == mebibytes(80));
@@ -249,7 +249,7 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
     use.host_limit = mebibytes(step);
     b.say(1, Usage{.request = 0, .use = use, .job_host_limit = mebibytes(job)});
   };
-  CHECK(explain(200).bound == Bound::none);  // plain CUDA would refuse that as well
+  CHECK(explain(200).bound == Bound::none);  // plain CUDA would refuse this growth as well
   CHECK(explain(1, 9).bound == Bound::none);
 
   SECTION("by the host memory of its step, or of all steps") {
@@ -415,10 +415,10 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   b.pass(1s);
   b.grow(2, 20, 0);
   b.tell(2, 20, 20);
-  CHECK_FALSE(b.sent<Prepare>(1));  // seven eighths are not full yet
+  CHECK_FALSE(b.sent<Prepare>(1));  // less than seven eighths of the capacity are in use
 
   b.pass(1s);
-  b.grow(2, 40, 20);  // they just fit, but the growth is likely to go on
+  b.grow(2, 40, 20);  // both tenants just fit, but the growth is likely to go on
   REQUIRE(b.sent<Prepare>(1));
   REQUIRE(b.sent<Prepare>(2));
   CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, in slabs
@@ -523,7 +523,8 @@ TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the ne
   b.pass(9s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  // The memory that it lacks, and half of the 60 MiB by which it has grown.
+  // Tenant 2 gets room for its 60 MiB and for further growth by half of these 60 MiB. If it has given memory
+  // back, it gets room only for its 58 MiB.
   CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
@@ -535,7 +536,8 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
               1000s);
   Nanoseconds now = 1000s;
   using Told = std::map<std::uint64_t, Bytes>;
-  // The last number that all sessions get: it does not go on growing.
+  // Reports the size of a session, lets seven seconds pass without growth, and returns the host memory that
+  // each session was last told to prepare.
   auto grow = [&](std::uint64_t session, Bytes size) {
     const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
     core.handle(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
@@ -560,7 +562,8 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   CHECK(grow(2, gibibytes(31)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
   CHECK(grow(2, gibibytes(32)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
 
-  // Each may have to evict the memory that the GPU lacks for both, and slightly more for a tenant that grows.
+  // Each of the two tenants may have to evict the memory that the GPU lacks for both of them, and slightly
+  // more, since a tenant may grow.
   const Bytes each = gibibytes(10) + mebibytes(128);
   CHECK(grow(2, gibibytes(50)) == Told{{1, each}, {2, each}});
   CHECK(grow(2, gibibytes(50) + mebibytes(2)) ==
@@ -619,7 +622,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// The second session evicts next, since the first one has nothing left there.
+// Session 1 has been ordered to evict all of its memory, so session 2 evicts next.
 TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
@@ -786,7 +789,7 @@ TEST_CASE("An idle tenant leaves early, but only when that helps") {
   REQUIRE(b.open(2));
   b.want(1);
   b.say(2, Idle{.epoch = b.epoch(2), .idle = 500ms});
-  CHECK(b.open(2));  // a handoff costs more than that
+  CHECK(b.open(2));  // a handoff costs more than this idle time
   b.say(2, Idle{.epoch = Epoch{1}, .idle = 5s});
   CHECK(b.open(2));  // of another turn
   b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
@@ -1246,7 +1249,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     REQUIRE(b.sent<Step>(2));
     settle(b, 50);
     CHECK_FALSE(b.sent<Verdict>(2));
-    // Until then the memory in its pin request is not available to others.
+    // Until session 2 has an answer, the memory in its pin request is not available to others.
     b.grow(1, 90, 0);
     CHECK(b.granted(1));
     b.grow(1, 91, 0);
@@ -1537,7 +1540,7 @@ TEST_CASE("No memory is promised before everybody is back, and not for ever") {
   b.pass(2s);
   CHECK_FALSE(b.core->in_grace());
   CHECK(b.sent<Verdict>(2));
-  // Tenant 1 died without an arbiter: its lease ended with the last record.
+  // Tenant 1 died while no arbiter ran, so its lease ended at the time of the ledger's last record.
   CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 0s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
 }

@@ -15,9 +15,9 @@ void settle(Bench& b, std::uint64_t id, unsigned swappable, unsigned size) {
   b.say(id, Usage{.request = 7, .use = its, .stuck = 0});
 }
 
-// Tenant 1 was told twice that it may have 60 MiB, has freed 10 MiB of that, and then sent Ready. It has the
-// turn together with tenant 3, of 1 MiB; tenant 2 has 39 of its 75 MiB on the GPU. The second Restore may
-// still be on its way to tenant 1.
+// Tenant 1 was told twice that it may have 60 MiB, has freed 10 MiB of its memory, and has then sent Ready.
+// Tenant 1 has the turn together with tenant 3, of 1 MiB; tenant 2 has 39 of its 75 MiB on the GPU. The
+// second Restore may still be on its way to tenant 1.
 Bench told_twice() {
   Bench b;
   b.settle_in(1, 1, 60);

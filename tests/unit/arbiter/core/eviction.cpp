@@ -26,7 +26,7 @@ TEST_CASE("The tenant that ran least recently evicts first, whatever its number"
   REQUIRE(b.sent<Evict>(first));
   CHECK(b.sent<Evict>(first)->allowed == mebibytes(10));
   CHECK_FALSE(b.sent<Evict>(second));
-  // The next tenant evicts once the first one has nothing left.
+  // The tenant `second` evicts once the tenant `first` has nothing left on the GPU.
   b.grow(1, 75, 30);
   CHECK(b.sent<Evict>(first)->allowed == Bytes{});
   CHECK(b.sent<Evict>(second)->allowed == mebibytes(25));

@@ -60,8 +60,8 @@ TEST_CASE("A GPU that is lost while a tenant waits for it: nobody waits any more
   CHECK(b.core->snapshot().tenants.empty());
 }
 
-// The first tenant uses both GPUs. It has to leave for the second tenant, and its process never answers for
-// the session on the lost GPU.
+// The first tenant uses both GPUs. The tenant has to leave because the second tenant waits, but its session
+// on the GPU that is lost never answers.
 TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   Bench b;
   b.settle_in(1, 1, 10);
@@ -80,7 +80,7 @@ TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   b.release(2, 80, true);
   REQUIRE(b.tenant(1).phase ==
-          Phase::leaving);  // its other process still works on the GPU that is about to be lost
+          Phase::leaving);  // session 1, on the GPU that is about to be lost, still works
   change(b, GpuCondition::lost);
   CHECK(b.tenant(1).phase != Phase::leaving);
   CHECK(b.tenant(1).sessions == std::vector<SessionId>{SessionId{2}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a tenant leaves the running set: draining, single submissions of drained sessions, requests for memory
-// while it leaves, stopped processes. Time passes by the core's own timers.
+// while it leaves, stopped processes. Time advances from one timer of the core to the next.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants that do not leave the GPU after their lease was revoked: how long other tenants wait for them, and
-// how the arbiter responds. Time passes by the core's own timers.
+// how the arbiter responds. Time advances from one timer of the core to the next.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -35,7 +35,7 @@ unsigned cancels_of(const Bench& b, std::uint64_t tenant) {
 
 Bench bench(const OveruseRules& rules = {}) { return Bench({}, {.fixed = 10s}, {}, rules); }
 
-// Sizes of a data centre: 60 GiB correspond to 16 minutes of slow copies.
+// The sizes of a data-centre GPU: at the lowest speed that the core assumes, copying 60 GiB takes 16 minutes.
 const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
@@ -75,7 +75,7 @@ Bench revoked(const OveruseRules& rules = {}) {
   return b;
 }
 
-// As above, but tenant 1 was granted 60 MiB and never reported memory.
+// Like revoked(), but tenant 1 was granted 60 MiB and never reported memory.
 Bench revoked_and_empty() {
   Bench b = bench();
   b.come(1, 1);
@@ -219,7 +219,7 @@ TEST_CASE("Overuse is noted after 10 s, and after MaxOveruse again: once in a tu
   b.pass_by_timers(1h);
   CHECK(b.overstays.size() == 2);
   SECTION("and in the next one anew") {
-    b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
+    b.release(2, true, Bench::use(60, 0));  // tenant 2 has to leave because memory is short
     b.release(1, 60, true);
     b.tell(1, 60, 40);
     b.ready(2, 60);
@@ -504,7 +504,7 @@ TEST_CASE("A process that came back and never has a GPU adds nothing to the time
 TEST_CASE("A tenant whose process has died begins anew") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
-  b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
+  b.release(2, true, Bench::use(60, 0));  // tenant 2 has to leave because memory is short
   b.handle(SessionGone{.session = SessionId{1}});
   b.ready(2, 60);
   REQUIRE(b.open(2));
@@ -724,7 +724,7 @@ TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drai
   b.settle_in(3, 1, 30);
   b.settle_in(5, 5, 30);
   b.queue_up(2, 2, 75);
-  b.grow(5, 60, 30);  // the growth does not fit: the tenant has to leave, and cannot drain without it
+  b.grow(5, 60, 30);  // the growth does not fit: tenant 5 has to leave, and cannot drain without this memory
   REQUIRE(b.tenant(5).phase == Phase::leaving);
   b.pass_by_timers(10s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
@@ -827,7 +827,7 @@ Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);
   REQUIRE(responses_to(b, 1).back() == (cancel ? Response::cancel : Response::warn));
-  b.release(2, true, Bench::use(60, 0));  // it had to leave for lack of memory
+  b.release(2, true, Bench::use(60, 0));  // tenant 2 has to leave because memory is short
   b.come(3, 1);
   b.attach(3);
   b.want(3);
@@ -861,7 +861,7 @@ TEST_CASE("A tenant for which nobody waits any more as MaxOveruse is reached is 
   b.pass_by_timers(60s - 2ns);
   b.now += 2ns;
   b.handle(SessionGone{.session = SessionId{2}});
-  b.come(3, 1);  // the tenant cannot drain without it
+  b.come(3, 1);  // tenant 1 cannot drain without this session
   b.attach(3);
   b.want(3);
   CHECK((b.sent<Step>(3) || b.until_sent<Step>(3, 1h)));

@@ -111,7 +111,7 @@ TEST_CASE("A second more for each GiB that has to come back") {
   CHECK(b.until_sent<Revoke>(2) == 16s);
 }
 
-// The turn of tenant 1 is over. It has drained, and was ordered to evict 20 of its 60 MiB.
+// The turn of tenant 1 is over. The tenant has drained, and was ordered to evict 20 of its 60 MiB.
 Bench one_evicts() {
   Bench b;
   b.settle_in(1, 1, 60);

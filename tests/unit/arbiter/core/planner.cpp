@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 
 const TurnRules kAuto{};
 
-// Tenants 1 and 2 have 75 MiB each, and sessions 1 and 2. Tenant 1 runs; tenant 2 is out, and does not want
-// to run.
+// Tenants 1 and 2 have 75 MiB each, and sessions 1 and 2. Tenant 1 runs; tenant 2 has no lease, and does not
+// want to run.
 Bench hog_and_other(const TurnRules& turns = kAuto) {
   Bench b({}, turns);
   b.settle_in(1, 1, 75);
@@ -24,8 +24,8 @@ Bench hog_and_other(const TurnRules& turns = kAuto) {
   return b;
 }
 
-// Ends the turn of `from`, which still wants to run. `to` enters at the time `took` after the last work of
-// `from`.
+// Ends the turn of `from`, which still wants to run. Tenant `to` enters when the time `took` has passed since
+// the last work of `from`.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
   b.release(from, 75, true);
   b.tell(from, 75, 25);
@@ -44,7 +44,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   hand_over(b, 1, 2, 1s);
   REQUIRE(b.open(2));
   CHECK(gpu(b).handoff == 1s);
-  // The handoff of the other tenant is still guessed from its 75 MiB, as almost zero.
+  // The handoff to tenant 1 is not measured yet: it is estimated from the tenant's 75 MiB, as almost zero.
   b.pass(9s);
   REQUIRE(b.open(2));
   b.pass(1s);
@@ -54,7 +54,8 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   REQUIRE(b.open(1));
   CHECK(gpu(b).handoff == 2s);  // the mean of both
   CHECK(gpu(b).turn.rule == TurnRule::max_wait);
-  CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs take 30 s, for which each tenant may wait
+  CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs take 30 s, the longest time that a tenant
+                                     // may wait
   b.pass(25s);
   CHECK(b.open(1));
   b.pass(1s);
@@ -74,7 +75,7 @@ TEST_CASE("A first handoff that was slow counts no longer than until the next on
   CHECK(b.tenant(2).handoff == 400ms);
   b.pass(30s);
   hand_over(b, 2, 1, 7s);
-  CHECK(b.tenant(1).handoff == 4s);  // the mean: a slower handoff does not replace the earlier ones
+  CHECK(b.tenant(1).handoff == 4s);  // the running mean: one slow handoff does not replace the earlier ones
   b.pass(30s);
   hand_over(b, 1, 2, 200ms);
   CHECK(b.tenant(2).handoff == 350ms);
@@ -409,7 +410,7 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
-    const TurnRules rules{.fixed = 24h};  // otherwise its turn would have been over long before
+    const TurnRules rules{.fixed = 24h};  // the turn does not end before the checks
     b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = rules}});
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
     REQUIRE(b.open(1));

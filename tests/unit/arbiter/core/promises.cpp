@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the core promises to sessions, and when it lowers a promise. The tests see this in the
-// grants, Restores and Evicts of other sessions.
+// The memory that the core promises to sessions, and when it lowers a promise. The tests see a promise by the
+// grants, Restores and Evicts that other sessions get.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -243,7 +243,8 @@ TEST_CASE("No Revoke goes to a session that was sent no Restore") {
   for (int i = 0; i < 2; ++i) {
     b.pass_by_timers(10s);
     REQUIRE(b.sent<Revoke>(1));
-    b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});  // no room was free for it yet
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});  // tenant 2 is stopped before any memory is
+                                                                  // free for it
     CHECK_FALSE(b.sent<Revoke>(2));
     b.handle(Suspend{.tenant = TenantId{2}, .suspended = false});
     b.release(1, 100, true);

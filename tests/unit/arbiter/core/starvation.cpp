@@ -122,7 +122,8 @@ class Watched {
 
 TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
   const unsigned jobs = GENERATE(3u, 4u);
-  const int life = GENERATE(1, 2, 4, 8);         // s between two sessions; each lives until others have come
+  const int life = GENERATE(1, 2, 4, 8);  // seconds until the next session comes; a session ends after jobs -
+                                          // 1 later ones have come
   const unsigned there = GENERATE(0u, 2u, 80u);  // MiB on the GPU, of the 80 MiB that each session claims to
                                                  // have
   const bool begins_small = GENERATE(false, true);  // or comes in with nothing
@@ -157,8 +158,8 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);      // s; each session lives until another session of its job
-                                                  // has come
+  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives: until the next session of its
+                                              // job has come
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
   const unsigned there = GENERATE(0u, 1u);        // 0: the session has this memory
   CAPTURE(jobs, life, size, there);

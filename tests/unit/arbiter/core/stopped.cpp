@@ -182,7 +182,7 @@ TEST_CASE("A timer concerns the tenants for which something was due") {
   Bench b = contended();
   b.come(3, 3);
   b.attach(3, kOther);
-  b.pass_by_timers(100ms);  // nothing remains to be done about its arrival
+  b.pass_by_timers(100ms);  // by now, all effects of session 3's arrival are over
   b.pass_to_timer();
   const Sighting seen = b.core->sighting(TimerFired{}, b.last);
   CHECK_FALSE(seen.whole);
@@ -242,7 +242,7 @@ TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on")
   CHECK(b.session(1).resident_limit == mebibytes(60));
   CHECK_FALSE(b.tenant(2).in_set());
   go_on(b, 1);
-  CHECK(b.tenant(1).in_set());  // it has asked before the other tenants that can run
+  CHECK(b.tenant(1).in_set());  // tenant 1 requested the GPU before the other tenants that can run
 }
 
 TEST_CASE("A tenant some of whose processes are stopped waits for the others to drain") {

@@ -303,11 +303,11 @@ TEST_CASE("The arbiter explains a refusal, and knows whether the job has been to
   CHECK(why.units == 2);
   CHECK(why.told == 0);
   CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job
-  CHECK(explain(second, mebibytes(801)).units == 0);  // of the 8 units of the node, all bring less
+  CHECK(explain(second, mebibytes(801)).units == 0);  // even all 8 units of the node bring less memory
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));
   CHECK(huge.bound == Bound::gpu);
-  CHECK(huge.told == 0);  // said only once, too, but besides
+  CHECK(huge.told == 0);  // each bound is told once, and this one was not told yet
   CHECK(explain(first, gibibytes(9000)).told == 1);
 }
 

@@ -398,7 +398,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
                  .overuse = {},
                  .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
-  CHECK(kept <= mebibytes(324));  // without the memory that the other tenant may still allocate
+  CHECK(kept <= mebibytes(324));  // 1 GiB less the 700 MiB that the other tenant may allocate
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
   Restore restore = b.hear<Restore>();
   while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();
@@ -522,7 +522,8 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     const Json status = status_of(daemon);
     return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
   };
-  for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);  // the arbiter keeps the files of some answers
+  // The arbiter keeps some of the files in which it sends answers. These queries create all of them.
+  for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);
   const std::size_t before = daemon.descriptors();
   JobOptions options;
   options.units = ~0u;
@@ -538,7 +539,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     run.channel = {};
     await_status(daemon, [&](const Json&) { return units() == 0; });
   }
-  CHECK(daemon.descriptors() < before + 10);  // fewer than one for each run
+  CHECK(daemon.descriptors() < before + 10);  // the arbiter keeps no descriptor for each of the 20 runs
   daemon.stop(SIGKILL);
   daemon.start();
   CHECK(units() == 0);

@@ -42,7 +42,7 @@ struct Scene {
     session.gpu = gpu;
     return session;
   }
-  // Surveys have shown nothing of so much evictable and so much pinned memory.
+  // Makes surveys that have shown none of the session's evictable and pinned memory (MiB).
   static void lack(Snapshot::Session& session, unsigned evictable, unsigned pinned = 0) {
     session.evidence = {};
     const Bytes all = mebibytes(evictable + pinned);

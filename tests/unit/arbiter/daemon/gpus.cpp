@@ -21,8 +21,8 @@
 namespace sharedgpu {
 namespace {
 
-// The behaviour of the functions of NVML and of the driver. The functions run in a child of this process, and
-// see the memory as it was at the fork.
+// The behaviour of the functions of NVML and of the driver. The functions run in a child of the test's
+// process, with a copy of these values from the time of the fork.
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// NVML's one GPU, in memory that the survey's child shares with the test.
+// The only GPU of the simulated NVML. The survey's child shares this memory with the test.
 struct Device {
   std::atomic<int> status{0};
   std::atomic<bool> listed{true};
@@ -189,7 +189,7 @@ TEST_CASE("A job whose process has died of the loss before it was noticed is one
   Node node;
   node.job->channel.close();
   node.host.run_until([&] { return !node.ledger("gone").empty(); });
-  Guest other(node.host);  // so that there is a survey
+  Guest other(node.host);  // surveys run only while a process is connected
   REQUIRE(other.say(Hello{}).find<Welcome>());
   device->status = 15;
   node.becomes("lost");
@@ -279,7 +279,7 @@ TEST_CASE("A GPU that was lost while no arbiter was there: the next one finds ou
   device->listed = false;
   node.host.gpus = {{.uuid = {{2}}, .total = gibibytes(1), .name = "Another GPU", .minor = 1}};
   node.host.restart();
-  Guest other(node.host);  // so that there is a survey
+  Guest other(node.host);  // surveys run only while a process is connected
   REQUIRE(other.say(Hello{}).find<Welcome>());
   node.host.run_until([&] { return !node.ledger("loss").empty(); });
   CHECK(node.ledger("loss") == Lines{std::string("loss 1 ") + kGpuWord + " not_in_the_host_any_more"});

@@ -56,7 +56,7 @@ class Host {
   Settings settings;
   std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
   std::function<std::unique_ptr<Mail>()>
-      make_mail;  // creates the mail at each later start of an arbiter; empty: there is no mail
+      make_mail;  // creates the Mail of each arbiter that is started later; empty: the arbiter has no Mail
   std::optional<asio::io_context> loop;
   std::optional<Schedule> schedule;
   std::optional<Closer> closer;

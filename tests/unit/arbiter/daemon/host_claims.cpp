@@ -220,7 +220,7 @@ TEST_CASE("A session that is not believed is believed again once it is short") {
 
 TEST_CASE("Claims that come seldom are believed for longer, and not without end") {
   Standoff at(Measure::cancel);
-  at.claim(200s, 40s);  // 20 s for each pause, of which four have passed
+  at.claim(200s, 40s);  // each pause of 40 s counts as 20 s, and four pauses have passed
   CHECK_FALSE(at.disbelieved());
   at.claim(40s, 40s);
   CHECK(at.disbelieved());
@@ -285,7 +285,7 @@ TEST_CASE("A session that says that its job needs host memory comes in at once w
 
 TEST_CASE("A session states no higher limit on its host memory than its cgroup has") {
   Memory memory;
-  memory.limit = mebibytes(1024);  // 32 MiB of it are the margin
+  memory.limit = mebibytes(1024);  // the arbiter keeps a margin of 32 MiB
   Host host({}, memory);
   host.start();
   host.gpus[0].total = gibibytes(4);

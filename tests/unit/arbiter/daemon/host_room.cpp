@@ -27,7 +27,8 @@ std::string meminfo(Bytes total, Bytes available, const std::string& more = {}) 
          " kB\n" + more;
 }
 
-// A machine with 64 GiB, of which 40 GiB are free, and a process in that cgroup. Some files cannot be read.
+// A machine with 64 GiB, of which 40 GiB are free, and a process in the cgroup `cgroup`. Some files cannot be
+// read.
 struct Machine : RootedSystem {
   std::map<std::string, int> fails;
 
@@ -81,7 +82,7 @@ TEST_CASE("The least room of a group and of those above it counts") {
   machine.group("/slurm", "max\n", gibibytes(60));
   machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(5));
   machine.group("/slurm/job_7/step_0", text(gibibytes(16)), gibibytes(5));
-  const Bytes room = gibibytes(3) - mebibytes(256);  // less a margin of a 32nd
+  const Bytes room = gibibytes(3) - mebibytes(256);  // the margin is a 32nd of the 8 GiB
   CHECK(machine.room() == room);
   SECTION("memory.high too") {
     machine.write("/sys/fs/cgroup/slurm/memory.high", text(gibibytes(61)));

@@ -336,7 +336,7 @@ TEST_CASE("Who a job is is written again when it comes again, and not while a pr
   come(0);
   REQUIRE(written() == 1);
   come(1);
-  CHECK(written() == 2);  // written again, since a checkpoint may have left it out
+  CHECK(written() == 2);  // the record is written again, since a checkpoint may have left it out
   Guest session(host, kUser, StepName{.job = 12, .step = 1});
   REQUIRE(session.say(Hello{}).find<Welcome>());
   REQUIRE(written() == 3);

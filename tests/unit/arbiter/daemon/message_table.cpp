@@ -71,7 +71,7 @@ std::string text_of(const Guest::Reaction& reaction, const std::vector<std::stri
 
 enum class In { new_connection, session, run };
 
-// The arbiter's reaction to `message` from a connection in that role.
+// The arbiter's reaction to `message` from a connection in the role `role`.
 std::string reaction_to(const Message& message, In role, uid_t uid = 0) {
   Host host;
   host.start();
@@ -248,7 +248,8 @@ std::vector<MemoryUse> impossible_uses() {
     use.*field = kTooLarge;
     uses.push_back(use);
   }
-  // More memory being pinned than each of the three counts that contain it.
+  // Reports in which one of three counts is smaller than `settling` (memory being pinned), although all three
+  // include this memory.
   const Bytes one = mebibytes(1);
   MemoryUse settling{.swappable = one, .resident = one, .pinned = one, .context = {}, .host = {}};
   settling.settling = one;
@@ -374,7 +375,8 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
   while (let_in < 4 * kAtOnce && ask(Message::of(RunRequest{}), kUser).starts_with("RunReply")) ++let_in;
   CHECK(let_in >= kAtOnce);
   CHECK(let_in < 4 * kAtOnce);
-  // Messages that add to the ledger have to wait, and the log soon omits them.
+  // Further messages of this user that add to the ledger have to wait, and soon the log no longer mentions
+  // them.
   const auto soon = [&](const Message& message) {
     for (int tries = 0; tries < 1000; ++tries)  // the user may write 50 times a second
       if (std::string text = ask(message, kUser); text == "closed") return text;

@@ -111,7 +111,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
   root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
   CHECK(step_of(70) == Step(StepName{12, 0xfffffffb}));
-  // A path that a user can create does not count, nor does one in another place.
+  // Paths that a user can create do not count, and neither do paths in another part of the tree.
   for (const std::string& other :
        {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
         std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {
@@ -170,7 +170,7 @@ TEST_CASE("Pids are those of the viewer's own namespace") {
   CHECK(seen_by(inner, middle) == 0);
   CHECK(seen_by(middle, getpid()) == 0);
   CHECK(seen_by(inner, 0) == 0);
-  kill(middle, SIGKILL);  // which ends all processes in its namespace
+  kill(middle, SIGKILL);  // the signal ends all processes in its namespace
   kill(outer, SIGKILL);
   CHECK(waitpid(outer, nullptr, 0) == outer);
   CHECK(seen_by(inner, getpid()) == 0);

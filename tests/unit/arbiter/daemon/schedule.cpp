@@ -24,7 +24,7 @@ struct Loop {
   bool ended = false;
 
   Loop() { system.time = 1h; }
-  // Work of the user that repeats, with the given duration each time.
+  // Adds work of the user that is repeated, and takes the time `cost` each time.
   void add(uid_t user, Nanoseconds cost) {
     schedule.add(user, [this, user, cost] {
       *system.time += cost;

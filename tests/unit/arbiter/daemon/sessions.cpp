@@ -88,7 +88,7 @@ TEST_CASE("Sessions that end at once take turns with other users") {
   std::size_t left = 0;
   std::function<bool()> other = [&] {
     if (sessions_in(host) == 20)
-      return true;  // the other user has turns until this work finds that a session is gone
+      return true;  // true: the schedule repeats this work of the other user until a session is gone
     left = sessions_in(host);
     return false;
   };
@@ -421,7 +421,7 @@ TEST_CASE("A session that asks a library of an earlier version is told that the 
   CHECK_FALSE(loan.lender.hear().find<Wanted>());
 }
 
-// The lease page that the session was welcomed with.
+// The lease page that the session received with its Welcome.
 struct Page {
   const LeasePage* page;
   explicit Page(Guest& guest) : page(map_lease_page(guest.last_descriptor.get(), nullptr)) {

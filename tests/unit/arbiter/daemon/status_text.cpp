@@ -92,7 +92,7 @@ struct View {
   }
 };
 
-// The expected fields alone, so that a failure shows the ones that differ.
+// Returns only the fields that are expected, so that a failed check shows no others.
 Json fields(const Json& json, const Json& expected) {
   Json found = Json::object();
   for (const auto& [name, value] : expected.items()) found[name] = json.value(name, Json("missing"));
@@ -392,7 +392,7 @@ TEST_CASE("A tenant that others wait for is shown with what it has not done") {
         Json{{"seconds", 2.5}, {"gpu", kSecondName}, {"waits_for", "work"}, {"free_host_bytes", nullptr}});
   view.refuted = {{{1}, Bytes{7}}, {{2}, Bytes{5}}, {{3}, Bytes{1}}};
   CHECK(overdue()["free_host_bytes"] == 5);
-  view.deaf = {{1}, {3}};  // one that has drained, and one of another tenant
+  view.deaf = {{1}, {3}};  // session 1 has drained, and session 3 belongs to another tenant
   CHECK(overdue()["waits_for"] == "work");
   view.deaf = {{2}};
   CHECK(overdue()["waits_for"] == "answer");

@@ -21,8 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The behaviour of NVML's functions. The functions run in a child of this process, and see the memory as it
-// was at the fork.
+// The behaviour of NVML's functions. The functions run in a child of the test's process, with a copy of these
+// values from the time of the fork.
 struct Behaviour {
   int init = 0, memory = 0, compute = 0, graphics = 0;  // statuses
   unsigned processes = 2;
@@ -144,7 +144,7 @@ class Nvml : public System {
   }
 };
 
-// A survey with short times. It is needed until the test says otherwise.
+// A survey with short times. It runs while `needed` is true.
 struct Looking {
   asio::io_context loop{1};
   bool needed = true;

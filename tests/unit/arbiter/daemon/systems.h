@@ -35,7 +35,7 @@ class RootedSystem : public System {
                                                       std::size_t most) const override {
     return System::list_folder(root_.path + path, most);
   }
-  // Root owns all files but these.
+  // The owners of files that root does not own.
   std::map<std::string, uid_t> owners;
   Status owner_of(const std::string& path, uid_t& owner) const override {
     const Status read = System::owner_of(root_.path + path, owner);
@@ -60,7 +60,7 @@ class FaultySystem : public System {
  public:
   // The errno value of reading a file or folder; 0: as on the host.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
-  // These calls fail with this errno value unless it is 0.
+  // The errno values with which calls of these kinds fail; 0: the calls succeed.
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;
@@ -127,7 +127,8 @@ class FaultySystem : public System {
   }
 };
 
-// A host whose memory control groups are values of this object. It has version 1, or version 2.
+// A host whose memory control groups are values of this object. The control groups have version 1 or version
+// 2.
 class GroupsSystem : public FaultySystem {
  public:
   struct Group {
@@ -135,7 +136,8 @@ class GroupsSystem : public FaultySystem {
     uid_t owner = 0;
   };
   mutable std::map<std::string, Group> groups;  // by path
-  mutable std::map<pid_t, std::string> places;  // the group of each process; of others it is the root
+  mutable std::map<pid_t, std::string> places;  // the group of each process; a process without an entry is in
+                                                // the root group
   bool is_v2 = false;
   int makes = 0, enters = 0, removals = 0;  // errno values of these calls
   bool is_slow = false;                     // work aside waits for work()

@@ -33,7 +33,8 @@ struct Listed {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
-// The processes that NVML reports in the child of the next survey. A second GPU exists only if it has a list.
+// The processes that NVML reports in the child of the next survey. A second GPU exists only if
+// `listed_on_second` has a value.
 std::vector<Listed> listed;
 std::optional<std::vector<Listed>> listed_on_second;
 
@@ -61,7 +62,7 @@ int processes_on(void* gpu, unsigned* count, Listed* places) {
   return 0;
 }
 
-// A host with that NVML, and processes that only its /proc has.
+// A host with the NVML above, and with processes that exist only in its /proc.
 class Board : public FaultySystem {
  public:
   mutable std::vector<std::pair<pid_t, int>> signals;  // that were sent
@@ -163,7 +164,7 @@ struct Scene {
   Host host;
   std::optional<Guest> guest;
 
-  // `tells`: surveys report the memory of the tenant's process.
+  // `tells`: whether surveys report the memory of the tenant's process.
   Scene(Board& its, Measure measure, unsigned long long used = mebibytes(100).count, bool tells = true)
       : board(its), host(with(measure), its) {
     Board::list(getpid(), used);
@@ -190,7 +191,7 @@ struct Scene {
     for (const Json& process : now["unmanaged"]) all.push_back(process["pid"]);
     return all;
   }
-  // Another survey has come after so much time.
+  // Advances the arbiter's clock by `time`, and then waits for another survey.
   void pass(Nanoseconds time) {
     *board.time += time;
     const auto end = std::chrono::steady_clock::now() + 1500ms;
@@ -478,7 +479,7 @@ TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not han
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 600 - 115).count);
   large.come(scene, kHostGpu, mebibytes(1));
   for (int i = 0; i < 3; ++i) scene.pass(1s);
-  // Both are of one tenant, which hides more than an eighth now.
+  // Both processes belong to one tenant, which now hides more than an eighth of the GPU.
   CHECK(scene.pids().size() == 2);
   CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(590 + 105).count);
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 590 - 115).count);

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-// The state that an arbiter would read from it.
+// Returns the state, as text, that an arbiter would have after reading the history.
 std::string told(History history, Nanoseconds now) {
   std::string text;
   for (const Record& record : history.finish({.boot_id = "b-1"}, even_ones_live, now))
@@ -210,7 +210,7 @@ TEST_CASE("A job with a process here is kept, however long nothing has been writ
   CHECK_FALSE(kept(true));
 }
 
-// The knowledge of a new history that reads the checkpoint.
+// Returns a new history that knows only the checkpoint of `old`.
 History after_checkpoint(History old) {
   History fresh;
   for (const Record& record : old.checkpoint(even_ones_live)) fresh.add(record);

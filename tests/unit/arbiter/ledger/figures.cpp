@@ -59,7 +59,8 @@ TEST_CASE("What the GPU finishes within a turn that was given back is not overus
   CHECK(w.figures.of(kFirst, {}, w.now + left + 5ms).overuse == 5ms);
   w.after(1ms, [] {});
   w.after(left + 6ms, [&] { w.release(1, 0, true); });
-  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 ms after the GiveBack, less `left`
+  CHECK(w.figures.of(kFirst).overuse == 7ms);  // the release comes 1 ms + `left` + 6 ms after the GiveBack;
+                                               // `left` is no overuse
 }
 
 TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
@@ -69,7 +70,7 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
     w.come(2, 2);
     w.attach(2);
     w.grow(2, 80, 0);
-    w.release(2, 0, true);  // the growing tenant leaves; it waits from here on
+    w.release(2, 0, true);  // the growing tenant leaves, and waits from now on
   });
   CHECK(w.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
   CHECK(w.figures.take_news(w.now).empty());
@@ -85,8 +86,8 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 25s);
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
-  // The news are the figures of the first tenant and its step, whose lease has ended, and the figures of the
-  // second tenant and its step, which have grown for a while.
+  // take_news() returns the figures of the first tenant and of its step, because their lease has ended, and
+  // those of the second tenant and of its step, because these figures have grown for a while.
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 

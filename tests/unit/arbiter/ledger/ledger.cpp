@@ -281,7 +281,7 @@ TEST_CASE("Open leases and living sessions are expected back") {
   records.resize(8);  // the records up to the grant
   for (const Record& record : records) history.add(record);
   auto news = history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
-  CHECK(news.size() == 3);  // the boot, and the ends of the run and the process
+  CHECK(news.size() == 3);  // records of the boot, of the run's end and of the process's end
   CHECK(history.recovered.leases.holds(TenantId{1}));
   CHECK(history.recovered.expected_sessions == 1);
   CHECK(history.recovered.last_record == 4s);
@@ -371,7 +371,7 @@ TEST_CASE("Runs and processes of which nothing lives are over, and jobs are not"
       boot, tenant(1, run), tenant(2, process), tenant(3, choosy), tenant(4, job(9)), placed(1, 7, 5), kept};
   History history;
   for (const Record& record : all) history.add(record);
-  // This also holds if the next file of the ledger begins in between.
+  // The result is the same if the next file of the ledger begins after these records.
   History after;
   for (const Record& record : history.checkpoint(only_44_lives)) after.add(record);
   for (History* each : {&history, &after}) {

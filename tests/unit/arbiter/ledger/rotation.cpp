@@ -74,7 +74,8 @@ struct FaultyCalls : FileCalls {
 
 constexpr Ledger::Limits kSmall{.size = 1500, .files = 3, .waiting = 4096};
 
-// Writes turns of a second each, from number `first` on. Returns how many are certainly on the disk.
+// Writes turns of a second each, from number `first` on. Returns the number of the first turn that is not
+// certainly on the disk.
 int write_turns(Ledger& ledger, int first, int turns) {
   for (int i = first; i < first + turns; ++i) {
     ledger.append(lease(true, std::chrono::seconds(2 * i)));
@@ -396,7 +397,7 @@ struct NamedCalls : FileCalls {
 
 // The length of the line of a grant or a release whose times have the same number of digits.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
-// Appends a line of that length and passes it to the kernel.
+// Appends a line of line_size() bytes, and passes it to the kernel.
 void write_line(Ledger& ledger, int number) {
   ledger.append(lease(number % 2 == 0, std::chrono::seconds(10 + number / 2 * 2 + number % 2)));
   REQUIRE(ledger.flush().ok());
@@ -415,7 +416,8 @@ TEST_CASE("A file becomes an older one as soon as it has its full size, also whe
       REQUIRE(ledger.flush().ok());
       CHECK(folder.names().size() == 1);
     }
-    CHECK(std::filesystem::file_size(folder.file()) == grant);  // nothing is added to a whole line
+    CHECK(std::filesystem::file_size(folder.file()) == grant);  // a line that is complete is not written
+                                                                // further
     Ledger ledger(limits, even_ones_live);
     begin(ledger, folder);
     ledger.append(lease(false, 11s));
@@ -532,7 +534,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
     for (; state.begun == begun && lines < 1000; ++lines) write_line(ledger, number + lines);
     return lines;
   };
-  CHECK(lines_until_next(21) == 1);  // the retry comes after size/1024 bytes: less than a line
+  CHECK(lines_until_next(21) == 1);  // the retry comes after size/1024 bytes, which are fewer than a line has
   state.failing.clear();
   REQUIRE(lines_until_next(22) == 1);
   CHECK(folder.names().size() == 2);

@@ -192,9 +192,9 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.elapsed = 1s;
   CHECK(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 10s;  // it got its turn by age, and keeps it
+  low.waited = 10s;  // the tenant got its turn by the length of its wait, and keeps this turn
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 1h;  // until that is over
+  low.waited = 1h;  // but gets no second turn
   CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("A policy says when time alone lets a tenant that waits preempt others
   CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // it may do so already
   owes.lag = -3s;
   const Nanoseconds wait = deadline->unchanged_for(owes, turn);
-  CHECK(wait > 2s);  // half a turn of 4 s is allowed, and half a second is earned in each
+  CHECK(wait > 2s);  // a debt of 2 s (half a turn) is allowed; the tenant earns half a second in each second
   CHECK(wait < 2001ms);
 }
 
@@ -281,7 +281,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // in a pause the limit counts, not the smaller `due`
+  limited.limit = 0.25;  // in a pause, the account rises at the rate `limit`, not at the smaller rate `due`
   limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
@@ -294,7 +294,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   ActivityInterval beside = runs;
   beside.due_to_holders = 1;
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == 0s);
-  beside.due_to_holders = 0.5;  // half belongs to the waiting tenants
+  beside.due_to_holders = 0.5;  // half of the GPU's time is due to tenants that wait
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == -1s);
 }
 
@@ -306,7 +306,7 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
       CAPTURE(waiting, handoff.count());
       const TurnLength step = policy->length(rules, handoff, waiting);
       const double due = 1.0 / (waiting + 1);
-      // From half a step ahead to half a step behind.
+      // In a turn, the account falls from half a step ahead to half a step behind.
       const auto turn = std::chrono::duration<double>(step.length) / (1 - due);
       const auto wait = waiting * (turn + handoff) + handoff;
       if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
@@ -355,13 +355,13 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
   TenantView view;
   view.due = 0.5;
-  view.lag = 10ms;  // the account has to fall as far below as 20 ms, and falls at half the speed of time
+  view.lag = 10ms;  // in a turn, the account falls from 10 ms to -10 ms, at half the speed of time
   const auto length = [&](Nanoseconds submission) {
     view.submission = submission;
     return std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, {}, turn));
   };
   CHECK(length(0ms) == 40ms);
-  CHECK(length(17ms) == 38ms);  // two submissions, and a quarter of one
+  CHECK(length(17ms) == 38ms);  // two submissions, and a reserve of a quarter of a submission
   CHECK(length(15ms) == 49ms);  // three
   CHECK(length(100ms) == 125ms);
   CHECK(length(1h) == 1250ms);
@@ -369,7 +369,7 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   CHECK(std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, 20ms, turn)) ==
         1230ms);
   view.submission = {};
-  view.lag = -1s;  // a turn that is not due is not shorter than a quarter
+  view.lag = -1s;  // at least a quarter of the turn's length, even if the tenant is far behind
   CHECK(turn_left(policy->rules(), view, {}, turn) == 5ms);
   const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
   CHECK(turn_left(policy->rules(), view, 5ms, fixed) == 15ms);
@@ -405,7 +405,7 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
       .turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
   CHECK(lag_after(policy->rules().account, {}, waits, 100ms) == 50ms);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 100ms);
-  // But for the length of a turn, if turns are longer.
+  // If turns are longer than 100 ms, the tenant saves up the length of a turn.
   ActivityInterval long_turns = waits;
   long_turns.turn = 4s;
   CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
@@ -421,7 +421,8 @@ TEST_CASE("deadline: a tenant that starves goes before those with deadlines") {
   TenantView starved;
   starved.due = 0.1;
   const auto starves = [&] { return policy->rank(starved, turn) > policy->rank(urgent, turn); };
-  // Nine tenths of what an account can hold, and two turns of each of three running sets.
+  // A tenant starves if its lag exceeds nine tenths of the largest possible lag, and if it has waited longer
+  // than two turns of each of three running sets.
   starved.lag = 901ms;
   starved.waited = 601ms;
   CHECK(starves());
@@ -474,7 +475,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   };
   CHECK(goes_first());
   CHECK(policy->extends(urgent, other, turn));
-  urgent.lag = -26ms;  // it exceeded its share by more than a deadline
+  urgent.lag = -26ms;  // the tenant exceeded its share by more than its deadline
   CHECK_FALSE(goes_first());
   urgent.lag = -24ms;
   CHECK(goes_first());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks up the next definition of the driver's functions, from this program and from another preloaded
-// library. Does so while no driver is loaded, while it is loaded with RTLD_LOCAL, and while it is loaded with
-// RTLD_GLOBAL. Exit status 0: the results are the same as without libsharedgpu.so, except for wrappers in
-// place of the driver's functions.
+// library. All lookups are made while no driver is loaded, while a driver is loaded with RTLD_LOCAL, and
+// while a driver is loaded with RTLD_GLOBAL. Exit status 0: the results are the same as without
+// libsharedgpu.so, except for wrappers in place of the driver's functions.
 //
 //   next plain|before|after DRIVER: how wrapper.so is preloaded, without libsharedgpu.so, before it or after
 //   it.

@@ -228,7 +228,7 @@ static void by_neighbours(const char* library) {
   CHECK(standard("neighbour_only") == dlsym(neighbour, "neighbour_only"));
   CHECK(is_ours(standard("cuLaunchKernel")));
   // dlsym with the handle of a library finds only functions of that library, not the driver's functions of
-  // the same name. HAMi-core pull request 326: the handle was ignored.
+  // the same name. HAMi-core pull request 326: its dlsym ignored the handle.
   CHECK(dlsym(neighbour, "cuLaunchKernel") == NULL);
   int (*own)(void) = (int (*)(void))dlsym(neighbour, "cuDeviceTotalMem_v2");
   CHECK(own != NULL && own() == 4711);

@@ -187,7 +187,8 @@ TEST_CASE("every function that submits is compared with cuda.h, or a newer versi
     const auto [name, version] = version_of(plain(entry(declared.function).name));
     newest[name] = std::max(newest[name], version);
   }
-  // From CUDA 12 on cuda.h gives this name to cuGraphInstantiateWithFlags, which is compared.
+  // From CUDA 12 on, cuda.h gives the name cuGraphInstantiate to cuGraphInstantiateWithFlags, which kDeclared
+  // contains.
   newest["cuGraphInstantiate"] = 2;
   // The second versions have wrappers of their own, with cuda.h's types; the first ones are compared below.
   newest["cuMemcpyDtoD"] = newest["cuMemcpyDtoDAsync"] = 2;

@@ -51,7 +51,7 @@ class Call final : public gate::Drain {
     work_();
     return ++drains_ > failures;
   }
-  int failures = 0;  // number of drains, from the first on, that could not wait
+  int failures = 0;  // this number of drains fail because they cannot wait for the GPU
 
  private:
   std::function<void()> work_;
@@ -204,7 +204,8 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   submit();
   second.set_open(true);
   all_pass(1);
-  // Either page closes the gate: at once for threads that call is_open(), and after close() for all threads.
+  // Either page alone closes the gate. Threads that call is_open() see this at once; all other threads see it
+  // after close().
   for (LeasePageWriter* page : {&first, &second}) {
     page->set_open(false);
     CHECK(!gate::is_open());
@@ -257,7 +258,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   second.set_contended(true);
   CHECK(!gate::contended({0}));
   CHECK(gate::contended({1}));
-  // After the end of one session, only the other session's page counts.
+  // After the end of one session, only the other session's page opens and closes the gate.
   second.set_open(false);
   CHECK(close_quietly());
   gate::open_for_good({1});
@@ -265,7 +266,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   first.set_open(false);
   CHECK(close_quietly());
   CHECK(!gate::is_open());
-  gate::after_fork();  // as in the child of a fork: a single page of our own
+  gate::after_fork();  // as in the child of a fork: all lease pages are replaced by one open page of our own
   CHECK(gate::is_open());
 }
 

@@ -169,7 +169,7 @@ TEST_CASE("all blocks of a context are freed with it, and all stay where it does
   CHECK(t.memory.use().swappable == Bytes{});
   CHECK(t.books.last.swappable == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
-  CHECK(t.device.synchronizations() == 0);  // the work that used them has ended
+  CHECK(t.device.synchronizations() == 0);  // the destruction waits for the work that used the blocks
 }
 
 TEST_CASE("a free waits for the GPU if any of the block is there", "[allocation]") {
@@ -215,7 +215,7 @@ TEST_CASE("a free that comes after the GPU was found idle waits for the next tim
     t.books.in_capture = false;
   };
   free_in_capture(first);
-  t.books.after_idle = [&] { free_in_capture(second); };  // work that uses it may have begun
+  t.books.after_idle = [&] { free_in_capture(second); };  // work that uses the second block may have begun
   t.memory.tend_freed();
   t.books.after_idle = nullptr;
   CHECK(t.device.physical() == kibibytes(200));

@@ -57,7 +57,7 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   REQUIRE(t.memory.restore());
   CHECK(t.device.calls() - before < 20 * handles);
 
-  // Each free waits for the GPU, as cuMemFree does; only an empty arena costs more.
+  // Each free waits for the GPU, as cuMemFree does. Further calls are made only when an arena becomes empty.
   before = t.device.calls();
   for (const CUdeviceptr block : blocks) REQUIRE(t.memory.free(block) == CUDA_SUCCESS);
   CHECK(t.device.calls() - before <= blocks.size() + 2 * handles);

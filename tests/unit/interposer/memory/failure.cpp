@@ -64,7 +64,7 @@ void swap_out_and_in(World& t, Bytes floor) {
 }
 
 // Runs the life of a program, and makes call number `fail` and the `more` calls after it fail. Returns true
-// if such a call was made.
+// if call number `fail` was made.
 bool live(unsigned fail, unsigned more) {
   World t;
   t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);

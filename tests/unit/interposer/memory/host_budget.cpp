@@ -36,7 +36,7 @@ TEST_CASE("without cgroups only the machine's memory bounds the room", "[budget]
   CHECK_FALSE(budget.tight({}));
 }
 
-// While there is one, open() of a pipe that nobody writes to fails with EINTR.
+// While an object of this class exists, open() of a pipe that nobody writes to fails with EINTR.
 class Interruptions {
  public:
   Interruptions() {

@@ -273,7 +273,7 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
   t.pool.tend(false);
   t.pool.tend(false);
   const bool rested = t.pool.held() == Bytes{};
-  CHECK(rested);  // not at once, since the pool would alternately grow and shrink
+  CHECK(rested);  // the pool does not grow at once: it would alternately grow and shrink
   for (int i = 0; i < 60; ++i) t.pool.tend(false);
   CHECK(t.pool.held() == kSlab);
 }
@@ -283,7 +283,7 @@ TEST_CASE("a refused growth ahead of need is retried later, and for an eviction 
   if (GENERATE(true, false))
     t.device.fail_call(1, CUDA_ERROR_OUT_OF_MEMORY);
   else
-    t.host.fail_from = 2;  // starting the thread is the first call
+    t.host.fail_from = 2;  // the first call, which succeeds, starts the thread
   t.pool.prepare(kSlab, 1);
   CHECK(t.pool.held() == Bytes{});
   t.host.fail_from = 0;
@@ -337,7 +337,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
 }
 
 TEST_CASE("while a slab is pinned the next one is touched", "[pool]") {
-  // Pins once another slab has been mapped, or when it has waited long enough for that.
+  // A device that pins a slab only after the next slab has been mapped, or after 5 s without this.
   struct Patient final : FakeDevice {
     explicit Patient(const FakeHost& its) : host(its) {}
     CUresult pin_host(std::byte* data, Bytes size) override {
@@ -464,7 +464,7 @@ TEST_CASE("a pool that was barred grows again when the job has had memory for a 
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.budget.is_tight = t.budget.is_used_up = true;
   for (int i = 0; i < 100; ++i) t.pool.tend(false);
-  t.budget.is_used_up = false;  // the job still has little memory, but no longer uses up the margin
+  t.budget.is_used_up = false;  // the job still has little memory left, but more than the margin
   for (int i = 0; i < 59; ++i) t.pool.tend(false);
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.pool.tend(false);
@@ -488,7 +488,7 @@ TEST_CASE("many sessions of a job take small slabs", "[pool]") {
 
 namespace {
 
-// The memory of a job whose processes all check the rest, and then allocate.
+// The host memory of a job. All processes check how much is left before any of them allocates.
 class SharedLimit final : public HostBudget, public HostSystem {
  public:
   explicit SharedLimit(Bytes limit) : limit_(limit) {}

@@ -101,7 +101,7 @@ TEST_CASE("native memory is freed with its context, or stays if the driver refus
   CHECK(world.memory.free_with(refused, {going, 12345}) == CUDA_ERROR_INVALID_CONTEXT);
   CHECK(world.memory.use().pinned == mebibytes(10));
 
-  // The address of such memory is given out again as soon as the context is gone.
+  // As soon as the context is destroyed, the driver may return the same address for other memory.
   FakeDestruction destruction([&] {
     driver.next = going - mebibytes(2).count;
     CUdeviceptr again = 0;

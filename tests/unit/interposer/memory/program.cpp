@@ -305,8 +305,8 @@ TEST_CASE("memory that is mapped anew leaves last", "[program]") {
   }
 }
 
-// A restored handle leaves last, so another handle has to leave. For the contents of that handle there is
-// only the room of the clean copy.
+// A restored handle leaves last, so another handle has to leave. The contents of the other handle fit only
+// into the host memory that holds the clean copy of the restored handle.
 TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
@@ -368,7 +368,7 @@ TEST_CASE("memory that is given back while it is mapped lives as long as the map
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
-  // Another thread may do this at the same time.
+  // Another thread may release the memory while map() runs.
   t.device.before_retain = [&] { CHECK(t.program.release(id) == CUDA_SUCCESS); };
   const bool fails = GENERATE(false, true);
   if (fails) t.device.fail_call(2, CUDA_ERROR_NOT_PERMITTED);

@@ -27,8 +27,8 @@ struct Block {
   unsigned seed;
 };
 
-// Accesses a block's bytes only while it holds a shared lock of `gate`, as work on the GPU is submitted
-// inside the gate.
+// Accesses a block's bytes only while it holds a shared lock of `gate`. The lock stands for the gate, inside
+// which work on the GPU is submitted.
 void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outcome) {
   std::mt19937 random(seed);
   std::vector<Block> blocks;

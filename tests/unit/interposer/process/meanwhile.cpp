@@ -116,7 +116,7 @@ void blocks_of_pools() {
         CUDA_SUCCESS);
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
   CHECK(pinned() == mebibytes(8));          // blocks of the pool that are in use still count
-  hooks::pools().free_pinned(address, [] {  // until the driver has freed it
+  hooks::pools().free_pinned(address, [] {  // the block counts until the driver has freed it
     hooks::pools().tend();
     CHECK(pinned() == mebibytes(8));
     return CUDA_ERROR_NOT_READY;

@@ -96,7 +96,7 @@ class FakeDevice : public Device {
     Physical physical = 0;
     bool accessible = false;
   };
-  // A copy; a fill, without a source; or a fingerprint, without source and target.
+  // A copy, a fill (`from` is null), or a fingerprint (`from` and `to` are null).
   struct Copy {
     std::byte* to;
     const std::byte* from;

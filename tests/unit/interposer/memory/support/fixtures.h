@@ -147,7 +147,7 @@ inline SwapOptions small_sizes() {
   return options;
 }
 
-// A memory with fakes around it, of which the device may be one that a test derives from FakeDevice.
+// A SwapMemory with fakes around it. `SomeDevice` may be a class that a test derives from FakeDevice.
 template <class SomeDevice = FakeDevice>
 struct WorldOn {
   explicit WorldOn(Bytes capacity = gibibytes(1), const SwapOptions& options = small_sizes())
