@@ -29,7 +29,8 @@ CUmemGenericAllocationHandle add_handle(Driver& d, const PhysicalPtr& physical) 
   return handle;
 }
 
-// The location of memory of this kind. CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT is for prefetches only.
+// Returns the store for memory with these properties: that of the device, or that of the host.
+// CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT is for prefetches only.
 PhysicalStore& store_of(const CUmemAllocationProp& properties) {
   Driver& d = driver();
   if (properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) return *d.gpu(properties.location.id).store;

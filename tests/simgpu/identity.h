@@ -18,7 +18,7 @@ inline constexpr int kComputeMinor = 0;
 CUuuid device_uuid(const std::string& state);
 // "GPU-xxxxxxxx-xxxx-...", as NVML and CUDA_VISIBLE_DEVICES write it.
 std::string uuid_text(const CUuuid& uuid);
-// The state file of the device with this number, counted before CUDA_VISIBLE_DEVICES.
+// The state file of the device with this number. CUDA_VISIBLE_DEVICES does not change the numbers.
 std::string device_state(const std::string& state, unsigned number);
 // The states of the devices that CUDA_VISIBLE_DEVICES names, in its order: by index, by UUID or by the
 // beginning of a UUID. Entries after the first one that names no device are ignored.

@@ -4,7 +4,8 @@
 // A page has no memory yet, or lies on the host, or on the device, where it takes device memory. Work moves
 // the pages that it touches to its device, and a prefetch does the same; if the device is full, other managed
 // pages of any process leave it, least recently used first. The device counts the bytes that work moves to it
-// without a prefetch. Accesses by the program itself are not seen, and move nothing. Safe from any thread.
+// without a prefetch. Accesses by the program's CPU code are not noticed, and move no pages. Safe from any
+// thread.
 #pragma once
 
 #include <map>

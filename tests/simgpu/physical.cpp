@@ -19,7 +19,7 @@ namespace {
 constexpr char kName[] = "simgpu-memory";
 constexpr char kFile[] = "/memfd:simgpu-memory";  // the name in /proc
 
-// The meaning of the position of a shared descriptor, in granules of 2 MiB.
+// The position of a shared descriptor encodes the piece's offset and size, in granules of 2 MiB.
 constexpr unsigned kGranuleBits = 21;
 off_t position_of(std::uint64_t offset, Bytes size) {
   return static_cast<off_t>(offset >> kGranuleBits | size.count >> kGranuleBits << 32);

@@ -33,7 +33,8 @@ class Physical {
  public:
   Physical(std::shared_ptr<PhysicalStore> store, std::uint64_t offset, Bytes size)
       : store_(std::move(store)), offset_(offset), size_(size) {}
-  // A piece at `offset` in the memory file of another process, on the device with this number here.
+  // A piece at `offset` in the memory file of another process. `number` is the device's number in this
+  // process.
   Physical(SharedDevice& device, int number, UniqueFd file, std::uint64_t offset, Bytes size);
   ~Physical();
   Physical(const Physical&) = delete;
@@ -60,7 +61,7 @@ class Physical {
 };
 using PhysicalPtr = std::shared_ptr<Physical>;
 
-// The contents of a descriptor of a piece, of this process or another.
+// The piece to which a descriptor refers. The piece may belong to this process or to another one.
 struct Described {
   UniqueFd file;
   SharedPiece piece;
@@ -71,7 +72,7 @@ Described describe(int descriptor);
 
 class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
  public:
-  // `none`: the memory takes no room of the device.
+  // `none`: the memory does not count as used memory of the device.
   enum class Charge { device, none };
   // `board`: a simgpu-board's socket, or empty.
   PhysicalStore(SharedDevice& device, int number, Charge charge = Charge::device, std::string board = {});

@@ -21,8 +21,9 @@ struct CopyPlan {
   std::size_t height = 1;
   std::size_t target_pitch = 0;
   std::size_t source_pitch = 0;
-  int target_device = 0;  // the device whose access rights apply: the context's device, or
-  int source_device = 0;  // the two devices of cuMemcpyPeer
+  // The devices whose access rights apply: the context's device, or for cuMemcpyPeer its two devices.
+  int target_device = 0;
+  int source_device = 0;
   std::shared_ptr<std::vector<char>> staging;  // keeps `source` alive
 
   Bytes size() const { return {width * height}; }
@@ -51,8 +52,8 @@ Work set_work(SetPlan plan);
 // Moves the pages of managed memory of `range.device` to this device, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
 
-// Writes a word, or waits for one. Streams use such words to wait for each other, also between processes.
-// `how` is a CUstreamWaitValue_flags.
+// Writes a word of memory, or waits for its value. By these words streams wait for each other, also between
+// processes. `how` is a CUstreamWaitValue_flags.
 Work write_work(Address word, std::uint32_t value);
 Work wait_work(Address word, std::uint32_t value, unsigned how);
 

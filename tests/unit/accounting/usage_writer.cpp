@@ -249,8 +249,7 @@ TEST_CASE("what several tasks show stays when other processes come and go") {
   Books books({11, 1, 2}, {1, 2});
   REQUIRE(write(writer, books, 1, 5));
   CHECK(books.sum() == counts(5));
-  // The call of the reporting task now belongs to another process, in one poll, after which there is no other
-  // poll.
+  // In the next poll, the call that belonged to the reporting task belongs to another process.
   books.processes = {1, 11, 2};
   writer.begin_poll(counts(6));
   books.poll(writer);

@@ -21,7 +21,8 @@ JobOptions good(const char* name, const char* value) {
   return given.job;
 }
 
-// The message, after checking that it names option and value and that nothing was changed.
+// Returns the message about a wrong value. Checks that the message names the option and the value, and that
+// no option was changed.
 std::string bad(const char* name, const std::string& value) {
   GivenOptions given;
   JobOptions& options = given.job;

@@ -270,7 +270,8 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
         "no node has the host memory: 1000M per CPU, on each node at least 8000M (--mem-per-cpu=500M x 16 "
         "CPUs) + "
         "8000M for 8 units; the largest node with such units has 10000M");
-  // Slurm itself refuses such a job, or knows such nodes only later.
+  // The plugin accepts a job that no node can run: Slurm itself refuses it, or learns of suitable nodes
+  // later.
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
 }
 

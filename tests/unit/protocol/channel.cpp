@@ -99,7 +99,7 @@ TEST_CASE("Anything but a message is an error") {
   CHECK(pair.b.receive(message, fd) == EPROTO);
 }
 
-// A message as a peer of that version sends it, with random bytes in fields that later versions added.
+// A message from a peer of version `version`, with arbitrary bytes in fields that later versions added.
 Message of_version(std::uint16_t version, MessageType type) {
   Message message;
   std::memset(message.body, 0xee, sizeof message.body);

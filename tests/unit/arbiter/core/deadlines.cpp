@@ -47,7 +47,7 @@ struct World : Bench {
     say(id, Deadlines{.met = met, .missed = missed});
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
-  // Returns the part of the GPU's threads for a process that starts now.
+  // Returns the part of the GPU's threads that a process gets if it starts now.
   double threads(const Claims& claims) const { return Core::threads_on(gpu(), claims); }
 
   std::unique_ptr<Policy> next;
@@ -149,7 +149,7 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
   world.have_turn(3);
-  world.tell_of(1, 0, 1);  // a report about its earlier work
+  world.tell_of(1, 0, 1);  // tenant 1 reports a deadline of its earlier work
   CHECK(world.part(3) < 1);
   for (int i = 0; i < 6; ++i) {
     world.pass(2s);

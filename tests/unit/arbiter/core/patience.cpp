@@ -377,7 +377,7 @@ TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not
   const Nanoseconds begun = b.now;
   while (!b.holds(1) && b.timer) b.pass_to_timer();
   CHECK(b.holds(1));
-  CHECK(b.now - begun == 350ms);  // its process has been polled by that time
+  CHECK(b.now - begun == 350ms);  // the process of tenant 2 has been polled by that time
 }
 
 }  // namespace

@@ -142,7 +142,8 @@ struct Numbered {
     find(core, kOther, 0);
     find(core, kThird, 1);
   }
-  // Returns the GPUs that the tenant's processes are told if they can open the device files in `devices`.
+  // Places the tenant, and returns the GPUs that its processes may use if they can open the device files in
+  // `devices`.
   Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
     const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
     core.handle(Place{.tenant = TenantId{tenant}, .demand = demand}, {});

@@ -161,7 +161,7 @@ TEST_CASE(
   const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives: until the next session of its
                                               // job has come
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
-  const unsigned there = GENERATE(0u, 1u);        // 0: the session has this memory
+  const unsigned there = GENERATE(0u, 1u);        // MiB on the GPU; 0: all of `size` is there
   CAPTURE(jobs, life, size, there);
   const unsigned resident = there == 0 ? size : there;
   Watched w;

@@ -58,7 +58,7 @@ struct Closing {
     peer = Channel(UniqueFd(ends[0]));
     arbiters.reset(ends[1]);
   }
-  // Closes the arbiter's end. Returns the place of the connection.
+  // Closes the arbiter's end. Returns the place that the connection takes until it is closed.
   std::weak_ptr<void> close() {
     auto place = std::make_shared<int>();
     closer.close(kUser, Channel(std::move(arbiters)), place);
@@ -86,7 +86,7 @@ TEST_CASE("A connection without descriptors is closed at once, whatever was not 
   CHECK(closing.peer.send(Message::of(Want{})) == EPIPE);
 }
 
-// Each of these waits for ever if this process itself closes the connection.
+// In each of these cases, this process would block for ever if it closed the connection itself.
 TEST_CASE("A connection with a descriptor that lingers is closed by a child, and the loop goes on") {
   Closing closing;
   Lingering lingering;

@@ -124,7 +124,7 @@ struct Standoff {
       waiting.say(Released{
           .epoch = order->epoch, .order = order->order, .wants = 1, .overuse = {}, .use = use(kAll, {})});
   }
-  // The holder evicts nothing, and reports each second that it cannot.
+  // The holder evicts nothing, and reports at intervals of `pause` that it cannot evict.
   void claim(Nanoseconds time, Nanoseconds pause = 1s) {
     for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(pause)) {
       const auto reaction = holder.say(Usage{.request = 0, .use = use(kAll, kAll), .stuck = 1});

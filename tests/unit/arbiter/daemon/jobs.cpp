@@ -230,7 +230,7 @@ TEST_CASE("A job lives as long as a process that was told of it, or a session") 
   CHECK(ask(host, 12).known == 1);  // and may come again
 }
 
-// A job has run here and ended; its end is reported in each possible way.
+// A job that has run on this host and has ended. The tests report its end in each possible way.
 struct Requeued {
   Host host;
   Process stepd, task;
@@ -489,7 +489,7 @@ TEST_CASE("A step sees the GPUs that it holds whole before the shared ones") {
   CHECK(reply.gpus.gpu[1] == kHostGpu);
   // The step has no units on the GPU that it holds whole.
   CHECK(host.units() == Units{1, 0});
-  job.whole.bits = 1 << 6 | 1 << 5;  // the arbiter does not know all of them
+  job.whole.bits = 1 << 6 | 1 << 5;  // the host has no device file 6
   const RegisterReply unknown = *slurmstepd.say(job).find<RegisterReply>();
   CHECK(unknown.whole == 0);
   CHECK(unknown.gpus.count == 1);

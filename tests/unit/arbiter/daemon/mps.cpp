@@ -128,7 +128,7 @@ TEST_CASE("The control daemon is started for all users, and serves as soon as it
   CHECK(mode_of(served.pipes()) == 0755);
   CHECK(mode_of(served.logs()) == 0700);
   CHECK(mode_of(served.logs() + "/control.out") == 0600);
-  // The daemon has a session of its own, and its output is in a file.
+  // The daemon runs in a POSIX session of its own, and its output goes into a file.
   CHECK(served.text_of(served.logs() + "/control.out") ==
         "0022\n/dev/null\n" + std::to_string(served.daemon()) + "\nwrong\n");
   CHECK(served.logged("Mps: nvidia-cuda-mps-control started, pid " + std::to_string(served.daemon())));

@@ -184,7 +184,7 @@ TEST_CASE("Without the library of munge, and where the port is taken, it tries a
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"), 10ms);
   mail.start(site.hear());
   site.run_until([&] { return site.log().find(why) != std::string::npos; });
-  mail.send("127.0.0.21", "lost");  // without a child this has no effect
+  mail.send("127.0.0.21", "lost");  // send() has no effect while no child runs
   first.reset();
   site.system.there = true;
   site.heard.clear();

@@ -158,7 +158,7 @@ Settings with(Measure measure) {
   return settings;
 }
 
-// An arbiter on that host, with a tenant whose process is this one.
+// An arbiter on a Board, with a tenant whose process is the test's own process.
 struct Scene {
   Board& board;
   Host host;
@@ -294,7 +294,7 @@ TEST_CASE("A process that was never a tenant is ended also where it has stopped 
   CHECK(board.signals == killed);
 }
 
-// A tenant's process that has memory without the library, and its reports to the arbiter.
+// A tenant's process that has more memory on the GPU than its session reports.
 struct Liar {
   Process process;
   std::optional<Guest> guest;
@@ -354,7 +354,7 @@ TEST_CASE("A process that goes on has its time to come back, also where others o
   board.stop(served.process.pid());
   scene.host.restart();
   served.guest.reset();
-  // Meanwhile others use another GPU of the host.
+  // Meanwhile another tenant uses the other GPU of the host.
   std::optional<Guest> elsewhere(std::in_place, scene.host);
   REQUIRE(elsewhere->say(Hello{}).find<Welcome>());
   elsewhere->say(Attach{.gpu = kSecondGpu, .total = gibibytes(1), .name = "Test GPU"});

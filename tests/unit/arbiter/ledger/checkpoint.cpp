@@ -257,7 +257,7 @@ TEST_CASE("A job may come again within a week after anything that was written of
       old.add(kBoot);
       old.add(job_record(1s, 1, 11));
       for (const Record& record : records) old.add(record);
-      // The times that a checkpoint has are those of the older records: the week does not begin anew.
+      // A checkpoint keeps the time of the last record of each job, so the job's week does not begin anew.
       old.add(job_record(last + 24h, 2, 12));
       History fresh = after_checkpoint(old);
       fresh.add(job_record(last + 24h * 7 + (in_time ? 0ns : 1ns), 2, 12));

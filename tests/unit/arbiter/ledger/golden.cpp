@@ -129,7 +129,7 @@ std::string sealed(const std::string& text) {
   return checksum + text;
 }
 
-// Lines that no arbiter of this version writes: of older ones, and damaged ones.
+// Lines that no arbiter of this version writes: lines of older versions, and damaged lines.
 std::vector<std::string> foreign_lines() {
   const std::string seen = sealed(" 9000000000001 seen");
   const std::string hex = "00112233445566778899aabbccddeeff";
@@ -140,7 +140,7 @@ std::vector<std::string> foreign_lines() {
   add("options 20 10000000021 22 23 24 -25 10000000026 1 1");
   add("used 90 91 92 10000000093 10000000094 10000000095 10000000096 97 10000000098 10000000099");
   add("attach 67 00112233445566778899AABBCCDDEEFF");
-  // the largest numbers, and larger ones
+  // the largest valid numbers, and numbers that are too large
   add("lost 18446744073709551615");
   add("lost 18446744073709551616");
   add("steptime 83 84 85 4611686018427387903");

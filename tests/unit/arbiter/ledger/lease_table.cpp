@@ -322,7 +322,7 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
   read.lease(true, 3s);
   read.lease(true, 3s, 0, 2);
   read.lease(true, 3s, 0, 3);
-  read.lease(false, 5s, 0, 2);  // its process died of the loss before the arbiter noticed it
+  read.lease(false, 5s, 0, 2);  // the tenant's process died of the loss before the arbiter noticed the loss
   lose(1);
   lose(2);
   lose(4);  // it never had a lease

@@ -152,7 +152,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
         faults = {.call = 0, .fails_at = fails_at, .for_good = for_good};
         const int upto = write_turns(ledger, 25, 24) - 1;
         sure = upto;
-        if (!for_good) {  // the ledger goes on as soon as it can be written
+        if (!for_good) {  // the ledger goes on as soon as writes succeed
           CHECK(ledger.flush().ok());
           sure = write_turns(ledger, upto + 2, 24) - 2;
         }
@@ -358,8 +358,8 @@ TEST_CASE("A checkpoint that is larger than a file should be is not written agai
   CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
 }
 
-// File calls, of which those in `failing` fail. A call is named by its function and by the file that it makes
-// or removes, such as "rename ledger.1".
+// File calls that fail if their names are in `failing`. A call is named by its function and by the file that
+// it makes or removes, such as "rename ledger.1".
 struct NamedCalls : FileCalls {
   struct State {
     std::set<std::string> failing;
@@ -463,7 +463,7 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   begin(ledger, folder);
   ledger.append(kBoot);
   ledger.append(job_record(1s, 1, 9));
-  // If there are three files, the oldest one is removed; otherwise there are two files.
+  // The oldest file is removed only if there are three files. The other calls are made with two files.
   const std::size_t files = failing == "unlink ledger.2" ? 3 : 2;
   int number = 0;
   while (folder.names().size() < files) write_line(ledger, number++);
@@ -648,7 +648,7 @@ TEST_CASE("An arbiter goes on from several files, in their order, and its next c
     ledger.append(job_record(1s, 1, 9));
     while (folder.names().size() < 3) turns = write_turns(ledger, turns + 1, 1) - 1;
   }
-  std::filesystem::resize_file(folder.file(), 30);  // a power cut has cut off the newest file
+  std::filesystem::resize_file(folder.file(), 30);  // a power failure has truncated the newest file
   History history;
   Ledger ledger(kSmall, even_ones_live);
   Ledger::Replay replay;
@@ -672,7 +672,7 @@ TEST_CASE("A file of which nothing is known is read whole, also through a link, 
   CHECK(read_file(folder.path + "/link", read).ok());
   CHECK(read == "before " + text);
   CHECK(read_file(folder.path + "/none", read).message() == folder.path + "/none: No such file or directory");
-  // The arbiter never opens a link that another user has made as its own file.
+  // The arbiter never opens a link as its ledger, since another user may have made the link.
   Ledger ledger({}, even_ones_live);
   Ledger::Replay replay;
   CHECK(ledger
@@ -681,7 +681,7 @@ TEST_CASE("A file of which nothing is known is read whole, also through a link, 
             .code() == ELOOP);
 }
 
-// Older files by their numbers, each with its number as its text.
+// Writes older files with these numbers. The text of each file is its number.
 void write_older(const Folder& folder, const std::set<unsigned>& numbers) {
   for (const unsigned number : numbers) std::ofstream(older_file(folder.file(), number)) << number;
 }

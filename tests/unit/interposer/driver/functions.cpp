@@ -254,7 +254,7 @@ TEST_CASE("the 32-bit copies and fills take what their successors take") {
     REQUIRE(first);
     CHECK(entry(*first).words == successor.words);
   }
-  // The successors of these two have wrappers of their own.
+  // The second versions of cuMemcpyDtoD and cuMemcpyDtoDAsync have wrappers of their own.
   constexpr int kCopy = words_of(&::cuMemcpyDtoD_v2);
   constexpr int kAsyncCopy = words_of(&::cuMemcpyDtoDAsync_v2);
   CHECK(entry(*find("cuMemcpyDtoD")).words == kCopy);

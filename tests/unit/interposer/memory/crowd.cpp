@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates very many blocks, and blocks while memory is short. Uses the sizes of arenas and handles that are
-// used on a real GPU.
+// Allocates very many blocks, and allocates blocks while memory is short. Arenas and handles have the same
+// sizes as on a real GPU.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>

@@ -64,8 +64,8 @@ TEST_CASE("a change of any one bit is seen", "[fingerprint]") {
 TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
   Memory memory;
   const Fingerprint before = memory.taken();
-  // Swaps pieces of each size: a word, a pair, a vector, a warp's share of a row, a row, a tile, a part. The
-  // two pieces are adjacent or not.
+  // Swaps the first two pieces of each size: a word, a pair, a vector, a warp's share of a row, a row, a
+  // tile, a part.
   for (const std::size_t size : {4u, 8u, 16u, 512u, 4096u, 32768u, 131072u}) {
     memory.swap(0, size, size);
     CHECK(memory.taken().hash[0] != before.hash[0]);

@@ -259,7 +259,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   t.evict();
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = true;
-  CHECK_FALSE(t.memory.watch_host());  // host memory is short, but swap may take no more of it
+  CHECK_FALSE(t.memory.watch_host());  // host memory is short, but the job does not use up its margin yet
   t.budget.is_used_up = true;
   CHECK(t.memory.watch_host());
   CHECK(t.memory.use().host >= t.footprint);  // memory with contents cannot be released
@@ -326,7 +326,7 @@ TEST_CASE("a handle that left as one word has no clean copy of its contents befo
   CHECK(t.evict().uniform == t.footprint);
   t.restore();
   for (const Handle& handle : t.memory.handles()) CHECK_FALSE((handle.left || handle.has_copy()));
-  // The host then holds only contents, which must be restored.
+  // The host then holds only contents that must be restored, and no clean copies.
   for (unsigned i = 0; i < 3; ++i) t.write(i);
   t.evict();
   t.budget.is_tight = t.budget.is_used_up = true;
@@ -341,7 +341,7 @@ TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
   t.evict();
   t.restore();
   CHECK_FALSE(t.memory.watch_host());
-  t.budget.is_used_up = true;  // this value alone does not mean that memory is short
+  t.budget.is_used_up = true;  // is_used_up alone does not mean that memory is short
   CHECK_FALSE(t.memory.watch_host());
   CHECK(t.evict().unchanged == t.footprint);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of deadlines reach the arbiter, even if it starts later than the program. They are not sent to an
-// arbiter that does not know the message. A process has one session, so this is a single test.
+// Reports of deadlines reach the arbiter, even if it starts later than the program. Reports are not sent to
+// an arbiter that does not know their message. A process has only one session, so all checks are in one test
+// case.
 #include <cuda.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -21,7 +21,7 @@ using namespace sharedgpu;
 using namespace std::chrono_literals;
 using test::ScriptedArbiter;
 
-// Every cuda.h names these variants, but declares them only for programs with per-thread default streams.
+// Every cuda.h declares these variants, but only for programs with per-thread default streams.
 extern "C" {
 CUresult CUDAAPI cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore*,
                                                       const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS*,
