@@ -25,7 +25,7 @@ class Managed {
         device_(device),
         store_(std::make_shared<PhysicalStore>(device, number, PhysicalStore::Charge::none)) {}
 
-  // free_all_of() frees the memory by its `owner`.
+  // `owner` identifies the memory for free_all_of().
   Address allocate(Bytes size, const void* owner);
   // Returns false if `begin` is no allocation of this device.
   bool free(Address begin);

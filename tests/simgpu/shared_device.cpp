@@ -57,11 +57,12 @@ void sleep_until(TimePoint end) {
 // Finds the processes that use the state now, by their locks on its file.
 class SharedDevice::Census {
  public:
-  // Throws if the file cannot be opened: otherwise living processes could be taken for dead.
+  // Throws if no descriptor is left. If the file cannot be opened for another reason, all processes count as
+  // living.
   explicit Census(const SharedDevice& device) : file_(::open(device.path_.c_str(), O_RDWR | O_CLOEXEC)) {
     require(static_cast<bool>(file_) || (errno != EMFILE && errno != ENFILE), CUDA_ERROR_OPERATING_SYSTEM);
     struct stat info = {};
-    // In another root folder, or after somebody has removed the file, the path leads elsewhere.
+    // If this process has another root folder, or the file was replaced, the path leads to another file.
     if (file_ && (fstat(file_.get(), &info) != 0 || info.st_ino != device.inode_)) file_.reset();
   }
   bool is_dead(const Process& process) const {

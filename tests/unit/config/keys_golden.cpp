@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of sharedgpu.conf with their defaults, as text that keys.golden holds: sites use them in their
-// files.
+// Compares the keys of sharedgpu.conf and their defaults with keys.golden, because sites use these keys in
+// their files.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>

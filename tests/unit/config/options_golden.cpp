@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that sbatch, srun and salloc take, as text that options.golden holds: users have them in their
-// scripts.
+// Compares the options that sbatch, srun and salloc take with options.golden, because users have these
+// options in their scripts.
 #include <catch2/catch.hpp>
 #include <string>
 

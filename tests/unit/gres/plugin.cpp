@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The GRES plugin counts records whose layout is the declared one, and no others; has Slurm number the units;
-// and lists the device files that they open.
+// The GRES plugin counts only records that have the declared layout, lets Slurm number the units, and lists
+// the device files to which the units give access.
 #include <arpa/inet.h>
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that deadlines set to other tenants, and their end: the core with the policy `deadline`.
+// The core with the policy `deadline`: how deadlines limit other tenants, and when the limits end.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -69,7 +69,8 @@ struct Pair {
   }
 };
 
-// The number of messages that a peer may leave unread: those in the socket, and those that wait beside it.
+// The number of messages that a peer may leave unread: those in the socket, and those that the connection
+// queues.
 unsigned most_unread() {
   Pair pair;
   for (unsigned count = 0;; ++count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of `sharedgpu status --json` and their types, as text that status_fields.golden holds: programs
-// at sites read them.
+// Compares the fields of `sharedgpu status --json` and their types with status_fields.golden, because
+// programs of sites read these fields.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 

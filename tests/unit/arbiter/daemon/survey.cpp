@@ -35,7 +35,7 @@ struct Behaviour {
   unsigned long long ecc_errors = 3;
   unsigned events = 0;  // Xids 13, 14, ... of the first device, and then a double bit error
   bool has_events = true;
-  unsigned instance = ~0u;  // memory of the first process; this value: none
+  unsigned instance = ~0u;  // GPU instance of the first process; ~0u: none
 };
 Behaviour nvml;
 
@@ -107,7 +107,7 @@ int compute_on(void*, unsigned* count, Process* places) {
                  .compute_instance = ~0u};
   return 0;
 }
-// The first process does both.
+// The first process is in both lists: it computes and draws.
 int graphics_on(void*, unsigned* count, Process* places) {
   if (nvml.graphics != 0) return nvml.graphics;
   *count = 2;

@@ -341,7 +341,7 @@ TEST_CASE("A stopped process that an earlier arbiter served is left alone for mi
   scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
   for (const Nanoseconds time : {1s, 66s, 31s}) scene.pass(time);
   CHECK(board.signals.empty());
-  scene.pass(1h);  // a stopped process is remembered for this time
+  scene.pass(1h);  // longer than the arbiter waits for a stopped process to report
   scene.pass(1s);
   CHECK_FALSE(board.signals.empty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of the ledger, as text that records.golden holds. Sites keep ledgers for years, so all lines ever
+// Compares the lines of the ledger with records.golden. Sites keep ledgers for years, so all lines ever
 // written must stay readable, and the format of new ones must not change.
 #include <catch2/catch.hpp>
 #include <cstdio>

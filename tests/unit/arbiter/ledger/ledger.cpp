@@ -250,7 +250,7 @@ TEST_CASE("A full disk keeps the records in memory until there is room") {
               .open(
                   folder.file(), [](const Record&) {}, replay)
               .ok());
-  // A limit on the file's size stands in for the disk: the write stops in the middle of a record.
+  // A limit on the file's size has the effect of a full disk: the write stops in the middle of a record.
   auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old = {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);

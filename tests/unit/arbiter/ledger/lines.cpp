@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every line of the ledger, byte by byte: arbiters of other versions read what this one writes, and this one
-// reads what they wrote.
+// Every line of the ledger, byte by byte: arbiters of other versions read the lines that this version writes,
+// and this version reads theirs.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>

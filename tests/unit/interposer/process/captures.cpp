@@ -99,7 +99,7 @@ void dies_with_its_context(CUcontext context) {
   REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
   CUstream stream = new_stream();
   begin(stream);
-  // The context's default streams in other threads end with it, too.
+  // When the context is destroyed, its default streams in other threads end, too.
   std::promise<void> captured;
   std::promise<void> destroyed;
   std::thread thread([&] {

@@ -33,7 +33,7 @@ void beside(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-// Replaces a driver function during its lifetime.
+// Replaces a driver function as long as the object exists.
 template <driver::Function kName, class Type>
 class Instead;
 template <driver::Function kName, class... Arguments>
@@ -225,7 +225,7 @@ void work_of_a_context(CUdeviceptr block) {
   CUstream stream = nullptr;
   REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-  // No drain waits for a context from which a capture is in progress either.
+  // No drain waits for a context in which a capture is in progress, either.
   CUstream captured = nullptr;
   REQUIRE(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   REQUIRE(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);

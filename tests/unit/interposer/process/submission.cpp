@@ -121,7 +121,8 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   }).join();
   CHECK(backlog::known_queue(of_thread) == nullptr);
 
-  // A thread uses more streams than it remembers, in a context that is then destroyed with its streams.
+  // A thread uses more streams than the library remembers for a thread. Their context is then destroyed with
+  // all of them.
   CUcontext other = nullptr;
   beside(arbiter, [&] {
     CUcontext popped = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Locks belong to open files: two of them in one process stand for two processes.
+// Locks belong to open files, so two open files in the test's process stand for two processes.
 #include "interposer/shared_memory/lock_file.h"
 
 #include <fcntl.h>
