@@ -37,7 +37,7 @@ void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side sour
   bool must_wait = wait_mode == Wait::yes;
   if (!must_wait && !capturing(*stream)) {
     if (pageable(plan.source) && !pageable(plan.target)) {
-      // The program may change the source as soon as this returns.
+      // The program may change the source as soon as the call returns.
       auto begin = pointer<const char>(plan.source);
       plan.staging = std::make_shared<std::vector<char>>(begin, begin + plan.source_range().size.count);
       plan.source = reinterpret_cast<Address>(plan.staging->data());

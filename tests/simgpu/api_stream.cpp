@@ -7,7 +7,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// The least and greatest priorities of cuCtxGetStreamPriorityRange.
+// The greatest priority that cuCtxGetStreamPriorityRange returns; the least priority is 0.
 constexpr int kGreatest = -5;
 
 CUstream handle_of(const StreamPtr& stream) { return reinterpret_cast<CUstream>(stream.get()); }
@@ -42,7 +42,7 @@ CUresult synchronize_stream(DefaultStream zero, CUstream handle) {
     StreamPtr stream = find_stream(zero, handle);
     forbid_capture(*stream);
     if (stream->kind == Stream::Kind::legacy) return synchronize(*stream->context);
-    // Events for which the stream waits count as its work.
+    // Events for which the stream waits count as work of the stream.
     bool waits;
     TaskPtr last;
     {

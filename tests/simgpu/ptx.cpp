@@ -33,7 +33,7 @@ std::vector<std::string> tokens_of(const std::string& text) {
   return tokens;
 }
 
-// ".u64" is 8 bytes; 0 for anything that is no type.
+// Returns the size of a type in bytes, such as 8 for ".u64"; 0 if `type` is no type.
 std::size_t size_of_type(const std::string& type) {
   if (type.size() < 3 || type[0] != '.') return 0;
   if (std::string("busf").find(type[1]) == std::string::npos) return 0;

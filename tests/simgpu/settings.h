@@ -39,9 +39,9 @@ struct Settings {
   bool nvml_events = true;  // NVML reports errors by events
   std::vector<CallFault> call_faults;
   std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none
-  std::uint64_t launch_fault = 0;      // the n-th launch fails on the device
-  std::uint64_t lost_after = 0;        // the device is lost after n calls
-  std::string lost_file;               // the device is lost once this file exists
+  std::uint64_t launch_fault = 0;      // the n-th launch fails on the device; 0: none
+  std::uint64_t lost_after = 0;        // the device is lost after n calls; 0: never
+  std::string lost_file;               // the device is lost once this file exists; empty: never
 };
 
 // Reads the environment. On failure returns false and `problem` names the variable and the value.

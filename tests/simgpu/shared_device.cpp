@@ -91,7 +91,7 @@ struct SharedDevice::State {
     Bytes contexts = {};
     Bytes managed = {};
     TimePoint touched = {};        // last access to its managed memory
-    std::uint64_t generation = 0;  // generation of the device that it uses
+    std::uint64_t generation = 0;  // generation of the device that this process uses
   };
   struct EngineState {
     Process owner;
@@ -194,7 +194,8 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
     if (!device->register_self()) return fail("cannot lock");
     device->own_record();
   }
-  // The mapping keeps the open file alive, and with it the lock, past our descriptor.
+  // The mapping keeps the open file, and with it the lock, alive after our descriptor is closed, so this
+  // function must unlock.
   flock(file.get(), LOCK_UN);
   return device;
 }

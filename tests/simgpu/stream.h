@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, events, captures and graphs, and the order of their work.
 //
-// One lock, order_lock(), guards all of it. A task is ordered after the task before it in its stream, and
-// after the tasks for which it must wait. A task waits only for older tasks, so no tasks wait for each other
-// in a circle. Each stream has one worker thread, started with its first task.
+// One lock, order_lock(), guards all of these objects. A task is ordered after the task before it in its
+// stream, and after the tasks for which it must wait. A task waits only for older tasks, so no tasks wait for
+// each other in a circle. Each stream has one worker thread, started with its first task.
 #pragma once
 
 #include <cuda.h>

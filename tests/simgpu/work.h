@@ -52,8 +52,8 @@ Work set_work(SetPlan plan);
 // Moves the pages of managed memory of `range.device` to this device, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
 
-// Writes a word of memory, or waits for its value. By these words streams wait for each other, also between
-// processes. `how` is a CUstreamWaitValue_flags.
+// Writes a word of memory, or waits for its value. Streams wait for each other by means of such words, also
+// between processes. `how` is a CUstreamWaitValue_flags.
 Work write_work(Address word, std::uint32_t value);
 Work wait_work(Address word, std::uint32_t value, unsigned how);
 

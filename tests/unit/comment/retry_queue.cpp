@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Entries reach their records despite outages and other writers.
+// Entries of the spool reach the database's job records despite outages and other writers.
 #include "comment/retry_queue.h"
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example etc/sharedgpu.conf says of itself that it holds every key with its default; the man page has
-// them too.
+// The example etc/sharedgpu.conf claims to contain every key with its default. The man page contains every
+// key, too.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <regex>
@@ -38,7 +38,7 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   std::ifstream file(SHAREDGPU_ETC "/sharedgpu.conf");
   std::ostringstream keys;
   for (std::string line; std::getline(file, line);)
-    // The log file and munged's socket have no value that could stand for their defaults.
+    // For LogFile and MungeSocket, no value expresses the default.
     if (std::regex_match(line, std::regex("#[A-Za-z]+=.*")) && line != "#LogFile=" && line != "#MungeSocket=")
       keys << line.substr(1) << '\n';
   REQUIRE(keys.str().find("Socket=") != std::string::npos);

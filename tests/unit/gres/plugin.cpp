@@ -20,7 +20,7 @@ struct bitstr_t {
 struct list_t {
   std::vector<void*> items;
 };
-// A file name that is no range.
+// A host list of one file name, which is no range.
 struct hostlist {
   std::string name;
   bool empty = false;

@@ -144,7 +144,8 @@ struct Message {
   std::string told() const { return user_message == nullptr ? "" : user_message; }
 };
 
-// A job with units that has been submitted, and whose memory Slurm takes for its own request.
+// A job with units that has been submitted. Slurm now takes the memory that the plugin has set for the job's
+// own request.
 struct Submitted : Message {
   explicit Submitted(const char* units, std::uint64_t memory) : Message(units, memory) {
     REQUIRE(submit() == 0);

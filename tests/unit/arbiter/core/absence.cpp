@@ -122,7 +122,7 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
   stop(b, 1);
-  REQUIRE(b.sent<Revoke>(2));  // the memory of tenant 1 stays on the GPU
+  REQUIRE(b.sent<Revoke>(2));  // tenant 2 cannot enter: the memory of tenant 1 stays on the GPU
   b.release(1, true, Bench::use(60, 60));
   CHECK(b.sent<Restore>(1));
 }

@@ -360,7 +360,7 @@ TEST_CASE("Memory that a session does not report counts in its tenant's footprin
   CHECK(b.core->sighting().sessions[0].resident == mebibytes(30));
   b.say(1, MemoryQuery{.request = 1});
   CHECK(b.sent<MemoryView>(1)->free == mebibytes(20));
-  b.grow(1, 35, 10);  // exceeds the tenant's limit only by its hidden memory
+  b.grow(1, 35, 10);  // exceeds the tenant's limit only because of the hidden memory
   CHECK_FALSE(b.granted(1));
   CHECK_FALSE(b.refused(1));
   SECTION("until it is freed") {

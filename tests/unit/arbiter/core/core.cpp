@@ -462,7 +462,8 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   b.want(2);
   b.pass(10s);
   b.release(1, 90, true);
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // its growth was stopped by the end of its turn
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // 10 MiB more, since the end of its turn stopped
+                                                           // tenant 2's growth
   b.tell(1, 90, 70);
   b.ready(2, 20);
   REQUIRE(b.open(2));
@@ -1302,7 +1303,7 @@ TEST_CASE("Who was ready, and has filled what it was told once more, is asked to
   b.pass(10s);
   b.release(2, 75, false);
   b.tell(2, 75, 39);
-  b.ready(1, 60);  // the other sessions of its tenant are still reconnecting
+  b.ready(1, 60);  // the other sessions of session 1's tenant are still reconnecting
   REQUIRE_FALSE(b.open(1));
   b.tell(1, 40, 40);
   b.grow(1, 50, 40);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeouts of the core for sessions that do not obey. Time passes only by the timers that the core arms,
-// so each test also checks that the core wakes up for the bound.
+// The timeouts of the core for sessions that do not obey. Time advances from one timer of the core to the
+// next, so each test also checks that the core wakes up in time.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -17,7 +17,7 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   return found == placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
-// A late report of the driver about a GPU that the bench may or may not have from the beginning.
+// Reports a GPU to the core, as the driver's search does. The core of a bench may know the GPU already.
 void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
   core.handle(GpuFound{.gpu = gpu,
                        .total = mebibytes(120),

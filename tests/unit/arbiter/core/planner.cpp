@@ -245,7 +245,7 @@ TEST_CASE("Who was put out by growth comes back as soon as it fits beside the la
   REQUIRE_FALSE(b.open(2));
   b.release(2, true, b.use(53, 48));
   b.tell(2, 45, 45);
-  CHECK(b.tenant(2).phase == Phase::out);  // it had 53 MiB in this turn, and the other tenant 50 MiB
+  CHECK(b.tenant(2).phase == Phase::out);  // tenant 2 had 53 MiB in this turn, and tenant 1 had 50 MiB
   SECTION("the other shrinks") {
     b.tell(1, 47, 47);
     CHECK(b.tenant(2).phase == Phase::out);

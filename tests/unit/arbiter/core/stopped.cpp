@@ -42,7 +42,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   stop(b, 1);
   CHECK_FALSE(b.open(1));
   CHECK(b.sent<Revoke>(1));
-  CHECK(b.core->leases().holds(TenantId{1}));  // its submitted work may still run
+  CHECK(b.core->leases().holds(TenantId{1}));  // tenant 1's submitted work may still run
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1500ms);
@@ -256,7 +256,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   b.want(2);
   b.pass(250ms);
   stop(b, 1);
-  CHECK(b.open(4));  // its gates stay open until its turn ends
+  CHECK(b.open(4));  // the gate of session 4 stays open until the turn ends
   b.pass(10s);
   CHECK_FALSE(b.open(4));
   b.pass(5s);

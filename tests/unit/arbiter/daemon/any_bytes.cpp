@@ -27,7 +27,8 @@ class Dice {
   explicit Dice(unsigned seed) : random_(seed) {}
   std::size_t below(std::size_t bound) { return random_() % bound; }
 
-  // Mostly zero, so that numbers are often valid; otherwise any byte.
+  // Returns a message whose bytes are mostly zero, so that numbers are often valid. The other bytes are
+  // random.
   Message message() {
     Message message;
     message.type = kTypes[below(std::size(kTypes))];

@@ -237,8 +237,8 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   Standoff at(child, system, Measure::cancel, {});
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
-    return restore &&
-           restore->allowed == mebibytes(800);  // including all the memory that the other tenant was granted
+    // This includes the memory that was granted to the tenant that does not answer.
+    return restore && restore->allowed == mebibytes(800);
   });
   CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));
   CHECK(at.host.status()["tenants"][0]["lease"] == false);

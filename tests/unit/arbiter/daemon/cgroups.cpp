@@ -11,8 +11,8 @@ namespace {
 
 using Step = std::optional<StepName>;
 
-// Returns the step that the text's first line with a step's folder names. If a SLUID names its job, the job's
-// number is 0.
+// Returns the step named by the first line of the text that contains a step's folder. If this line names the
+// job by a SLUID, the job's number is 0.
 Step step_of_cgroup(std::string_view text) {
   for (const std::string_view line : split(text, '\n'))
     if (const auto named = step_folder(line))

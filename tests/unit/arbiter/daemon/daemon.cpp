@@ -213,7 +213,7 @@ TEST_CASE("A session's life over the socket") {
   CHECK(status["gpus"][0]["verified"] == false);
 }
 
-// The messages of a library of that version, byte by byte.
+// A client that sends the messages of an old library version, byte by byte.
 struct OldClient {
   UniqueFd socket;
   unsigned char heard[256] = {};

@@ -42,7 +42,8 @@ struct Scene {
     session.gpu = gpu;
     return session;
   }
-  // Makes surveys that have shown none of the session's evictable and pinned memory (MiB).
+  // Sets the evidence of a session: three surveys have shown none of its evictable and pinned memory (in
+  // MiB).
   static void lack(Snapshot::Session& session, unsigned evictable, unsigned pinned = 0) {
     session.evidence = {};
     const Bytes all = mebibytes(evictable + pinned);

@@ -37,7 +37,7 @@ struct Machine : RootedSystem {
     write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(40)));
     write("/proc/sys/vm/overcommit_memory", "0\n");
   }
-  // The memory cgroup of the process, of version 2 or of version 1.
+  // Creates a memory cgroup: of version 1 if `path` begins with /memory, otherwise of version 2.
   void group(const std::string& path, const std::string& limit, Bytes used,
              const std::string& stat = "a 1\n") {
     const bool v1 = path.starts_with("/memory");

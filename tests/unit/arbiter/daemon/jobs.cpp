@@ -416,7 +416,7 @@ void notice_deaths(Host& host) {
   host.run_until([&] { return ++looks == 3; });
 }
 
-// A host with two GPUs, of device files 4 and 5.
+// A host with two GPUs, which have the device files 4 and 5.
 struct TwoGpus : Host {
   explicit TwoGpus(const Settings& changes = {}, const System& its = kHostSystem) : Host(changes, its) {
     gpus = {{.uuid = kHostGpu, .total = gibibytes(1), .name = "First", .minor = 4},

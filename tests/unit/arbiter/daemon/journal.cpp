@@ -25,7 +25,7 @@ static_assert(!std::is_invocable_v<
               decltype(static_cast<void (Performer::*)(const RecordedActions&)>(&Performer::perform)),
               Performer&, Actions>);
 
-// Writes fail with this errno value unless it is 0.
+// Writes fail with the errno value `error`, unless it is 0.
 struct Disk : FileCalls {
   explicit Disk(const int& its) : error(its) {}
   ssize_t write(int file, const void* bytes, std::size_t size) override {

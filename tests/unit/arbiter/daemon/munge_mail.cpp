@@ -109,7 +109,7 @@ void send_datagram(const std::string& text, std::uint16_t port = 0) {
 }
 
 TEST_CASE("Letters come with the address of the host that sent them, and answers get there") {
-  if (geteuid() != 0) return;  // only root has such a port
+  if (geteuid() != 0) return;  // only root may use the privileged port of an arbiter
   Site site;
   MungeMail one(site.loop, site.system, site.place("127.0.0.21"));
   MungeMail other(site.loop, site.system, site.place("127.0.0.22"));

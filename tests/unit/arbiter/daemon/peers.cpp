@@ -148,7 +148,7 @@ TEST_CASE("A peer has the step and the task of its cgroup") {
   CHECK_FALSE(other.task);
 }
 
-// A process of that user in a user namespace of its own, until the scope ends.
+// A process of the user `uid` in a user namespace of its own, until the scope ends.
 struct InOwnNamespace {
   pid_t pid = -1;
   bool made = false;

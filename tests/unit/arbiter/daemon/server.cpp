@@ -151,7 +151,7 @@ struct Counting {
     REQUIRE(channel.connect(arbiter.host.settings.socket.c_str()) == 0);
     return channel;
   }
-  // A number of connections of one user open and close.
+  // Opens and closes `count` connections of one user.
   void come_and_go(int count) {
     for (int i = 0; i < count; ++i) {
       Channel peer = connect_only();

@@ -21,7 +21,7 @@ Attach attach_to(GpuUuid gpu = kHostGpu, std::uint64_t lender = 0) {
   return {.gpu = gpu, .total = gibibytes(1), .name = "Test GPU", .lender = lender};
 }
 
-// A session of the process that has allocated `footprint`.
+// Opens a session that has allocated `footprint`.
 void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(hello).find<Welcome>());
   REQUIRE(guest.say(attach_to()).find<Attached>());

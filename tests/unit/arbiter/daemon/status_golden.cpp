@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Adds the types of all values by their paths, such as ".gpus[].uuid".
+// Adds the types of all values to `types`, by their paths such as ".gpus[].uuid".
 void collect(const Json& value, const std::string& path,
              std::map<std::string, std::set<std::string>>& types) {
   types[path.empty() ? "." : path].insert(value.is_number_integer() ? "integer" : value.type_name());
@@ -96,7 +96,7 @@ struct Scene {
                                              .limit = mebibytes(100),
                                              .reserve = {},
                                              .sessions = {{SessionId{1}, mebibytes(61)}}}});
-    bench.pass(std::chrono::seconds(10));  // the turn of tenant 1 is over, and it does not leave
+    bench.pass(std::chrono::seconds(10));  // the turn of tenant 1 is over, but the tenant does not leave
     figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {

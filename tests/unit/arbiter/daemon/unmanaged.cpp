@@ -417,7 +417,7 @@ TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its 
       " of GPU 0 beyond what its session reports; the arbiter does not hand out that memory"));
   CHECK(board.signals.empty());
   scene.pass(60s);
-  // A session that claims a context may be one of the library.
+  // A session that claims a context may belong to a process with the library, so this process is spared.
   const std::vector<std::pair<pid_t, int>> asked = {{liar.process.pid(), SIGTERM}};
   CHECK(board.signals == (context == Bytes{} ? asked : std::vector<std::pair<pid_t, int>>{}));
 }
@@ -451,7 +451,8 @@ TEST_CASE("Hidden memory is that of the process, however many sessions it has") 
   }
   for (int i = 0; i < 3; ++i) scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
-  CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(570).count);  // a context takes a sixty-fourth at most
+  CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(570).count);  // a context takes a sixty-fourth of the GPU
+                                                                 // at most
   CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 570).count);
 }
 

@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// Visits the fields of a record and names each.
+// Visits the fields of a record and collects their names.
 class FieldNames {
  public:
   void operator()(const char* name, const auto&) { add(name); }

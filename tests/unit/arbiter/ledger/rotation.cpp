@@ -395,7 +395,7 @@ struct NamedCalls : FileCalls {
   }
 };
 
-// The length of the line of a grant or a release whose times have the same number of digits.
+// The length of each line of a grant or a release: all times in these tests have the same number of digits.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
 // Appends a line of line_size() bytes, and passes it to the kernel.
 void write_line(Ledger& ledger, int number) {
@@ -416,8 +416,7 @@ TEST_CASE("A file becomes an older one as soon as it has its full size, also whe
       REQUIRE(ledger.flush().ok());
       CHECK(folder.names().size() == 1);
     }
-    CHECK(std::filesystem::file_size(folder.file()) == grant);  // a line that is complete is not written
-                                                                // further
+    CHECK(std::filesystem::file_size(folder.file()) == grant);  // nothing is added after a complete line
     Ledger ledger(limits, even_ones_live);
     begin(ledger, folder);
     ledger.append(lease(false, 11s));

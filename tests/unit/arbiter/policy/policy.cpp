@@ -145,7 +145,8 @@ TenantView tenant_view(Nanoseconds waited, std::int32_t priority = 0) {
   return view;
 }
 
-// A user whose option has no effect under the site's policy is told so: config/option_effects.cpp.
+// config/option_effects.cpp uses these lists to tell users which of their options have no effect under the
+// site's policy.
 TEST_CASE("The lists of policies that use shares, priorities and deadlines are right") {
   const auto is_in = [](const auto& list, std::string_view name) {
     return std::find(std::begin(list), std::end(list), name) != std::end(list);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks up functions through all doors, with libsharedgpu.so preloaded, and checks the results. Exit status
-// 0: all right.
+// Looks up functions in all ways that programs use (the doors), with libsharedgpu.so preloaded, and checks
+// the results. Exit status 0: all right.
 //
 // The faults of other interposers are named at the checks that would have found them.
 #define _GNU_SOURCE

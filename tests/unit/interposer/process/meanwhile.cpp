@@ -219,7 +219,8 @@ void context_that_stays() {
   CHECK_FALSE(process::find(address));
 }
 
-// No drain waits for a context that is being destroyed, so it must be idle by then.
+// No drain waits for a context that is being destroyed, so the context must be idle before its destruction
+// begins.
 void work_of_a_context(CUdeviceptr block) {
   CUcontext context = nullptr;
   CUstream stream = nullptr;

@@ -13,7 +13,7 @@ namespace sharedgpu::test {
 
 class PacedGpu {
  public:
-  // The time that a submission takes.
+  // `pace`: the time that a submission takes.
   explicit PacedGpu(Nanoseconds pace, Nanoseconds goal = backlog::Ahead::kGoal) : pace_(pace) {
     aim_for(goal);
   }

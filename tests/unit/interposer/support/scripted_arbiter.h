@@ -66,7 +66,7 @@ class ScriptedArbiter {
   int wants = 0;
   int idles = 0;
   int deadlines = 0;
-  // Messages are sent as an arbiter of this version sends them.
+  // The protocol version in which the arbiter sends messages.
   std::uint16_t version = kProtocolVersion;
 
  private:
