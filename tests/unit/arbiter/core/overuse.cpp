@@ -728,7 +728,7 @@ TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drai
   REQUIRE(b.tenant(5).phase == Phase::leaving);
   b.pass_by_timers(10s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
-  b.release(1, 30, true);  // session 3 may wait for its next submission
+  b.release(1, 30, true);  // the work of session 3 may wait for the next submission of session 1
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 30, 0);
   CHECK(b.tenant(1).overdue);

@@ -11,7 +11,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// "Welcome", "RegisterReply 0", "Refused (why)", "closed", then what was logged.
+// The texts of reactions: "Welcome", "RegisterReply 0", "Refused (why)" or "closed", followed by what was
+// logged.
 std::string name_of(const Message& message) {
   const std::string first = std::to_string(message.body[0]);
   switch (message.type) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The performer: when it performs the actions of the core.
+// The times at which the performer performs the actions of the core.
 #include "arbiter/daemon/performer.h"
 
 #include <catch2/catch.hpp>

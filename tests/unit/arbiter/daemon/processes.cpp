@@ -274,7 +274,7 @@ TEST_CASE("A look at a frozen process costs the same however deep its user nests
 TEST_CASE("What cannot be read of a process is not so") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
-  CHECK_FALSE(is_stopped(root, 7));  // all of its threads have ended
+  CHECK_FALSE(is_stopped(root, 7));  // no thread is found: all threads of process 7 have ended
   root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
   root.write("/proc/7/task/8/other", "");  // and one process in between
   CHECK_FALSE(is_stopped(root, 7));

@@ -446,7 +446,7 @@ TEST_CASE("deadline: nobody preempts a tenant that starved until it was served")
   TenantView running;
   running.due = 0.1;
   running.lag = 900ms - 90ms;
-  running.elapsed = 101ms;  // 91 ms of this time exceeded its share
+  running.elapsed = 101ms;  // 91 ms of this time are beyond the tenant's share
   running.waited = 601ms;
   CHECK_FALSE(may_preempt(*policy, urgent, running, turn));
   running.elapsed = 99ms;

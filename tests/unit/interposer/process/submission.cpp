@@ -121,8 +121,8 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   }).join();
   CHECK(backlog::known_queue(of_thread) == nullptr);
 
-  // A thread uses more streams than the library remembers for a thread. Their context is then destroyed with
-  // all of them.
+  // A thread uses more streams than the library remembers for a thread. The context of these streams is then
+  // destroyed together with the streams.
   CUcontext other = nullptr;
   beside(arbiter, [&] {
     CUcontext popped = nullptr;
