@@ -2,12 +2,16 @@
 #include "job_submit/controller.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "protocol/split.h"
 
 namespace sharedgpu::job_submit {
 namespace {
+
+// partitions_of() finds nothing in a longer text, so that a hostile request costs slurmctld little time.
+constexpr std::size_t kLongestNames = 65536;
 
 std::string_view text_of(const char* text) { return text == nullptr ? std::string_view() : text; }
 
@@ -122,14 +126,19 @@ Job changed(Job job, const job_desc_msg_t& change) {
 
 Job job_of(const job_desc_msg_t& message) {
   Job job = changed({}, message);
+  // A job that reserves cores for the system gets whole nodes, unless slurm.conf forbids such reservations.
+  if (message.core_spec != NO_VAL16 && (slurm_conf.conf_flags & CTL_CONF_ASRU) != 0) job.whole_nodes = true;
   job.memory = memory_in(message);
   return job;
 }
 
 std::vector<Partition> partitions_of(const char* names) {
   std::vector<Partition> partitions;
+  std::vector<const part_record*> taken;
   const auto take = [&](const part_record* record) {
-    if (record == nullptr || record->magic != PART_MAGIC) return;
+    if (record == nullptr || record->magic != PART_MAGIC || std::ranges::find(taken, record) != taken.end())
+      return;
+    taken.push_back(record);
     const std::uint16_t consumable = consumable_in(*record);
     if ((consumable & kSelectMemory) == 0) return;
     Partition& partition = partitions.emplace_back();
@@ -142,7 +151,7 @@ std::vector<Partition> partitions_of(const char* names) {
   };
   if (names == nullptr) {
     take(default_part_loc);
-  } else {
+  } else if (std::strlen(names) <= kLongestNames) {
     for (const std::string_view name : split(names, ',')) take(find_part_record(std::string(name).data()));
   }
   return partitions;

@@ -19,8 +19,8 @@ Job changed(Job job, const job_desc_msg_t& change);
 // The memory that `message` states; nullopt if it states none.
 std::optional<Request> memory_in(const job_desc_msg_t& message);
 
-// Returns the partitions that `names` lists, or the default partition if `names` is null. Leaves out unknown
-// names, and partitions where memory is not a consumable resource.
+// Returns the partitions that `names` lists, each once, or the default partition if `names` is null. Leaves
+// out unknown names, and partitions where memory is not a consumable resource.
 std::vector<Partition> partitions_of(const char* names);
 
 }  // namespace sharedgpu::job_submit

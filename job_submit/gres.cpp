@@ -51,7 +51,7 @@ bool same_type(std::string_view a, std::string_view b) {
 
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name) {
   std::vector<TypedCount> counts;
-  if (text.find(name) == text.npos) return counts;
+  if (text.size() > kLongestText || text.find(name) == text.npos) return counts;
   std::uint64_t typed = 0;
   for (std::string_view entry : split(text, ',')) {
     if (entry.starts_with("gres:") || entry.starts_with("gres/")) entry.remove_prefix(5);
@@ -60,6 +60,7 @@ std::vector<TypedCount> counts_of(std::string_view text, std::string_view name) 
     const auto same = std::find_if(counts.begin(), counts.end(), [&](const TypedCount& other) {
       return same_type(other.type, count->type);
     });
+    if (same == counts.end() && counts.size() == kMostTypes) continue;
     if (!count->type.empty()) typed += count->count;
     if (same == counts.end())
       counts.push_back(*count);

@@ -146,21 +146,46 @@ struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;
   std::uint64_t written = NO_VAL64;
+  bool per_gpu = false;       // the plugin has written mem_per_tres
+  bool has_requests = false;  // the plugin has copied the job's requests for TRES
 };
 std::mutex last_change_mutex;
 LastChange last_change;  // guarded by last_change_mutex
 
-void restore_stated_memory(job_desc_msg_t& message) {
-  const std::lock_guard lock(last_change_mutex);
-  if ((message.bitflags & JOB_MEM_SET) != 0 && last_change.message == &message &&
-      last_change.written == message.pn_min_memory)
-    message.pn_min_memory = last_change.stated;
+// The requests for TRES: those of units, and those without which Slurm refuses a request for memory per GPU.
+constexpr char* job_desc_msg_t::*kRequests[] = {
+    &job_desc_msg_t::tres_per_node, &job_desc_msg_t::tres_per_socket, &job_desc_msg_t::tres_per_task,
+    &job_desc_msg_t::tres_per_job};
+
+bool states_requests(const job_desc_msg_t& message) {
+  return std::ranges::any_of(kRequests, [&](auto request) { return message.*request != nullptr; });
 }
 
-void write_change(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
+void clear(char*& text) { slurm_xfree(reinterpret_cast<void**>(&text)); }
+
+void restore_stated_memory(job_desc_msg_t& message) {
   const std::lock_guard lock(last_change_mutex);
-  last_change = {&message, message.pn_min_memory, NO_VAL64};
-  write_request(request, per_gpu, message);
+  if ((message.bitflags & JOB_MEM_SET) == 0 || last_change.message != &message ||
+      last_change.written != message.pn_min_memory)
+    return;
+  message.pn_min_memory = last_change.stated;
+  if (last_change.per_gpu) clear(message.mem_per_tres);
+  if (last_change.has_requests)
+    for (const auto request : kRequests) clear(message.*request);
+  last_change = {};
+}
+
+// `job`: the job before the change.
+void write_change(const Request& request, const job_desc_msg_t& job, job_desc_msg_t& message) {
+  const std::lock_guard lock(last_change_mutex);
+  last_change = {.message = &message, .stated = message.pn_min_memory};
+  if (request.per == Per::gpu) {
+    last_change.per_gpu = message.mem_per_tres == nullptr;
+    last_change.has_requests = !states_requests(message);
+    if (last_change.has_requests)
+      for (const auto text : kRequests) message.*text = slurm_xstrdup(job.*text);
+  }
+  write_request(request, job.mem_per_tres, message);
   last_change.written = message.pn_min_memory;
   message.bitflags |= JOB_MEM_SET;
 }
@@ -199,14 +224,13 @@ bool changes_allocation(const job_desc_msg_t& message) {
 int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   restore_stated_memory(message);
   const bool states_memory = message.pn_min_memory != NO_VAL64;
-  const bool states_units = message.tres_per_node != nullptr || message.tres_per_socket != nullptr ||
-                            message.tres_per_task != nullptr || message.tres_per_job != nullptr;
-  if (!states_memory && !states_units && !changes_allocation(message)) return SLURM_SUCCESS;
+  if (!states_memory && !states_requests(message) && !changes_allocation(message)) return SLURM_SUCCESS;
   const auto memory = unit_memory();
   const JobCopy copy = memory ? copy_of(record) : nullptr;
   if (!copy) return SLURM_SUCCESS;
   const Job before = job_of(*copy);
   Job after = changed(before, message);
+  after.whole_nodes = before.whole_nodes;  // no change makes a job exclusive
   if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
   const std::vector<Partition> partitions = partitions_of(copy->partition);
   const std::optional<Request> own =
@@ -221,12 +245,12 @@ int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
     tell(user_message, decision.refusal);
     return ESLURM_INVALID_TASK_MEMORY;
   }
-  if (decision.sum) {
+  const std::optional<Request> request = decision.sum ? decision.sum->request : own;
+  if (!request || (!states_memory && request == before.memory) || (states_memory && !decision.sum))
+    return SLURM_SUCCESS;
+  if (decision.sum)
     slurm_info("job_submit/sharedgpu: JobId=%s: host memory %s", job, decision.sum->text.c_str());
-    write_change(decision.sum->request, copy->mem_per_tres, message);
-  } else if (!states_memory && own && !(own == before.memory)) {
-    write_change(*own, copy->mem_per_tres, message);
-  }
+  write_change(*request, *copy, message);
   return SLURM_SUCCESS;
 }
 

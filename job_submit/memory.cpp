@@ -38,26 +38,36 @@ std::uint64_t most_tasks(const Job& job) {
   return most_of(job.tasks.value_or(1), job);
 }
 
+// Returns the number of tasks for which Slurm allocates CPUs on a node: all of --ntasks-per-node, even if the
+// job has fewer tasks.
+std::uint64_t tasks_with_cpus(const Job& job) {
+  return job.overcommit ? 1 : job.tasks_per_node.value_or(most_tasks(job));
+}
+
 std::uint64_t least_tasks(const Job& job) { return is_on_one_node(job) ? most_tasks(job) : 1; }
 
 // A summary of the nodes that have enough units for a job.
 struct Nodes {
-  std::uint64_t least_cpus = 0;
   std::uint64_t most_cpus = 0;
   std::uint64_t cpu_step = 1;
   std::uint64_t threads = 1;
   Mebibytes most_memory = 0;
+  Mebibytes least_memory_per_cpu = 0;
   std::vector<std::string_view> types;  // types of the nodes' units
   bool any() const { return most_cpus > 0; }
 };
+
+std::uint64_t tasks_per_core(const Job& job, const Nodes& nodes) {
+  return std::min(job.tasks_per_core.value_or(nodes.threads), nodes.threads);
+}
 
 // Returns the number of CPUs on the node with the most tasks, in whole cores or sockets. Tasks share a core
 // only if the job permits several tasks per core. If whole sockets are allocated, each task is counted with a
 // socket of its own, because Slurm spreads tasks over sockets.
 std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
-  const std::uint64_t tasks = job.overcommit ? 1 : most_tasks(job);
+  const std::uint64_t tasks = tasks_with_cpus(job);
   const std::uint64_t cpus_per_task = job.cpus_per_task.value_or(1);
-  const std::uint64_t together = std::min(job.tasks_per_core.value_or(nodes.threads), nodes.threads);
+  const std::uint64_t together = tasks_per_core(job, nodes);
   const auto cores = [&](std::uint64_t count) {
     return quotient(times(count, cpus_per_task), nodes.threads);
   };
@@ -68,9 +78,11 @@ std::uint64_t cpus_of_tasks(const Job& job, const Nodes& nodes) {
 }
 
 std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
+  if (job.whole_nodes && nodes.any()) return nodes.most_cpus;
   std::uint64_t cpus = cpus_of_tasks(job, nodes);
   if (!job.tasks_per_node) cpus = std::max(cpus, most_of(job.cpus.value_or(1), job));
-  cpus = std::max(cpus, job.cpus_per_node.value_or(1));
+  // With one task per core, each of these CPUs is a core.
+  cpus = std::max(cpus, times(job.cpus_per_node.value_or(1), nodes.threads / tasks_per_core(job, nodes)));
   if (const auto per_gpu = counts_of(job.cpus_per_tres, "gpu"); !per_gpu.empty())
     cpus = std::max(cpus, times(sum(demand_of(job, "gpu").most), sum(per_gpu)));
   cpus = times(quotient(cpus, nodes.cpu_step), nodes.cpu_step);
@@ -96,19 +108,9 @@ std::string describe(const Request& own, std::uint64_t count, const char* noun) 
          plural(count, noun) + ")";
 }
 
-// The least number of CPUs that a job with whole nodes has on any of its nodes.
-std::uint64_t cpus_of_whole_node(const Job& job, const Nodes& nodes) {
-  return nodes.any() ? nodes.least_cpus : most_cpus(job, nodes);
-}
-
+// The least number of GPUs that a job gets on a node.
 std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
-}
-
-// The least number of CPUs or GPUs that a job gets on a node: the memory of the node's units is divided by
-// this number.
-std::uint64_t sharers(Per per, const Job& job, const Nodes& nodes) {
-  return per == Per::cpu ? cpus_of_whole_node(job, nodes) : least_gpus(job);
 }
 
 std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view type) {
@@ -137,7 +139,9 @@ Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& uni
     const NodeKind kind = with_used_threads(each, job);
     const auto offer = counts_of(kind.gres, kGres);
     if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
-    nodes.least_cpus = nodes.any() ? std::min(nodes.least_cpus, kind.cpus) : kind.cpus;
+    const Mebibytes memory_per_cpu = kind.memory / kind.cpus;
+    nodes.least_memory_per_cpu =
+        nodes.any() ? std::min(nodes.least_memory_per_cpu, memory_per_cpu) : memory_per_cpu;
     nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
     nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
     nodes.threads = std::max(nodes.threads, kind.threads);
@@ -177,34 +181,42 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
+// Returns true if a job with whole nodes has at least its own request on each of these nodes if it gets all
+// of their memory.
+bool is_within_whole_nodes(const Request& own, const Job& job, const Nodes& nodes) {
+  return job.whole_nodes && own.per == Per::cpu && nodes.any() && own.size <= nodes.least_memory_per_cpu;
+}
+
 // Returns the sum that the table in memory.h states. A request per GPU that the job itself states stays a
 // request per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by
 // sbatch and salloc) and per node (set by slurmd).
 Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
-  const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
-  const bool stays = (own.per == Per::cpu && job.whole_nodes) || (own.per == Per::gpu && job.memory);
-  if (stays) {
-    const std::uint64_t count = sharers(own.per, job, nodes);
-    const Request request{own.per, add_up(own.size, quotient(units_memory, count)), own.source};
-    const char* noun = own.per == Per::cpu ? "CPU" : "GPU";
-    return {request, times(request.size, count),
-            megabytes(request.size) + " per " + noun + ", on each node at least " +
-                describe(own, count, noun) + " + " + brought};
+  Sum sum;
+  sum.brought = megabytes(units_memory) + " for " + plural(units, "unit");
+  if (own.per == Per::gpu && job.memory) {
+    const std::uint64_t count = least_gpus(job);
+    sum.request = {own.per, add_up(own.size, quotient(units_memory, count)), own.source};
+    sum.per_node = times(sum.request.size, count);
+    sum.text = megabytes(sum.request.size) + " per GPU, on each node at least " +
+               describe(own, count, "GPU") + " + " + sum.brought;
+    return sum;
   }
   const std::uint64_t count = own.per == Per::cpu   ? most_cpus(job, nodes)
-                              : own.per == Per::gpu ? sum(demand_of(job, "gpu").most)
+                              : own.per == Per::gpu ? job_submit::sum(demand_of(job, "gpu").most)
                                                     : 1;
   const Mebibytes total = add_up(times(own.size, count), units_memory);
-  return {{Per::node, total, own.source},
-          total,
-          megabytes(total) + " per node: " + describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") +
-              " + " + brought};
+  sum.per_node = is_within_whole_nodes(own, job, nodes) ? std::min(total, nodes.most_memory) : total;
+  sum.request = {Per::node, sum.per_node, own.source};
+  sum.text = megabytes(sum.per_node) +
+             " per node: " + (sum.per_node < total ? "all of a whole node instead of " : "") +
+             describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") + " + " + sum.brought;
+  return sum;
 }
 
-// The inverse of add().
-Request subtract(const Request& sum, Mebibytes units_memory, const Job& job, const Nodes& nodes) {
-  const Mebibytes part =
-      sum.per == Per::node ? units_memory : quotient(units_memory, sharers(sum.per, job, nodes));
+// The inverse of add(). A request per CPU contains no memory of units.
+Request subtract(const Request& sum, Mebibytes units_memory, const Job& job) {
+  if (sum.per == Per::cpu) return sum;
+  const Mebibytes part = sum.per == Per::node ? units_memory : quotient(units_memory, least_gpus(job));
   Request own = sum;
   if (own.size > part) own.size -= part;
   return own;
@@ -218,8 +230,9 @@ struct Brought {
   Mebibytes memory = 0;
 };
 
-Brought brought_in(const Partition& partition, const Job& job, const UnitMemory& unit_memory) {
-  Brought brought{.job = job, .units = demand_of(job, kGres), .nodes = {}, .memory = 0};
+Brought brought_in(const Partition& partition, const Job& job, const Demand& units,
+                   const UnitMemory& unit_memory) {
+  Brought brought{.job = job, .units = units, .nodes = {}, .memory = 0};
   brought.job.whole_nodes = job.whole_nodes || partition.whole_nodes;
   if (partition.one_task_per_core && !job.tasks_per_core) brought.job.tasks_per_core = 1;
   brought.nodes = nodes_with(partition.nodes, job, brought.units);
@@ -251,19 +264,28 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
   Decision decision;
   Mebibytes most_memory = 0;
   bool nodes_known = true;
+  bool whole_nodes_suffice = true;
+  const Demand units = demand_of(job, kGres);
   for (const Partition& partition : partitions) {
-    const Brought brought = brought_in(partition, job, unit_memory);
+    const Brought brought = brought_in(partition, job, units, unit_memory);
     const std::optional<Request> own = own_request(job, partition.defaults);
-    if (brought.memory == 0 || !own) continue;
+    if (!own) continue;
+    whole_nodes_suffice = whole_nodes_suffice && is_within_whole_nodes(*own, brought.job, brought.nodes);
+    if (brought.memory == 0) continue;
     Sum sum = add(*own, brought.memory, job_submit::sum(brought.units.most), brought.job, brought.nodes);
     if (!decision.sum || sum.per_node > decision.sum->per_node) decision.sum = std::move(sum);
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
-  // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
-  if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
+  if (!decision.sum) return decision;
+  if (whole_nodes_suffice) {
+    decision.sum->request.size = 0;
+    decision.sum->text = "of whole nodes: all of it, with " + decision.sum->brought;
+  } else if (nodes_known && decision.sum->per_node > most_memory) {
+    // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
     decision.refusal = "no node has the host memory: " + decision.sum->text +
                        "; the largest node with such units has " + megabytes(most_memory);
+  }
   return decision;
 }
 
@@ -271,14 +293,10 @@ std::optional<Request> without_units(const Job& job, const std::vector<Partition
                                      const UnitMemory& unit_memory) {
   if (!job.memory || job.memory->size == 0) return job.memory;
   Mebibytes most = 0;
-  Request own = *job.memory;
-  for (const Partition& partition : partitions) {
-    const Brought brought = brought_in(partition, job, unit_memory);
-    if (brought.memory <= most) continue;
-    most = brought.memory;
-    own = subtract(*job.memory, brought.memory, brought.job, brought.nodes);
-  }
-  return own;
+  const Demand units = demand_of(job, kGres);
+  for (const Partition& partition : partitions)
+    most = std::max(most, brought_in(partition, job, units, unit_memory).memory);
+  return subtract(*job.memory, most, job);
 }
 
 bool has_default_memory(const Job& job, const std::vector<Partition>& partitions,

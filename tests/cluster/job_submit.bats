@@ -15,6 +15,7 @@ Name=gpu File=/dev/full"
 PartitionName=per_node Nodes=ALL DefMemPerNode=500
 PartitionName=per_gpu Nodes=ALL DefMemPerGPU=200
 PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE
+PartitionName=capped Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerCPU=4096
 PartitionName=cores Nodes=ALL SelectTypeParameters=CR_Core"
   own_cluster_up "$SHAREDGPU_CLUSTER_DIR/simgpu" SwapPerUnit=1GiB,large:auto GpuMemory=large:24GiB
 }
@@ -74,8 +75,12 @@ requests="
 -p per_node --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 -p per_gpu --gres=gpu:2,sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=1424M
 -p per_node,main --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=5G
--p whole --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryCPU=4160M
---exclusive --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryCPU=4160M
+-p whole --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=0
+--exclusive --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=0
+--exclusive --mem-per-cpu=8G --gres=sharedgpu:small:8 | MinMemoryCPU=8G | MinMemoryNode=0
+--exclusive --mem=500 --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
+-p whole,main --mem-per-cpu=500 --gres=sharedgpu:small:4 | MinMemoryCPU=500M | MinMemoryNode=12096M
+-n 2 -N 1 --ntasks-per-node=8 --mem-per-cpu=500 --gres=sharedgpu:small:1 | MinMemoryCPU=500M | MinMemoryNode=5024M
 -p cores --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryCPU=4G
 --array=1-3 --mem=500 --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 "
@@ -148,7 +153,7 @@ figures_are() {
   run ! held --mem=127G --gres=sharedgpu:large:1
   grep -qF "no node has the host memory: 133120M per node: 130048M (--mem) + 3072M for 1 unit; the largest node with" said
   run ! held --mem-per-cpu=8G -n 16 --gres=sharedgpu:small:1
-  run ! held --exclusive --mem-per-cpu=8G --gres=sharedgpu:small:1
+  run ! held --exclusive --mem-per-cpu=9G --gres=sharedgpu:small:1
 }
 
 # What a step may use, in MiB.
@@ -202,9 +207,11 @@ SCRIPT
   [ "$(grep -c "^limit 20480$" "$dir/jobs/$job")" = 8 ]
   [ "$(grep -c "^per node 20480$" "$dir/jobs/$job")" = 8 ]
   # A step that states its memory has it.
-  job=$(submit -n 2 -N 1 --gres=sharedgpu:small:1 -- srun --mem=700 -n 1 bash limit)
+  job=$(submit -n 2 -N 1 --gres=sharedgpu:small:1 -- \
+    bash -c "srun --mem=700 -n 1 bash limit; SLURM_MEM_PER_CPU=300 srun -n 1 -c 1 bash limit")
   expect_state "$job" COMPLETED
   output_has "$job" "limit 700"
+  output_has "$job" "limit 300"
 }
 
 @test "a change of a pending job's memory or units keeps the part of the units once" {
@@ -225,8 +232,43 @@ SCRIPT
   change MinMemoryNode=0 MinMemoryNode=0
   change MinMemoryNode=300 MinMemoryNode=2348M
   change Name=other MinMemoryNode=2348M
+  change OverSubscribe=NO MinMemoryCPU=50 MinMemoryNode=2148M
+  change MinMemoryNode=300 MinMemoryNode=2348M
   run ! scontrol update jobid="$job" MinMemoryNode=130000
   memory_is "$job" MinMemoryNode=2348M
+}
+
+@test "a job with whole nodes and memory per CPU has all memory of its nodes, and so has each step" {
+  echo "$limit" >limit
+  all=$(submit -p whole --mem=0 -- srun -n 1 -c 1 --exact bash limit)
+  expect_state "$all" COMPLETED
+  for partition in whole capped; do
+    job=$(submit -p "$partition" --gres=sharedgpu:small:4 -- srun -n 1 -c 1 --exact bash limit)
+    expect_state "$job" COMPLETED
+    output_has "$job" "$(grep -x 'limit [0-9]*' "$dir/jobs/$all")"
+    memory_is "$job" MinMemoryNode=0
+  done
+  # The part of the units does not depend on the partition that a pending job moves to.
+  job=$(held -p whole --gres=sharedgpu:small:1)
+  scontrol update jobid="$job" Partition=main
+  memory_is "$job" MinMemoryNode=5G
+  scontrol update jobid="$job" Partition=capped
+  memory_is "$job" MinMemoryNode=0
+}
+
+@test "a pending job with memory per GPU can be changed" {
+  job=$(held --mem-per-gpu=300 --gres=gpu:1,sharedgpu:small:1)
+  for change in NumCPUs=2 NumTasks=2 Partition=per_gpu; do
+    scontrol update jobid="$job" "$change"
+    memory_is "$job" MemPerTres=gpu:1324
+  done
+  scontrol update jobid="$job" Gres=gpu:1,sharedgpu:small:2
+  memory_is "$job" MemPerTres=gpu:2348
+  array=$(held --array=1-2 --mem-per-gpu=300 --gres=gpu:1,sharedgpu:small:1)
+  scontrol update jobid="${array}_2" Gres=gpu:1,sharedgpu:small:2
+  scontrol update jobid="$array" NumCPUs=2
+  memory_is "${array}_1" MemPerTres=gpu:1324
+  memory_is "${array}_2" MemPerTres=gpu:2348
 }
 
 @test "units that a job gets, and loses, after its submission" {

@@ -62,7 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(decision.refusal.empty() || decision.sum, "a refusal without a sum");
   if (!decision.sum) return 0;
   const Request sum = decision.sum->request;
-  fuzz::require(sum.size > 0 && sum.size <= std::uint64_t{1} << 62, "a size that Slurm cannot hold");
+  fuzz::require(sum.size <= std::uint64_t{1} << 62, "a size that Slurm cannot hold");
+  const bool whole_nodes = job.whole_nodes || std::ranges::all_of(partitions, &Partition::whole_nodes);
+  fuzz::require(sum.size > 0 || (sum.per == Per::node && whole_nodes), "all memory of a shared node");
   if (!job.memory) return 0;
   fuzz::require(decision.sum->per_node >= job.memory->size, "less than the job requests");
   if (job.memory->per != sum.per || sum.size >= kBelow) return 0;

@@ -62,6 +62,18 @@ TEST_CASE("Absurd counts stay in range") {
   CHECK(read("sharedgpu:99999999999999999999999").empty() == false);  // Slurm reads this as a type
 }
 
+TEST_CASE("The length of a text and the number of types are limited") {
+  std::string types = "sharedgpu:1";
+  for (std::size_t i = 1; i < kMostTypes; ++i) types += ",sharedgpu:t" + std::to_string(i) + ":1";
+  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);  // the first unit is part of the others
+  types += ",sharedgpu:one:1,sharedgpu:t1:5";
+  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);
+  CHECK(sum(counts_of(types, "sharedgpu")) == kMostTypes - 1 + 5);
+  const std::string most = "sharedgpu:2," + std::string(kLongestText - 12, ',');
+  CHECK(sum(counts_of(most, "sharedgpu")) == 2);
+  CHECK(counts_of(most + ",", "sharedgpu").empty());
+}
+
 TEST_CASE("A node has what a request names") {
   const auto has = [](std::string_view offer, std::string_view request) {
     return has_all(counts_of(offer, "sharedgpu"), counts_of(request, "sharedgpu"));

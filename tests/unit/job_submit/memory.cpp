@@ -120,6 +120,8 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   CHECK(result(each) == per_node(1900));
   each.tasks_per_node = 2;
   CHECK(result(each) == per_node(1600));
+  each.tasks = 1;  // Slurm allocates CPUs for two tasks per node all the same
+  CHECK(result(each) == per_node(1600));
   each.cpus_per_node = 7;
   CHECK(result(each) == per_node(1700));
   each = job("gres:sharedgpu:1", per_cpu(100));
@@ -139,12 +141,14 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   // jobs without units.
   Partition where = partition();
   where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
+  std::optional<std::uint64_t> least;
   const auto cpus = [&](std::uint64_t tasks, std::uint64_t cpus_per_task,
                         std::optional<std::uint64_t> tasks_per_core = {},
                         std::optional<std::uint64_t> threads_per_core = {}) {
     Job each = job("gres:sharedgpu:1", per_cpu(100));
     each.tasks = tasks;
     each.cpus_per_task = cpus_per_task;
+    each.cpus_per_node = least;
     each.tasks_per_core = tasks_per_core;
     each.threads_per_core = threads_per_core;
     each.most_nodes = 1;
@@ -153,6 +157,10 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(4 == cpus(4, 1));
   CHECK(8 == cpus(4, 1, 1));
   CHECK(4 == cpus(4, 1, 2));
+  least = 4;  // CPUs per node (--mincpus)
+  CHECK(8 == cpus(1, 1, 1));
+  CHECK(4 == cpus(1, 1));
+  least = {};
   CHECK(12 == cpus(3, 3, 1));
   CHECK(10 == cpus(3, 3));
   CHECK(4 == cpus(1, 3));
@@ -175,16 +183,6 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(4 == cpus(4, 1));
 }
 
-TEST_CASE("A job with whole nodes shares its units' memory among the threads that it uses") {
-  Partition where = partition();
-  where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
-  Job each = job("gres:sharedgpu:4", per_cpu(100));
-  each.whole_nodes = true;
-  CHECK(result(each, where) == per_cpu(350));
-  each.threads_per_core = 1;
-  CHECK(result(each, where) == per_cpu(600));
-}
-
 TEST_CASE("With overcommit, all tasks of a node share the CPUs of one") {
   Job each = job("gres:sharedgpu:1", per_cpu(100));
   each.tasks = 16;
@@ -202,17 +200,41 @@ TEST_CASE("CPUs per GPU count") {
   CHECK(result(each) == per_node(1800));
 }
 
-TEST_CASE("A job with whole nodes gets its memory per CPU, more of it") {
-  Job each = job("gres:sharedgpu:5", per_cpu(100));
+TEST_CASE("A job with whole nodes and memory per CPU gets all memory of its nodes") {
+  Job each = job("gres:sharedgpu:5", per_cpu(600));
   each.whole_nodes = true;
-  CHECK(result(each) == per_cpu(413));  // 5000 MiB on 16 CPUs
   Partition where = partition();
-  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 9000});
-  CHECK(result(each, where) == per_cpu(725));
+  CHECK(result(each, where) == per_node(0));  // even if no node has the sum
+  CHECK(text(each, where) == "of whole nodes: all of it, with 5000M for 5 units");
   each.whole_nodes = false;
   where.whole_nodes = true;
-  CHECK(result(each, where) == per_cpu(725));
+  CHECK(result(each, where) == per_node(0));
+  CHECK(result(job("gres:sharedgpu:5"), where) == per_node(0));
   CHECK(result(job("gres:sharedgpu:1", per_node(500)), where) == per_node(1500));
+  // Nodes of several sizes. The job would get less than it requests on the second node.
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 9000});
+  CHECK(result(each, where) == per_node(0));
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 4000});
+  CHECK(decide(each, {where}, kUnits).refusal ==
+        "no node has the host memory: 14600M per node: 9600M (--mem-per-cpu=600M x 16 CPUs) + 5000M for 5 "
+        "units; the largest node with such units has 10000M");
+}
+
+TEST_CASE("A job that may get whole nodes or a part of a node gets memory per node") {
+  Partition whole = partition();
+  whole.whole_nodes = true;
+  const auto memory = [&](Mebibytes own, const Partition& other) {
+    const Job each = job("gres:sharedgpu:4", per_cpu(own));
+    const Decision decision = decide(each, {other, whole}, kUnits);
+    REQUIRE(decision.refusal.empty());
+    CHECK(decide(each, {whole, other}, kUnits).sum->request == decision.sum->request);
+    return decision.sum->request;
+  };
+  CHECK(memory(100, partition()) == per_node(5600));   // 16 CPUs of the largest whole node
+  CHECK(memory(600, partition()) == per_node(10000));  // all of it
+  Partition none = partition();
+  none.nodes = {{.gres = "sharedgpu:b100:4", .cpus = 8, .cpu_step = 1, .memory = 5000}};  // no size is known
+  CHECK(memory(100, none) == per_node(5600));
 }
 
 TEST_CASE("Memory per GPU") {
@@ -264,12 +286,6 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
         "no node has the host memory: 10001M per node: 2001M (--mem) + 8000M for 8 units; the largest node "
         "with "
         "such units has 10000M");
-  Job whole = job("gres:sharedgpu:8", per_cpu(500));
-  whole.whole_nodes = true;
-  CHECK(decide(whole, {partition()}, kUnits).refusal ==
-        "no node has the host memory: 1000M per CPU, on each node at least 8000M (--mem-per-cpu=500M x 16 "
-        "CPUs) + "
-        "8000M for 8 units; the largest node with such units has 10000M");
   // The plugin accepts a job that no node can run: Slurm itself refuses it, or learns of suitable nodes
   // later.
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
@@ -295,12 +311,9 @@ TEST_CASE("The sum is spelled out") {
 }
 
 TEST_CASE("The part of the units is taken out again") {
-  const auto own = [](Job job, bool whole_nodes = false) {
-    job.whole_nodes = whole_nodes;
-    return *without_units(job, {partition()}, kUnits);
-  };
+  const auto own = [](const Job& job) { return *without_units(job, {partition()}, kUnits); };
   CHECK(own(job("gres:sharedgpu:2", per_node(2500))) == per_node(500));
-  CHECK(own(job("gres:sharedgpu:5", per_cpu(413)), true) == per_cpu(100));
+  CHECK(own(job("gres:sharedgpu:5", per_cpu(413))) == per_cpu(413));  // contains no memory of units
   CHECK(own(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(800))) == per_gpu(300));
   CHECK(own(job("gres:gpu:2", per_node(2500))) == per_node(2500));
   CHECK(own(job("gres:sharedgpu:2", per_node(2000))) == per_node(2000));  // too small to include units

@@ -30,6 +30,7 @@ config_record node = {};
 xlist nodes;
 job_desc_msg_t* pending = nullptr;  // the job that is changed
 int copies = 0;
+int visits = 0;  // of lists of slurmctld
 
 void keep(const char* format, va_list arguments) {
   char line[2000];
@@ -55,6 +56,7 @@ int job_modify(job_desc_msg_t* message, job_record* job, std::uint32_t user);
 
 part_record* find_part_record(char* name) { return std::strcmp(name, "main") == 0 ? &partition : nullptr; }
 int slurm_list_for_each(xlist* list, int (*visit)(void*, void*), void* argument) {
+  ++visits;
   for (void* item : list->items) visit(item, argument);
   return 0;
 }
@@ -108,7 +110,7 @@ struct Message {
   explicit Message(const char* units = nullptr, std::uint64_t memory = NO_VAL64) {
     slurms.min_nodes = slurms.max_nodes = slurms.num_tasks = slurms.min_cpus = NO_VAL;
     slurms.cpus_per_task = slurms.ntasks_per_node = slurms.pn_min_cpus = slurms.sockets_per_node = NO_VAL16;
-    slurms.shared = NO_VAL16;
+    slurms.shared = slurms.core_spec = NO_VAL16;
     slurms.pn_min_memory = memory;
     slurms.tres_per_node = slurm_xstrdup(units);
   }
@@ -180,7 +182,7 @@ struct Cluster {
     partition.max_share = 1;
     partition.node_bitmap = &partition_bit;
     log_lines.clear();
-    copies = 0;
+    copies = visits = 0;
   }
   ~Cluster() {
     std::remove((std::string(folder) + "/sharedgpu.conf").c_str());
@@ -234,6 +236,13 @@ TEST_CASE("Partitions that do not exist, and tables of another layout, are not r
   };
   CHECK(memory_in("main") == 2548);
   CHECK(memory_in("other,main") == 2548);
+  // A partition that is named many times costs slurmctld no more than one.
+  visits = 0;
+  CHECK(memory_in("main,main,other,main") == 2548);
+  CHECK(visits == 1);
+  const std::string many(65536, ',');
+  CHECK(memory_in(("main" + many).c_str()) == 500);
+  CHECK(memory_in(("main" + many.substr(4)).c_str()) == 2548);
   CHECK(memory_in("other") == 500);
   CHECK(memory_in("") == 500);
   node.magic = 1;
@@ -271,6 +280,20 @@ TEST_CASE("Cores for the system are no CPUs of jobs, and whole cores are allocat
   all.slurms.num_tasks = 8;
   CHECK(all.submit() == 0);
   CHECK(all.slurms.pn_min_memory == 6 * 100 + 1024);
+}
+
+TEST_CASE("A job that reserves cores for the system gets whole nodes, if slurm.conf permits it") {
+  Cluster cluster;
+  const auto memory = [] {
+    Message message("gres:sharedgpu:1");
+    message.slurms.core_spec = 1;
+    CHECK(message.submit() == 0);
+    return message.slurms.pn_min_memory;
+  };
+  CHECK(memory() == 1124);
+  slurm_conf.conf_flags = CTL_CONF_ASRU;
+  CHECK(memory() == 0);
+  slurm_conf.conf_flags = 0;
 }
 
 TEST_CASE("The environment of a batch job does not contradict its memory") {
@@ -339,6 +362,35 @@ TEST_CASE("One message that changes several jobs brings each its own part") {
   memory.slurms.bitflags = 0;
   CHECK(memory.change(second) == 0);
   CHECK(memory.slurms.pn_min_memory == 4696);
+}
+
+TEST_CASE("A change of a job with memory per GPU names its requests only if the memory changes") {
+  Cluster cluster;
+  Message job("gres:gpu:1,gres:sharedgpu:1");
+  job.slurms.mem_per_tres = slurm_xstrdup("gres:gpu:1324");  // 300 for the GPU, 1024 for the unit
+  Message cpus;
+  cpus.slurms.min_cpus = 2;
+  CHECK(cpus.change(job) == 0);
+  CHECK(cpus.slurms.mem_per_tres == nullptr);
+  CHECK(cpus.slurms.tres_per_node == nullptr);
+  cluster.configure("SwapPerUnit=2GiB\n");
+  CHECK(cpus.change(job) == 0);  // takes out 2 GiB, which is more than the job has, and adds them
+  CHECK(std::string(cpus.slurms.mem_per_tres) == "gres:gpu:3372");
+  CHECK(std::string(cpus.slurms.tres_per_node) == "gres:gpu:1,gres:sharedgpu:1");
+  // The next element of the array finds the message as the user has sent it.
+  cluster.configure("SwapPerUnit=1GiB\n");
+  CHECK(cpus.change(job) == 0);
+  CHECK(cpus.slurms.mem_per_tres == nullptr);
+  CHECK(cpus.slurms.tres_per_node == nullptr);
+}
+
+TEST_CASE("A change to OverSubscribe=NO gives no whole nodes") {
+  Cluster cluster;
+  Submitted job("gres:sharedgpu:2", 500);
+  Message exclusive(nullptr, MEM_PER_CPU | 200);
+  exclusive.slurms.shared = JOB_SHARED_NONE;
+  CHECK(exclusive.change(job) == 0);
+  CHECK(exclusive.slurms.pn_min_memory == 2248);
 }
 
 TEST_CASE("A default that has not been changed is one when units come") {
