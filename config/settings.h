@@ -51,8 +51,8 @@ struct GpuLossMeasures {
   bool requeue = false;
   bool operator==(const GpuLossMeasures&) const = default;
 };
-// The processes that may be tenants: either any process, or only processes of jobs and of runs for which an
-// administrator vouches.
+// The processes that may be tenants: either any process, or only processes of jobs and of runs that an
+// administrator starts for a user.
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };

@@ -178,7 +178,7 @@ void set_environment(spank_t spank, const Settings& settings) {
 void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings) {
   if (settings.on_no_arbiter == OnNoArbiter::plain) return show_unplaced(spank, step);
   notice =
-      "sharedgpu: this step could not be registered with the arbiter; it sees no shared GPU because of "
+      "sharedgpu: this step cannot use the arbiter (slurmd's log says why); it sees no shared GPU because of "
       "OnNoArbiter=fail\n";
   if (step.whole && step.whole->empty()) show(spank, "none");
 }

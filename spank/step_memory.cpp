@@ -30,6 +30,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr char kPerNode[] = "SLURM_MEM_PER_NODE";
+constexpr char kPerCpu[] = "SLURM_MEM_PER_CPU";
 constexpr char kPerGpu[] = "SLURM_MEM_PER_GPU";
 
 struct FreeJobs {
@@ -80,11 +81,15 @@ std::string& memory_of_job() {
   return memory;
 }
 
-// A value that differs from that of the job was set by the user, and stays.
+// A value that differs from that of the job was set by the user, and stays. If the user has set memory per
+// CPU or GPU, srun would refuse to start with both.
 void claim_no_memory(const slurm_job_info_t& job, const char* memory) {
   if (std::to_string(job.pn_min_memory) != memory) return;
   memory_of_job() = memory;
-  setenv(kPerNode, "0", 1);
+  if (std::getenv(kPerCpu) != nullptr || std::getenv(kPerGpu) != nullptr)
+    unsetenv(kPerNode);
+  else
+    setenv(kPerNode, "0", 1);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ std::string Jobs::refusal(const Peer& peer, const RunToken& token, bool comes_ba
   if (tenant != nullptr && has_units(tenant->id)) return {};
   if (comes_back && name.is_job() && lacks_ledger()) return {};
   if (name.is_job()) return "job " + std::to_string(name.job) + " holds no units of these GPUs here";
-  return "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+  return "the GPUs here are for jobs, and for runs that an administrator starts for a user (Tenants=jobs)";
 }
 
 TenantInfo& Jobs::join(const Peer& peer, const RunToken& token) {
@@ -166,7 +166,14 @@ void Jobs::run(Client& client, const RunRequest& request) {
                                                {.largest = administration_.largest_gpu_of(tenant.id),
                                                 .all = administration_.memory_of(reply.gpus)})
                               : Bytes{};
-  if (limit == Bytes{}) return client.send(reply);
+  if (limit == Bytes{}) {
+    if (request.host_memory != Bytes{})
+      complaints_.add(tenant.account, Cause::group,
+                      tenant.label() +
+                          ": its host memory is not limited: the memory of its units is unknown, because "
+                          "the arbiter knows no GPU yet");
+    return client.send(reply);
+  }
   groups_.make(tenant, limit, client.peer(), [its = client.shared_from_this(), reply](bool inside) mutable {
     reply.confined = inside ? 1 : 0;
     its->send(reply);
@@ -174,11 +181,10 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 // Limits the units of a run to the units of the node, because a batch system that does not count units may
-// state any number.
+// state any number. While no GPU is known, the units of the node are unknown.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
-  const std::size_t gpus = std::max<std::size_t>(core_.core().gpus(), 1);
-  const std::uint64_t most = gpus * administration_.settings().units_per_gpu;
-  if (stated <= most) return std::max(stated, 1u);
+  const std::uint64_t most = std::uint64_t{core_.core().gpus()} * administration_.settings().units_per_gpu;
+  if (stated <= most || most == 0) return std::max(stated, 1u);
   complaints_.add(run.account, Cause::excessive,
                   run.label() + ": asks for " + std::to_string(stated) + " units, but gets only the " +
                       std::to_string(most) + " of this node");

@@ -100,6 +100,7 @@ Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, 
   const Bytes program = stated != Bytes{} ? stated : of_units(run, node.host_memory_per_unit);
   if (program == Bytes{} || never_swaps(run)) return program;
   const Bytes limited = units_memory(run, node, gpus.largest);
+  if (limited == Bytes{} && gpus.all == Bytes{}) return {};
   return program + (limited != Bytes{} ? limited : gpus.all);
 }
 

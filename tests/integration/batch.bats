@@ -241,6 +241,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   local without=$(((1 << 30) + 64))  # MiB
   limit_is $without nodes=gpu1:ppn=2+gpu2:ppn=4,pmem=32mb
   limit_is $without procs=8,pmem=32mb
+  limit_is $without mem=99999999pb
   until_true 20 rmdir "$PARENT"
 }
 

@@ -107,7 +107,7 @@ right_or_error() {
 
 @test "Tenants=jobs: a process in no job and no vouched run uses plain CUDA, or fails if so configured, and is told why" {
   start_arbiter Tenants=jobs
-  why="the GPUs here are for jobs, and for runs that an administrator vouches for"
+  why="the GPUs here are for jobs, and for runs that an administrator starts for a user"
   LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify
   [[ $output == *"refused by the arbiter ($why"*"running as plain CUDA"* ]]
   SHAREDGPU_ON_NO_ARBITER=fail LD_PRELOAD=$PRELOAD run "$PROGRAMS/hold" --bytes 10%

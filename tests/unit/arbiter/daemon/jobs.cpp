@@ -102,7 +102,7 @@ TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
   host.start();
   const StepName step{.job = 12, .step = 0};
   const std::string not_here =
-      "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+      "the GPUs here are for jobs, and for runs that an administrator starts for a user (Tenants=jobs)";
   CHECK(refusal_of(host, Guest(host, kUser), Message::of(Hello{})) == not_here);
   CHECK(refusal_of(host, Guest(host, 0), Message::of(Hello{})) == not_here);
   CHECK(refusal_of(host, Guest(host, kUser), Message::of(RunRequest{})) == not_here);

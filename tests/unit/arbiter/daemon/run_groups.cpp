@@ -3,6 +3,7 @@
 // left.
 #include "arbiter/daemon/run_groups.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <future>
@@ -207,6 +208,29 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
   // Its processes need no group.
   Guest part(site.host, kUser, {}, site.command.pid());
   CHECK(part.say(JoinRun{.token = reply->token}).find<JoinReply>()->inside == 0);
+}
+
+TEST_CASE("While no GPU is known, no units are capped, and a limit that depends on GPUs is left out") {
+  Site unlimited{Settings{}};
+  unlimited.host.gpus.clear();
+  unlimited.host.restart();
+  Guest run(unlimited.host, 0, {}, unlimited.command.pid());
+  const auto reply = run.say(vouched(gibibytes(4), 16)).find<RunReply>();
+  REQUIRE(reply);
+  CHECK(reply->units == 16);
+  CHECK(reply->confined == 0);
+  CHECK(unlimited.is_empty());
+  const Lines lines = unlimited.host.new_log_lines();
+  CHECK(std::ranges::count(
+            lines,
+            "warning: run 1: its host memory is not limited: the memory of its units is unknown, "
+            "because the arbiter knows no GPU yet") == 1);
+  Site sized;
+  sized.host.gpus.clear();
+  sized.host.restart();
+  Guest other(sized.host, 0, {}, sized.command.pid());
+  CHECK(other.say(vouched(gibibytes(4), 16)).find<RunReply>()->confined == 1);
+  CHECK(sized.limit("/sharedgpu/run_1") == bytes(gibibytes(20)));
 }
 
 TEST_CASE("A run counts with no more units than the node has, and log and reply say so") {
