@@ -171,7 +171,8 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(
-      "| nodes | turns by | scenarios | deadlocked scenarios | jobs refused memory | wait / bound | "
+      "| nodes | turns by | scenarios | deadlocked scenarios | jobs refused memory | longest wait / its "
+      "bound | "
       "throughput / "
       "ideal | letters per turn |");
   std::puts("|---|---|---|---|---|---|---|---|");

@@ -450,7 +450,7 @@ struct Lend {
 // Answers Borrow.
 struct Lent {
   static constexpr MessageType kType = MessageType::lent;
-  // The first version in which the arbiter connects importer and exporter.
+  // The first version of the protocol in which the arbiter connects importer and exporter.
   static constexpr std::uint16_t kPaired = 9;
   std::uint64_t request = 0;
   LoanOutcome outcome = LoanOutcome::failed;

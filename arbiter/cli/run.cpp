@@ -76,7 +76,7 @@ void tell_missing_effects(const Arguments& arguments, const GivenOptions& given)
 }
 
 // Sets the user and the host memory of the tenant if the caller states --user, --units or --host-memory,
-// which only root may do. Returns an empty string, or an error message.
+// which only administrators may do. Returns an empty string, or an error message.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   if (!arguments.user && !arguments.units && !arguments.host_memory) return {};
   request.vouched = 1;

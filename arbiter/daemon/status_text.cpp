@@ -205,7 +205,7 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// The action for which other tenants wait because an overdue tenant has not taken it yet.
+// Returns what still keeps an overdue tenant from leaving: other tenants wait for it.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";

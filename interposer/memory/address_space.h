@@ -24,7 +24,7 @@ class AddressSpace {
  public:
   using Ranges = std::map<CUdeviceptr, Range>;
 
-  // Adds a reserved range, cut into handles.
+  // Adds a range of reserved addresses, and divides it into handles of `handle_size`.
   Range& add(CUdeviceptr base, Bytes size, bool arena, CUcontext context, Bytes handle_size);
   void remove(const Range& range) { ranges_.erase(range.base); }
   Ranges& ranges() { return ranges_; }

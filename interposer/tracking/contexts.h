@@ -74,8 +74,9 @@ class Contexts {
   // begin: the work may be waiting for the program's next submission. Returns false if a capture prevented
   // the wait. Returns true after any other error, since a context with an error runs no work.
   bool drain();
-  // Returns true if the driver reports that no default stream of a context, and no stream that the program
-  // has created, has work. Does not wait. Returns false during a capture, which a query could invalidate.
+  // Returns true if all streams are idle according to the driver: the default streams of the contexts, and
+  // the streams that the program has created. Does not wait. Returns false during a capture, which a query
+  // could invalidate.
   bool idle();
   // Returns true if the GPUs have certainly done all work of this process. Does not wait.
   bool done();

@@ -52,8 +52,8 @@ void register_honest_job(Daemon& daemon, pid_t stepd) {
   daemon.run();
 }
 
-// Connections that could not be closed because no child could be started are closed together with the user's
-// next connection.
+// If no child could be started to close a user's connections, these stay open until a child closes the next
+// connection of the user. So each user makes one more connection here.
 void close_leftovers(Daemon& daemon) {
   for (const Part& part : kParts) {
     FakeProcess& process = daemon.host.start(part.uid, "0::/\n");

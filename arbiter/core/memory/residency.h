@@ -20,7 +20,7 @@ struct Residency {
   bool wants = false;          // a thread waits at its gate
   bool tenant_wants = false;   // a thread waits at the gate of a session of its tenant
   bool frozen = false;         // its process is stopped
-  bool suspending = false;     // its tenant is announced as suspending
+  bool suspending = false;     // Slurm has announced that it will suspend the tenant
   bool revoked = false;        // its tenant's lease was ended without an answer from its processes
   bool peers_drain = false;    // a process of its tenant that is not stopped has yet to drain
   bool comes_late = false;     // its job has or may have a turn on other nodes, but has no turn here yet

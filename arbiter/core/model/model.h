@@ -84,7 +84,7 @@ struct Gpu {
 struct Domain {
   Slot slot = 0;  // its index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // sorted by id within each of the groups that were merged into this
+  std::vector<Tenant*> tenants;  // unsorted after domains were merged: sorted by id within each former one
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced

@@ -53,7 +53,7 @@ class DeadlineLimits {
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
   // Receives a tenant's report on its deadlines. Returns false if the report must not limit other tenants.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
-  // Returns true if a limit has changed.
+  // Sets the limits of other tenants by the report of `reporter`. Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
   // Restores the stated claims of each tenant, unless a tenant of a higher priority still reports deadlines.
   // With Rules::by_threads, restores the stated claims of all tenants. Returns true if a limit has changed.

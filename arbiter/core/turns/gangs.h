@@ -48,8 +48,8 @@ class Gangs {
   bool must_leave(const Tenant& tenant) const {
     return tenant.gang && (says(tenant, GangCommand::leave) || says(tenant, GangCommand::wait));
   }
-  // Returns true if the tenant may not leave the running set before an order. Call end() to ask for the
-  // order.
+  // Returns true if the tenant may leave the running set only after an order of the coordinator. To ask the
+  // coordinator for this order, call end() or end_for_good().
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs

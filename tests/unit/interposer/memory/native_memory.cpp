@@ -129,8 +129,8 @@ TEST_CASE("a free that fails leaves the block") {
 
 namespace {
 
-// An arbiter that answers a thread only after the next thread has asked, unless the memory lets only one
-// thread ask at a time.
+// An arbiter that answers the first thread only after a second thread has asked, or after 50 ms: NativeMemory
+// may let only one thread ask at a time.
 class SlowBooks final : public Books {
  public:
   Answer grow() override {
