@@ -97,6 +97,7 @@ struct Faults {
   unsigned lost = 0;     // lost letters per thousand
   std::string cut;       // "link": the first two nodes never reach each other; "all": no two nodes do
   unsigned spread = 0;   // seconds within which the processes of a job come; zero: the scenario's value
+  unsigned work = 1;     // factor of the length of jobs
   bool any() const { return outages > 0 || lost > 0 || !cut.empty() || spread > 0; }
 };
 
@@ -124,7 +125,11 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, cons
     scenario.lost = faults.lost;
     scenario.coordination = way.coordination;
     scenario.policy = way.policy;
-    scenario.limit = faults.cut.empty() ? 20min : 60min;
+    scenario.limit = faults.work * (faults.cut.empty() ? 20min : 60min);
+    for (simulation::ClusterJob& job : scenario.jobs) {
+      job.iterations *= faults.work;
+      job.grows_at *= faults.work;
+    }
     add_cuts(scenario, faults.cut);
     if (faults.spread > 0)
       for (simulation::ClusterJob& job : scenario.jobs) job.spread = faults.spread * 1s;
@@ -168,6 +173,9 @@ int run(int argc, char** argv) {
   app.add_option("--cut", faults.cut, "links that are away for ever: that of two nodes, or all")
       ->check(CLI::IsMember({"link", "all"}));
   app.add_option("--spread", faults.spread, "seconds within which the processes of a job come")
+      ->capture_default_str();
+  app.add_option("--work", faults.work,
+                 "factor on the length of jobs, and on the time after which a scenario counts as deadlocked")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(

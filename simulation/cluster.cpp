@@ -63,7 +63,7 @@ class Cluster {
     std::uint64_t alarms = 0;
     LeaseBook written;  // the leases that its ledger would have
     Nanoseconds last_written{};
-    std::optional<HeardNodes> heard;
+    std::optional<HeardNodes> heard;  // outlives the arbiter, in a file
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
@@ -263,7 +263,7 @@ ClusterResult Cluster::run() {
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
   const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // unique among all arbiters
-  its.heard.emplace(GangTimes{}.recent);
+  if (!its.heard) its.heard.emplace(GangTimes{}.recent);
   its.members.emplace(std::to_string(node), life, GangTimes{}, *its.heard);
   its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off, *its.heard);
   Tuning tuning;

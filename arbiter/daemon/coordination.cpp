@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/coordination.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <asio/post.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/write_all.h"
+#include "protocol/channel.h"
 
 namespace sharedgpu {
 namespace {
@@ -16,6 +22,8 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm has not told the address
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
+constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of known nodes
+constexpr std::chrono::seconds kKeepNew{1};    // the same if there are new ones
 
 // Without mail no other node can be heard, so the result has no waits.
 GangTimes times_of(bool has_mail) {
@@ -44,6 +52,7 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
 
 void Coordination::start() {
   if (std::exchange(started_, true)) return;
+  restore_heard();
   if (Scontrol::knows_node_name())
     begin_mail();
   else
@@ -60,6 +69,27 @@ void Coordination::find_name() {
     begin_mail();
     tend_soon();
   });
+}
+
+void Coordination::restore_heard() {
+  std::string text;
+  const Nanoseconds now = its_.system.now();
+  if (its_.system.read_file(its_.heard_file, text).ok())
+    heard_.restore(text, its_.system.wall_time() - now, now);
+  kept_at_ = now - kKeepNew;
+}
+
+// The next arbiter must know which nodes were heard. Nothing is synchronized to the disk: after a crash of
+// the host its jobs are gone.
+void Coordination::keep_heard(Nanoseconds now) {
+  if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
+  if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;
+  kept_at_ = now;
+  const std::string text = heard_.text(its_.system.wall_time() - now), fresh = its_.heard_file + ".new";
+  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (file.get() < 0 || !write_all(file.get(), text.data(), text.size()) ||
+      std::rename(fresh.c_str(), its_.heard_file.c_str()) != 0)
+    its_.complaints.add(kNobody, Cause::gang, Status::of_errno(errno, its_.heard_file).message());
 }
 
 void Coordination::begin_mail() {
@@ -125,6 +155,7 @@ void Coordination::tend() {
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
   for (const GangDesk::Apart& apart : desk_.take_apart()) log_apart(apart);
   for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
+  keep_heard(now);
   wake_for_next(now);
 }
 

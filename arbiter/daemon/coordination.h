@@ -33,6 +33,7 @@ class Coordination {
     const Tenants& tenants;
     CoreRunner& core;
     Complaints& complaints;
+    std::string heard_file;  // keeps the nodes that have been heard, for the next arbiter
   };
   // If `mail` is null, all jobs are apart, as if no node reached another one.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
@@ -59,6 +60,8 @@ class Coordination {
   void begin_mail();
   void wake_for_next(Nanoseconds now);
   void tend_soon();
+  void restore_heard();
+  void keep_heard(Nanoseconds now);
   void log_change(TenantId tenant) const;
   void log_apart(const GangDesk::Apart& apart) const;
   const NodeAddress& address_of(const std::string& node);
@@ -75,6 +78,7 @@ class Coordination {
   bool is_named_ = false;  // Slurm's name of this node is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
+  Nanoseconds kept_at_{};  // when the nodes that have been heard were last kept
 };
 
 }  // namespace sharedgpu

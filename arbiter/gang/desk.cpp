@@ -162,15 +162,15 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
 }
 
 // Returns how long the member may be silent until it loses contact, or is given up.
-Nanoseconds GangDesk::patience(const Gang& gang, const std::string& node, const Member& member) const {
+Nanoseconds GangDesk::patience(const std::string& node, const Member& member) const {
   if (member.heard) return member.in_contact ? times_.silence : times_.gone;
-  return gang.is_new && !heard_.has(node, member.heard_at) ? times_.never : times_.gone;
+  return heard_.has(node, member.heard_at) ? times_.gone : times_.never;
 }
 
 bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   bool any = false;
   for (auto& [node, member] : gang.members) {
-    if (member.given_up || now - member.heard_at < patience(gang, node, member)) continue;
+    if (member.given_up || now - member.heard_at < patience(node, member)) continue;
     member.given_up = !member.heard || !member.in_contact;
     if (!member.given_up) gang.coordinator.lose(member.number);
     member.in_contact = false;
@@ -223,7 +223,7 @@ std::optional<Nanoseconds> GangDesk::wake() const {
     for (const auto& [node, member] : gang.members) {
       consider(member.ask_at);
       if (member.delayed) consider(member.sent_at + times_.pause);
-      if (!member.given_up) consider(member.heard_at + patience(gang, node, member));
+      if (!member.given_up) consider(member.heard_at + patience(node, member));
     }
   }
   return first;

@@ -110,7 +110,7 @@ class GangDesk {
   void decide(const Run& run, Gang& gang, Nanoseconds now);
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
   GangLetter write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what);
-  Nanoseconds patience(const Gang& gang, const std::string& node, const Member& member) const;
+  Nanoseconds patience(const std::string& node, const Member& member) const;
   // The same for nodes whose names are unknown: Slurm does not answer.
   Nanoseconds patience_with_unlisted(const Gang& gang) const {
     return gang.is_new ? times_.never : times_.gone;

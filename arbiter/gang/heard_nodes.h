@@ -2,13 +2,16 @@
 // The nodes whose arbiters have written to this one lately, about any job.
 //
 // If such a node falls silent, that is an outage, and it is waited for. A node that was never heard may have
-// no arbiter, or may be behind a firewall.
+// no arbiter, or may be behind a firewall. A restart of the arbiter must not make an outage look like a
+// firewall, so the nodes are kept in a file (text(), restore()).
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "protocol/units.h"
 
@@ -21,15 +24,21 @@ class HeardNodes {
   // `recent`: for how long a node counts as heard after its last letter.
   explicit HeardNodes(Nanoseconds recent) : recent_(recent) {}
 
-  void hear(const std::string& node, Nanoseconds now) {
-    if (heard_.size() >= kMost && heard_.count(node) == 0) forget_old(now);
-    if (heard_.size() < kMost || heard_.count(node) > 0) heard_[node] = now;
-  }
+  void hear(const std::string& node, Nanoseconds now);
   // Returns true if a letter of `node` came lately. `as_of`: the start of the silence that is judged.
   bool has(const std::string& node, Nanoseconds as_of) const {
     const auto it = heard_.find(node);
     return it != heard_.end() && as_of - it->second < recent_;
   }
+
+  // Returns true if a node that was not known has been heard since the last call.
+  bool take_news() { return std::exchange(news_, false); }
+  // The nodes, one a line: its name, and the wall time of its last letter in seconds. `wall`: wall time minus
+  // the clock of the other times.
+  std::string text(Nanoseconds wall) const;
+  // Adds the nodes of such a text. Ignores lines that it does not understand. A time in the future counts as
+  // `now`.
+  void restore(std::string_view text, Nanoseconds wall, Nanoseconds now);
 
  private:
   void forget_old(Nanoseconds now) {
@@ -38,6 +47,7 @@ class HeardNodes {
 
   const Nanoseconds recent_;
   std::map<std::string, Nanoseconds> heard_;  // when the last letter of each node came
+  bool news_ = false;
 };
 
 }  // namespace sharedgpu

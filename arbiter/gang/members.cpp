@@ -11,24 +11,12 @@ GangOrder out_of_contact(GangOrder order) {
   return order;
 }
 
-}  // namespace
-
-// Returns true if the tenant may have submitted work in this turn that waits for the job's other nodes. A
-// tenant that has drained while other members have not counts, too, since they may wait for it. If all
-// members have drained, the turn is over, and only the order `wait` was lost.
-bool GangMembers::may_have_begun(const Row& row) {
-  switch (row.report.phase) {
-    case Phase::out:
-      return false;
-    case Phase::entering:
-      return !row.order;
-    case Phase::running:
-      return true;
-    case Phase::leaving:
-      return !row.report.drained || !row.order || row.order->drains;
-  }
-  return true;
+// Returns true if the tenant may have work on the GPU that waits for the job's other nodes.
+bool has_work(const GangReport& report) {
+  return report.phase == Phase::running || (report.phase == Phase::leaving && !report.drained);
 }
+
+}  // namespace
 
 const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
   const auto it = rows_.find(tenant);
@@ -124,12 +112,12 @@ void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
     if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
-// If the tenant's turn had not begun here, its place in the running set becomes free for the first job in the
+// If the tenant has no work on the GPU, its place in the running set becomes free for the first job in the
 // line.
 void GangMembers::give_up(TenantId tenant, Row& row, Nanoseconds now) {
   if (row.contact == Contact::given_up) return;
   set_contact(tenant, row, Contact::given_up);
-  row.began = may_have_begun(row);
+  row.began = has_work(row.report);
   if (row.order) {
     GangOrder order = out_of_contact(*row.order);
     if (!row.began) order.command = GangCommand::wait;
@@ -191,8 +179,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
-      return row.job.is_new && !heard_.has(row.job.coordinator, row.sought_since) ? times_.never
-                                                                                  : times_.gone;
+      return heard_.has(row.job.coordinator, row.sought_since) ? times_.gone : times_.never;
     case Contact::held:
       return times_.silence;
     case Contact::lost:

@@ -32,11 +32,13 @@ struct GangTimes {
   // their state as often as they like.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // after which a node is out of contact
-  // The time after which a node of a new gang is given up if it was not heard lately, about any job.
+  // The time after which a node is given up if it was not heard lately, about any job.
   Nanoseconds never = std::chrono::seconds(10);
-  // The silence after which any other node is given up: a node that was heard lately, or by an earlier
-  // arbiter. Slurm's default wait for a node is equally long.
-  Nanoseconds gone = std::chrono::minutes(5);
+  // The silence after which a node is given up that was heard lately. Until then nobody can know whether a
+  // turn has begun or ended there, and nodes that decided by themselves could decide differently: two jobs
+  // would each have a turn on a different node, and wait there for each other. If the node is really gone,
+  // Slurm ends the job within minutes.
+  Nanoseconds gone = std::chrono::hours(1);
   Nanoseconds recent = std::chrono::hours(1);  // how long a node counts as heard lately
   // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
   // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
@@ -128,8 +130,7 @@ class GangMembers {
     Nanoseconds sent = kLongAgo;  // when the last letter was sent
     Nanoseconds sought_since{};
     Nanoseconds apart_since{};  // if given up
-    bool began = false;         // the coordinator was given up during a turn in which the tenant may have
-                                // submitted work
+    bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown
     bool is_doubted = false;
@@ -144,7 +145,6 @@ class GangMembers {
   std::optional<Nanoseconds> place_in_line(const Row& row, Nanoseconds now) const;
   bool has_passed(std::uint32_t job) const;
   bool any_waits() const;
-  static bool may_have_begun(const Row& row);
   void set_contact(TenantId tenant, Row& row, Contact contact);
   void send(Row& row, Nanoseconds now);
   Nanoseconds patience(const Row& row) const;

@@ -250,6 +250,46 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   CHECK_FALSE(node.await_letter().is_new);
 }
 
+TEST_CASE("The next arbiter knows which nodes this one has heard") {
+  Node node;
+  const std::string file = node.host.settings.state_dir + "/nodes";
+  node.register_job(1);
+  Member member(node.host);
+  const GangLetter& report = node.await_letter();
+  node.post.heard("10.0.0.1", format_letter({.node = "n1",
+                                             .job = report.job,
+                                             .run = report.run,
+                                             .life = 8,
+                                             .number = 1,
+                                             .reader = report.life,
+                                             .what = GangPatience{}}));
+  std::string text;
+  REQUIRE(kHostSystem.read_file(file, text).ok());
+  CHECK(text.starts_with("n1 "));
+  node.host.restart();
+  node.register_job(1);
+  const GangLetter question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
+  node.post.heard("10.0.0.9", format_letter(question));
+  text.clear();
+  REQUIRE(kHostSystem.read_file(file, text).ok());
+  CHECK(text.find("n1 ") == 0);
+  CHECK(text.find("\nn9 ") != std::string::npos);
+}
+
+TEST_CASE("A file of heard nodes that cannot be written is named in the log, and harms nothing") {
+  Node node;
+  const std::string file = node.host.settings.state_dir + "/nodes";
+  REQUIRE(mkdir((file + ".new").c_str(), 0700) == 0);
+  node.register_job(1);
+  node.host.new_log_lines();
+  const GangLetter question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
+  node.post.heard("10.0.0.9", format_letter(question));
+  CHECK(node.post.sent.size() == 1);
+  const std::vector<std::string> lines = node.host.new_log_lines();
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find(file + ": ") != std::string::npos);
+}
+
 TEST_CASE("A job that comes again on one node is no gang any more") {
   Node node;
   node.register_job(1);

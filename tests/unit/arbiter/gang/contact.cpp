@@ -35,7 +35,7 @@ class Network {
   void boot(const std::string& name) {
     ++life_;
     Node& node = nodes[name];
-    node.heard.emplace(kTimes.recent);
+    if (!node.heard) node.heard.emplace(kTimes.recent);  // the nodes are kept in a file
     node.members.emplace(name, life_, kTimes, *node.heard);
     node.desk.emplace(name, life_, kTimes, GangPace{}, 0ns, *node.heard);
   }
@@ -201,7 +201,10 @@ TEST_CASE("A coordinator that is never heard is given up soon") {
   Network net;
   net.cut = {"b"};
   SECTION("where the gang is new") { net.new_job = true; }
-  SECTION("and not so soon where it may have had a turn before") {
+  SECTION("where an earlier arbiter knew the job, too") {}
+  SECTION("and not so soon where an earlier arbiter has heard it") {
+    net.nodes["b"].heard->hear("a", net.now);
+    net.boot("b");
     net.say("b");
     net.pass(kTimes.gone - 1s);
     CHECK(net.contact("b") == Contact::sought);
@@ -356,6 +359,35 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(heard.has("b", 15s));
 }
 
+TEST_CASE("The nodes that were heard are kept for the next arbiter, which has another clock") {
+  HeardNodes before(10s), after(10s);
+  CHECK_FALSE(before.take_news());
+  before.hear("a", 5s);
+  CHECK(before.take_news());
+  before.hear("a", 7s);
+  CHECK_FALSE(before.take_news());
+  before.hear("n-2.site", 4s);
+  CHECK(before.text(1000s) == "a 1007\nn-2.site 1004\n");
+  after.hear("n-2.site", 9s);
+  after.restore(before.text(1000s), 999s, 9s);
+  CHECK(after.has("a", 8s + 9s));
+  CHECK_FALSE(after.has("a", 8s + 10s));
+  CHECK(after.has("n-2.site", 18s));  // heard since
+  SECTION("a time in the future counts as now") {
+    after.restore("c 2000", 999s, 9s);
+    CHECK(after.has("c", 18s));
+    CHECK_FALSE(after.has("c", 19s));
+  }
+  SECTION("lines that are damaged are ignored") {
+    after.restore(
+        "d\n d 1007\ne \nf 1x\ng -1\nh 99999999999\n\ni 1006 \n" + std::string(200, 'j') + " 1007\nk 1006",
+        999s, 9s);
+    for (const char* node : {"", "d", "e", "f", "g", "h", "i"}) CHECK_FALSE(after.has(node, 9s));
+    CHECK_FALSE(after.has(std::string(200, 'j'), 9s));
+    CHECK(after.has("k", 9s));
+  }
+}
+
 TEST_CASE("A gang that is apart stays so until all of its nodes are in contact") {
   HeardNodes heard(kTimes.recent);
   GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
@@ -495,9 +527,9 @@ TEST_CASE("A job that has ended on a node keeps nobody waiting, and is forgotten
 class Line {
  public:
   Line() : members_("b", 7, kTimes, heard_) {}
-  void say(std::uint32_t job, Phase phase = Phase::out, bool present = true) {
+  void say(std::uint32_t job, Phase phase = Phase::out, bool present = true, bool drained = true) {
     members_.report(tenant(job), {.number = job, .nodes = 2, .coordinator = "a", .is_new = true},
-                    {.number = ++reports_, .phase = phase, .present = present}, now_);
+                    {.number = ++reports_, .phase = phase, .drained = drained, .present = present}, now_);
   }
   void order(std::uint32_t job, std::optional<GangOrder> order) {
     members_.hear({.node = "a",
@@ -634,10 +666,10 @@ TEST_CASE("A turn of which nothing has begun on a node does not begin there out 
   GangOrder order{.possible = true, .apart = true};
   bool began = false;
   SECTION("entering") { line.say(4, Phase::entering); }
-  SECTION("leaving, where all have drained") { line.say(4, Phase::leaving); }
-  SECTION("leaving, where another node has not") {
-    line.say(4, Phase::leaving);
-    order.drains = began = true;
+  SECTION("leaving, where this node has drained") { line.say(4, Phase::leaving); }
+  SECTION("leaving, where this node has not drained") {
+    line.say(4, Phase::leaving, true, false);
+    began = true;
   }
   line.order(4, order);
   line.pass(1min);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/gang/heard_nodes.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "arbiter/gang/letter.h"
+
+namespace sharedgpu {
+
+void HeardNodes::hear(const std::string& node, Nanoseconds now) {
+  if (heard_.size() >= kMost && heard_.count(node) == 0) forget_old(now);
+  if (heard_.size() >= kMost && heard_.count(node) == 0) return;
+  news_ = heard_.insert_or_assign(node, now).second || news_;
+}
+
+std::string HeardNodes::text(Nanoseconds wall) const {
+  std::string lines;
+  for (const auto& [node, at] : heard_) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at + wall).count();
+    lines += node + ' ' + std::to_string(seconds) + '\n';
+  }
+  return lines;
+}
+
+void HeardNodes::restore(std::string_view text, Nanoseconds wall, Nanoseconds now) {
+  while (!text.empty() && heard_.size() < kMost) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::size_t blank = line.find(' ');
+    if (blank == 0 || blank == line.npos || blank > kLongestNodeName) continue;
+    const char* end = line.data() + line.size();
+    std::uint32_t seconds = 0;
+    const auto read = std::from_chars(line.data() + blank + 1, end, seconds);
+    if (read.ec != std::errc() || read.ptr != end) continue;
+    const Nanoseconds at = std::chrono::seconds(seconds) - wall;
+    heard_.try_emplace(std::string(line.substr(0, blank)), std::min(at, now));
+  }
+}
+
+}  // namespace sharedgpu
