@@ -2,7 +2,8 @@
 // The advance of a domain: the order in which the parts do their work, and the values passed between them.
 //
 // The reasons for which a tenant leaves the running set; all but the last one end in leave():
-//   1. drop_members(): the tenant's processes are stopped or are about to be stopped, or the tenant is
+//   1. drop_members(): the nodes of the tenant's gang are out of contact (may_leave_unasked()); the tenant's
+//   processes are stopped or are about to be stopped, or the tenant is
 //      entering and a stopped process keeps it from becoming ready (must_leave()); other tenants wait and the
 //      tenant does not restore its memory (is_unresponsive()); the tenant has used up its limit under the
 //      policy (Scheduler::exhausted()).
@@ -123,6 +124,9 @@ void Core::drop_members(const Domain& domain) {
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
     if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
+    if (!turns_.may_leave_unasked(*tenant)) continue;
+    if (turns_.in_set(*tenant)) leave(*tenant);
+    turns_.finish_leaving(*tenant);  // another gang may have left the GPU
   }
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {

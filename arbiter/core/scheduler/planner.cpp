@@ -212,7 +212,7 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     if (other == &waiter || !gangs_.is_apart(*other)) return false;
-    return turns_.phase_of(*other) != Phase::out ||
+    return turns_.phase_of(*other) != Phase::out || gangs_.keeps_place(*other) ||
            (gangs_.goes_before(*other, waiter) && !presence_.absent(*other));
   });
 }
@@ -231,10 +231,10 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member never makes room for the waiter: a job that is apart makes room for no other job
-// on several nodes.
+// Returns true if the member does not leave for the waiter: a job that is apart, or whose nodes are out of
+// contact during its turn, leaves for no other job on several nodes.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
-  return member.job != 0 && !member.gang && waiter.job != 0;
+  return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
 
 // Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
@@ -369,12 +369,13 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes has not drained here. That job may need its turn on other
-// nodes, or more memory here, before it can drain.
+// Returns true if another job on several nodes has not drained here, or has left its place to tenants of this
+// node while its nodes are out of contact. That job may need its turn on other nodes, or more memory here,
+// before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
-    return other != &gang && other->job != 0 && turns_.phase_of(*other) == Phase::leaving &&
-           !turns_.has_drained(*other);
+    return other != &gang && other->job != 0 && !turns_.in_set(*other) &&
+           (!turns_.has_drained(*other) || gangs_.keeps_place(*other));
   });
 }
 

@@ -80,6 +80,13 @@ class Gangs {
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }
+  // Returns true if the tenant is in a turn of its gang, as far as this node knows, and the gang's nodes are
+  // not all in contact. Work on other nodes may wait for this tenant, so no other job that spans nodes may
+  // take its place here.
+  bool keeps_place(const Tenant& tenant) const {
+    return tenant.gang && rows_[tenant].ordered && !rows_[tenant].order.possible &&
+           !says(tenant, GangCommand::wait);
+  }
   // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant begins
   // no turn, or has turns on this node that are not coordinated with other nodes.
   bool is_apart(const Tenant& tenant) const {

@@ -265,8 +265,26 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
 // could help another node either, the tenant may finish leaving. A tenant that stayed would keep memory that
 // another gang with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
-  if (gangs_.may_finish(tenant)) return true;
+  if (gangs_.may_finish(tenant) || may_leave_unasked(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
+}
+
+// Tenants of this node need not wait until the gang's nodes are in contact again: their turns depend on no
+// other node, so the gang can have its place back. If another gang shares the GPU, the place could be lost to
+// the growth of that gang.
+bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
+  return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
+}
+
+bool TurnMachine::shares_with_gang(const Tenant& tenant) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    return attached(session) && std::any_of(session->gpu->sessions.begin(), session->gpu->sessions.end(),
+                                            [&](const Session* other) {
+                                              const Tenant& its = *other->tenant;
+                                              return &its != &tenant && its.job != 0 &&
+                                                     phase_of(its) != Phase::out;
+                                            });
+  });
 }
 
 bool TurnMachine::all_said_drained(const Tenant& tenant) const {

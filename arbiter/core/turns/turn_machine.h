@@ -85,6 +85,9 @@ class TurnMachine {
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
+  // Returns true if the tenant's gang is in a turn, its nodes are out of contact, and the tenant has to make
+  // room for tenants of this node as soon as it has no work on the GPU.
+  bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
   // Ends the leases that the tenant held under an earlier arbiter, if their sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
@@ -211,6 +214,7 @@ class TurnMachine {
   bool waits_for_drain(const Tenant& tenant) const;
   bool drains(const Session& session) const;
   bool may_finish(const Tenant& tenant) const;
+  bool shares_with_gang(const Tenant& tenant) const;
   bool all_said_drained(const Tenant& tenant) const;
   Residency common_residency(const Tenant& tenant) const;
   Residency residency(const Session& session, const Residency& common) const;

@@ -426,6 +426,87 @@ TEST_CASE("A gang that is complete, and had no gate open, keeps its place while 
   CHECK(b.phase() == Phase::leaving);
 }
 
+TEST_CASE("A gang that is out of contact makes room for its node's tenants once it has no work there") {
+  Node b;
+  enum class Loss { entering, ready, drained };
+  const Loss loss = GENERATE(Loss::entering, Loss::ready, Loss::drained);
+  b.order.drains = true;
+  if (loss == Loss::drained)
+    b.drain_for_others();
+  else
+    b.enter_turn();
+  if (loss == Loss::entering) b.release(1, 60, true);
+  if (loss == Loss::ready) b.make_way(true);
+  b.order.possible = false;
+  b.tell_gang();
+  if (loss != Loss::drained) b.release(2, 60, true);
+  CHECK(b.phase() == Phase::out);
+  CHECK_FALSE(b.holds(2));
+  CHECK(b.tenant(1).phase != Phase::out);
+  SECTION("but its place goes to no other gang") {
+    b.come_as_gang(3, 3);
+    b.attach(3);
+    b.grow(3, 10, 0);
+    b.want(3);
+    b.handle(GangOrdered{.tenant = TenantId{3}, .order = GangOrder{.possible = true, .settled = true}});
+    CHECK_FALSE(b.reports.at(3).offers);
+    SECTION("nor to a job that is apart") {
+      b.handle(GangOrdered{.tenant = TenantId{3}, .order = std::nullopt});
+      CHECK(b.tenant(3).phase == Phase::out);
+    }
+    SECTION("until the turn has ended") {
+      b.order.possible = true;
+      b.order.drains = false;
+      b.command(GangCommand::wait);
+      b.pass_by_timers(11s);
+      CHECK(b.reports.at(3).offers);
+    }
+  }
+  SECTION("and it has the place again by an order") {
+    b.order.possible = b.order.urgent = true;
+    b.command(GangCommand::enter);
+    CHECK(b.phase() == Phase::entering);
+  }
+}
+
+TEST_CASE("A gang that is out of contact keeps its memory beside another gang, which might take the room") {
+  Node b;
+  b.drain_for_others();
+  b.come_as_gang(3, 3);
+  b.attach(3);
+  b.grow(3, 10, 0);
+  b.want(3);
+  GangOrder other{.possible = true, .settled = true};
+  const auto tell_other = [&](GangCommand command) {
+    other.command = command;
+    other.seen = b.reports[3].number;
+    b.handle(GangOrdered{.tenant = TenantId{3}, .order = other});
+  };
+  tell_other(GangCommand::enter);
+  REQUIRE(b.tenant(3).phase == Phase::entering);
+  b.order.possible = false;
+  b.tell_gang();
+  CHECK(b.phase() == Phase::leaving);
+  tell_other(GangCommand::wait);
+  b.release(3, 10, false);
+  CHECK(b.phase() == Phase::out);
+}
+
+TEST_CASE("A gang that is out of contact while it runs goes on, and leaves for no other gang") {
+  Node b;
+  b.begin_turn();
+  b.order.possible = false;
+  b.tell_gang();
+  b.come_as_gang(3, 3);
+  b.attach(3);
+  b.grow(3, 60, 0);
+  b.want(3);
+  b.handle(GangOrdered{.tenant = TenantId{3}, .order = GangOrder{.possible = true, .settled = true}});
+  b.pass_by_timers(1min);
+  CHECK(b.open(2));
+  CHECK_FALSE(b.reports.at(3).offers);
+}
+
 TEST_CASE("No other gang is offered a turn while a job cannot drain") {
   Node b;
   b.begin_turn();
