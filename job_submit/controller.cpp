@@ -144,6 +144,9 @@ std::vector<Partition> partitions_of(const char* names) {
     Partition& partition = partitions.emplace_back();
     partition.defaults = defaults_of(*record);
     partition.whole_nodes = record->max_share == 0;
+    const std::uint64_t most =
+        record->max_mem_per_cpu != 0 ? record->max_mem_per_cpu : slurm_conf.max_mem_per_cpu;
+    if ((most & ~MEM_PER_CPU) != 0) partition.most = per_node_or_cpu(most, "MaxMemPerNode", "MaxMemPerCPU");
     // Slurm ignores CR_ONE_TASK_PER_CORE in a partition, and uses only the cluster's.
     partition.one_task_per_core = (slurm_conf.select_type_param & kSelectOneTaskPerCore) != 0;
     Reading reading{*record, consumable, partition.nodes};

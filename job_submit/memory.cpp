@@ -53,6 +53,7 @@ struct Nodes {
   std::uint64_t threads = 1;
   Mebibytes most_memory = 0;
   Mebibytes least_memory_per_cpu = 0;
+  Mebibytes most_memory_per_cpu = 0;
   std::vector<std::string_view> types;  // types of the nodes' units
   bool any() const { return most_cpus > 0; }
 };
@@ -142,6 +143,7 @@ Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& uni
     const Mebibytes memory_per_cpu = kind.memory / kind.cpus;
     nodes.least_memory_per_cpu =
         nodes.any() ? std::min(nodes.least_memory_per_cpu, memory_per_cpu) : memory_per_cpu;
+    nodes.most_memory_per_cpu = std::max(nodes.most_memory_per_cpu, memory_per_cpu);
     nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
     nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
     nodes.threads = std::max(nodes.threads, kind.threads);
@@ -181,16 +183,43 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
+// What a job's units bring in one partition.
+struct Brought {
+  Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
+  Demand units;
+  Nodes nodes;
+  std::optional<Request> most;  // of the partition
+  Mebibytes memory = 0;
+};
+
+// Returns the most memory per CPU that Slurm's limits let a job with whole nodes request; nullopt if the job
+// may request all memory of these nodes.
+std::optional<Mebibytes> limit_per_cpu(const std::optional<Request>& most, const Nodes& nodes) {
+  if (!most || !nodes.any()) return std::nullopt;
+  const Mebibytes limit = most->per == Per::cpu ? most->size : most->size / nodes.most_cpus;
+  if (limit >= nodes.most_memory_per_cpu) return std::nullopt;
+  return std::min(limit, nodes.least_memory_per_cpu);
+}
+
 // Returns true if a job with whole nodes has at least its own request on each of these nodes if it gets all
-// of their memory.
-bool is_within_whole_nodes(const Request& own, const Job& job, const Nodes& nodes) {
-  return job.whole_nodes && own.per == Per::cpu && nodes.any() && own.size <= nodes.least_memory_per_cpu;
+// of their memory that it may request. Slurm itself lowers memory per CPU to MaxMemPerCPU.
+bool is_within_whole_nodes(const Request& own, const Brought& brought) {
+  const Nodes& nodes = brought.nodes;
+  if (!brought.job.whole_nodes || own.per != Per::cpu || !nodes.any() ||
+      own.size > nodes.least_memory_per_cpu)
+    return false;
+  const auto limit = limit_per_cpu(brought.most, nodes);
+  return !limit || own.size <= *limit || brought.most->per == Per::cpu;
 }
 
 // Returns the sum that the table in memory.h states. A request per GPU that the job itself states stays a
 // request per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by
 // sbatch and salloc) and per node (set by slurmd).
-Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const Job& job, const Nodes& nodes) {
+Sum add(const Request& own, const Brought& from) {
+  const Mebibytes units_memory = from.memory;
+  const std::uint64_t units = job_submit::sum(from.units.most);
+  const Job& job = from.job;
+  const Nodes& nodes = from.nodes;
   Sum sum;
   sum.brought = megabytes(units_memory) + " for " + plural(units, "unit");
   if (own.per == Per::gpu && job.memory) {
@@ -205,7 +234,7 @@ Sum add(const Request& own, Mebibytes units_memory, std::uint64_t units, const J
                               : own.per == Per::gpu ? job_submit::sum(demand_of(job, "gpu").most)
                                                     : 1;
   const Mebibytes total = add_up(times(own.size, count), units_memory);
-  sum.per_node = is_within_whole_nodes(own, job, nodes) ? std::min(total, nodes.most_memory) : total;
+  sum.per_node = is_within_whole_nodes(own, from) ? std::min(total, nodes.most_memory) : total;
   sum.request = {Per::node, sum.per_node, own.source};
   sum.text = megabytes(sum.per_node) +
              " per node: " + (sum.per_node < total ? "all of a whole node instead of " : "") +
@@ -222,17 +251,9 @@ Request subtract(const Request& sum, Mebibytes units_memory, const Job& job) {
   return own;
 }
 
-// What a job's units bring in one partition.
-struct Brought {
-  Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
-  Demand units;
-  Nodes nodes;
-  Mebibytes memory = 0;
-};
-
 Brought brought_in(const Partition& partition, const Job& job, const Demand& units,
                    const UnitMemory& unit_memory) {
-  Brought brought{.job = job, .units = units, .nodes = {}, .memory = 0};
+  Brought brought{.job = job, .units = units, .nodes = {}, .most = partition.most, .memory = 0};
   brought.job.whole_nodes = job.whole_nodes || partition.whole_nodes;
   if (partition.one_task_per_core && !job.tasks_per_core) brought.job.tasks_per_core = 1;
   brought.nodes = nodes_with(partition.nodes, job, brought.units);
@@ -265,22 +286,29 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
   Mebibytes most_memory = 0;
   bool nodes_known = true;
   bool whole_nodes_suffice = true;
+  std::optional<Mebibytes> most_per_cpu;
   const Demand units = demand_of(job, kGres);
   for (const Partition& partition : partitions) {
     const Brought brought = brought_in(partition, job, units, unit_memory);
     const std::optional<Request> own = own_request(job, partition.defaults);
     if (!own) continue;
-    whole_nodes_suffice = whole_nodes_suffice && is_within_whole_nodes(*own, brought.job, brought.nodes);
+    whole_nodes_suffice = whole_nodes_suffice && is_within_whole_nodes(*own, brought);
     if (brought.memory == 0) continue;
-    Sum sum = add(*own, brought.memory, job_submit::sum(brought.units.most), brought.job, brought.nodes);
+    if (const auto limit = limit_per_cpu(brought.most, brought.nodes))
+      most_per_cpu = std::min(*limit, most_per_cpu.value_or(*limit));
+    Sum sum = add(*own, brought);
     if (!decision.sum || sum.per_node > decision.sum->per_node) decision.sum = std::move(sum);
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
   if (!decision.sum) return decision;
   if (whole_nodes_suffice) {
-    decision.sum->request.size = 0;
-    decision.sum->text = "of whole nodes: all of it, with " + decision.sum->brought;
+    decision.sum->request.per = most_per_cpu ? Per::cpu : Per::node;
+    decision.sum->request.size = most_per_cpu.value_or(0);
+    decision.sum->text =
+        "of whole nodes: " +
+        (most_per_cpu ? megabytes(*most_per_cpu) + " per CPU, Slurm's limit" : std::string("all of it")) +
+        ", with " + decision.sum->brought;
   } else if (nodes_known && decision.sum->per_node > most_memory) {
     // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
     decision.refusal = "no node has the host memory: " + decision.sum->text +

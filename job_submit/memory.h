@@ -10,7 +10,8 @@
 //   M per node (--mem, DefMemPerNode)            M + E per node
 //   all of the node (--mem=0, or no default)     unchanged
 //   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C: the most CPUs it may get on a node
-//   the same, of a job that gets whole nodes     all of the node, if that is at least m per CPU on each node
+//   the same, of a job that gets whole nodes     all of the node, if that is at least m per CPU on each node;
+//                                                with a limit of Slurm: as much as it permits
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
@@ -94,6 +95,7 @@ struct Sum {
 // A partition that the job may run in.
 struct Partition {
   Defaults defaults;
+  std::optional<Request> most;  // MaxMemPerCPU or MaxMemPerNode
   std::vector<NodeKind> nodes;
   bool whole_nodes = false;        // OverSubscribe=EXCLUSIVE
   bool one_task_per_core = false;  // CR_ONE_TASK_PER_CORE

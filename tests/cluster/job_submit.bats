@@ -15,7 +15,8 @@ Name=gpu File=/dev/full"
 PartitionName=per_node Nodes=ALL DefMemPerNode=500
 PartitionName=per_gpu Nodes=ALL DefMemPerGPU=200
 PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE
-PartitionName=capped Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerCPU=4096
+PartitionName=capped Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerCPU=1024 DefMemPerCPU=100
+PartitionName=bounded Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerNode=16384 DefMemPerCPU=100
 PartitionName=cores Nodes=ALL SelectTypeParameters=CR_Core"
   own_cluster_up "$SHAREDGPU_CLUSTER_DIR/simgpu" SwapPerUnit=1GiB,large:auto GpuMemory=large:24GiB
 }
@@ -242,17 +243,23 @@ SCRIPT
   echo "$limit" >limit
   all=$(submit -p whole --mem=0 -- srun -n 1 -c 1 --exact bash limit)
   expect_state "$all" COMPLETED
-  for partition in whole capped; do
-    job=$(submit -p "$partition" --gres=sharedgpu:small:4 -- srun -n 1 -c 1 --exact bash limit)
+  job=$(submit -p whole --gres=sharedgpu:small:4 -- srun -n 1 -c 1 --exact bash limit)
+  expect_state "$job" COMPLETED
+  output_has "$job" "$(grep -x 'limit [0-9]*' "$dir/jobs/$all")"
+  memory_is "$job" MinMemoryNode=0
+  for partition in capped bounded; do
+    job=$(submit -p "$partition" --gres=sharedgpu:small:4 -- bash limit)
     expect_state "$job" COMPLETED
-    output_has "$job" "$(grep -x 'limit [0-9]*' "$dir/jobs/$all")"
-    memory_is "$job" MinMemoryNode=0
+    output_has "$job" "limit 16384"
+    memory_is "$job" MinMemoryCPU=1G
   done
   # The part of the units does not depend on the partition that a pending job moves to.
   job=$(held -p whole --gres=sharedgpu:small:1)
   scontrol update jobid="$job" Partition=main
   memory_is "$job" MinMemoryNode=5G
   scontrol update jobid="$job" Partition=capped
+  memory_is "$job" MinMemoryCPU=1G
+  scontrol update jobid="$job" Partition=whole
   memory_is "$job" MinMemoryNode=0
 }
 

@@ -220,6 +220,37 @@ TEST_CASE("A job with whole nodes and memory per CPU gets all memory of its node
         "units; the largest node with such units has 10000M");
 }
 
+TEST_CASE("A job with whole nodes gets as much as Slurm's limits permit") {
+  Job each = job("gres:sharedgpu:4", per_cpu(100));
+  each.whole_nodes = true;
+  Partition where = partition();
+  where.nodes[0].memory = 16000;  // 1000 per CPU
+  where.most = per_cpu(400);
+  CHECK(result(each, where) == per_cpu(400));
+  CHECK(text(each, where) == "of whole nodes: 400M per CPU, Slurm's limit, with 4000M for 4 units");
+  where.most = per_cpu(1000);
+  CHECK(result(each, where) == per_node(0));
+  where.most = per_node(16000);
+  CHECK(result(each, where) == per_node(0));
+  where.most = per_node(8000);
+  CHECK(result(each, where) == per_cpu(500));
+  where.most = per_node(1500);
+  CHECK(result(each, where) == per_node(5600));  // Slurm refuses the job's own request, too
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 4000});
+  where.most = per_cpu(900);
+  CHECK(result(each, where) == per_cpu(500));
+  Partition lower = where;
+  lower.most = per_cpu(300);
+  CHECK(decide(each, {where, lower}, kUnits).sum->request == per_cpu(300));
+  each.memory = per_cpu(300);
+  CHECK(has_default_memory(each, {lower}, kUnits));
+  CHECK_FALSE(has_default_memory(each, {where}, kUnits));
+  each.memory = per_cpu(400);  // Slurm itself lowers it
+  CHECK(result(each, lower) == per_cpu(300));
+  each.whole_nodes = false;
+  CHECK(result(each, where) == per_node(4400));
+}
+
 TEST_CASE("A job that may get whole nodes or a part of a node gets memory per node") {
   Partition whole = partition();
   whole.whole_nodes = true;
