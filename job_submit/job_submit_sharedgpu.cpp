@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "job_submit/configuration.h"
 #include "job_submit/controller.h"
@@ -146,8 +147,9 @@ struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;
   std::uint64_t written = NO_VAL64;
-  bool per_gpu = false;       // the plugin has written mem_per_tres
-  bool has_requests = false;  // the plugin has copied the job's requests for TRES
+  bool per_gpu = false;  // the plugin has written mem_per_tres
+  std::vector<char * job_desc_msg_t::*>
+      copied;  // the requests for TRES that the plugin has copied from the job
 };
 std::mutex last_change_mutex;
 LastChange last_change;  // guarded by last_change_mutex
@@ -161,6 +163,8 @@ bool states_requests(const job_desc_msg_t& message) {
   return std::ranges::any_of(kRequests, [&](auto request) { return message.*request != nullptr; });
 }
 
+bool names_gpus(const char* request) { return request != nullptr && !counts_of(request, "gpu").empty(); }
+
 void clear(char*& text) { slurm_xfree(reinterpret_cast<void**>(&text)); }
 
 void restore_stated_memory(job_desc_msg_t& message) {
@@ -170,20 +174,25 @@ void restore_stated_memory(job_desc_msg_t& message) {
     return;
   message.pn_min_memory = last_change.stated;
   if (last_change.per_gpu) clear(message.mem_per_tres);
-  if (last_change.has_requests)
-    for (const auto request : kRequests) clear(message.*request);
+  for (const auto request : last_change.copied) clear(message.*request);
   last_change = {};
 }
 
 // `job`: the job before the change.
 void write_change(const Request& request, const job_desc_msg_t& job, job_desc_msg_t& message) {
   const std::lock_guard lock(last_change_mutex);
-  last_change = {.message = &message, .stated = message.pn_min_memory};
+  last_change = {};
+  last_change.message = &message;
+  last_change.stated = message.pn_min_memory;
   if (request.per == Per::gpu) {
     last_change.per_gpu = message.mem_per_tres == nullptr;
-    last_change.has_requests = !states_requests(message);
-    if (last_change.has_requests)
-      for (const auto text : kRequests) message.*text = slurm_xstrdup(job.*text);
+    for (const auto text : kRequests) {
+      // With GPUs per task, Slurm computes the GPUs of the job itself.
+      const bool computed = text == &job_desc_msg_t::tres_per_job && names_gpus(job.tres_per_task);
+      if (message.*text != nullptr || !names_gpus(job.*text) || computed) continue;
+      message.*text = slurm_xstrdup(job.*text);
+      last_change.copied.push_back(text);
+    }
   }
   write_request(request, job.mem_per_tres, message);
   last_change.written = message.pn_min_memory;
@@ -213,8 +222,8 @@ JobCopy copy_of(job_record* record) {
 // nodes, since such a change can also shrink a running job, whose memory cannot change.
 bool changes_allocation(const job_desc_msg_t& message) {
   const Job stated = changed({}, message);
-  return message.partition != nullptr || stated.cpus || stated.cpus_per_node || stated.cpus_per_task ||
-         stated.tasks || stated.tasks_per_node;
+  return message.partition != nullptr || message.shared != NO_VAL16 || stated.cpus || stated.cpus_per_node ||
+         stated.cpus_per_task || stated.tasks || stated.tasks_per_node;
 }
 
 // If the user changes the memory, the new value is the job's own request, as --mem is at submission. Any
@@ -230,7 +239,8 @@ int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   if (!copy) return SLURM_SUCCESS;
   const Job before = job_of(*copy);
   Job after = changed(before, message);
-  after.whole_nodes = before.whole_nodes;  // no change makes a job exclusive
+  // OverSubscribe=NO does not make a job exclusive, but OverSubscribe=YES takes its whole nodes away.
+  after.whole_nodes = before.whole_nodes && (message.shared == NO_VAL16 || message.shared == JOB_SHARED_NONE);
   if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
   const std::vector<Partition> partitions = partitions_of(copy->partition);
   const std::optional<Request> own =

@@ -52,8 +52,6 @@ struct Nodes {
   std::uint64_t cpu_step = 1;
   std::uint64_t threads = 1;
   Mebibytes most_memory = 0;
-  Mebibytes least_memory_per_cpu = 0;
-  Mebibytes most_memory_per_cpu = 0;
   std::vector<std::string_view> types;  // types of the nodes' units
   bool any() const { return most_cpus > 0; }
 };
@@ -140,10 +138,6 @@ Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& uni
     const NodeKind kind = with_used_threads(each, job);
     const auto offer = counts_of(kind.gres, kGres);
     if (kind.cpus == 0 || !has_all(offer, units.least)) continue;
-    const Mebibytes memory_per_cpu = kind.memory / kind.cpus;
-    nodes.least_memory_per_cpu =
-        nodes.any() ? std::min(nodes.least_memory_per_cpu, memory_per_cpu) : memory_per_cpu;
-    nodes.most_memory_per_cpu = std::max(nodes.most_memory_per_cpu, memory_per_cpu);
     nodes.most_cpus = std::max(nodes.most_cpus, kind.cpus);
     nodes.cpu_step = std::max({nodes.cpu_step, kind.cpu_step, std::uint64_t{1}});
     nodes.threads = std::max(nodes.threads, kind.threads);
@@ -192,53 +186,53 @@ struct Brought {
   Mebibytes memory = 0;
 };
 
-// Returns the most memory per CPU that Slurm's limits let a job with whole nodes request; nullopt if the job
-// may request all memory of these nodes.
-std::optional<Mebibytes> limit_per_cpu(const std::optional<Request>& most, const Nodes& nodes) {
-  if (!most || !nodes.any()) return std::nullopt;
-  const Mebibytes limit = most->per == Per::cpu ? most->size : most->size / nodes.most_cpus;
-  if (limit >= nodes.most_memory_per_cpu) return std::nullopt;
-  return std::min(limit, nodes.least_memory_per_cpu);
+// Limits the sum of a job with whole nodes to the memory that it can use. Slurm gives no other job any memory
+// of these nodes. A job that requests more itself keeps its sum, so that it is refused.
+Mebibytes limited(Mebibytes own, Mebibytes sum, const Brought& brought) {
+  const std::optional<Request>& limit = brought.most;
+  Mebibytes most = brought.nodes.most_memory;
+  if (limit)
+    most = std::min(most, limit->per == Per::cpu ? times(limit->size, brought.nodes.most_cpus) : limit->size);
+  return own <= most ? std::min(sum, most) : sum;
 }
 
-// Returns true if a job with whole nodes has at least its own request on each of these nodes if it gets all
-// of their memory that it may request. Slurm itself lowers memory per CPU to MaxMemPerCPU.
-bool is_within_whole_nodes(const Request& own, const Brought& brought) {
-  const Nodes& nodes = brought.nodes;
-  if (!brought.job.whole_nodes || own.per != Per::cpu || !nodes.any() ||
-      own.size > nodes.least_memory_per_cpu)
-    return false;
-  const auto limit = limit_per_cpu(brought.most, nodes);
-  return !limit || own.size <= *limit || brought.most->per == Per::cpu;
+// Returns the request of a job that gets whole nodes. Slurm itself lowers memory per CPU to MaxMemPerCPU.
+Request lowered(Request own, const Brought& brought) {
+  if (brought.job.whole_nodes && own.per == Per::cpu && brought.most && brought.most->per == Per::cpu)
+    own.size = std::min(own.size, brought.most->size);
+  return own;
 }
 
 // Returns the sum that the table in memory.h states. A request per GPU that the job itself states stays a
 // request per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by
 // sbatch and salloc) and per node (set by slurmd).
-Sum add(const Request& own, const Brought& from) {
+Sum add(const Request& stated, const Brought& from) {
+  const Request own = lowered(stated, from);
   const Mebibytes units_memory = from.memory;
   const std::uint64_t units = job_submit::sum(from.units.most);
   const Job& job = from.job;
   const Nodes& nodes = from.nodes;
   Sum sum;
-  sum.brought = megabytes(units_memory) + " for " + plural(units, "unit");
+  const std::string brought = megabytes(units_memory) + " for " + plural(units, "unit");
   if (own.per == Per::gpu && job.memory) {
     const std::uint64_t count = least_gpus(job);
     sum.request = {own.per, add_up(own.size, quotient(units_memory, count)), own.source};
     sum.per_node = times(sum.request.size, count);
     sum.text = megabytes(sum.request.size) + " per GPU, on each node at least " +
-               describe(own, count, "GPU") + " + " + sum.brought;
+               describe(own, count, "GPU") + " + " + brought;
     return sum;
   }
   const std::uint64_t count = own.per == Per::cpu   ? most_cpus(job, nodes)
                               : own.per == Per::gpu ? job_submit::sum(demand_of(job, "gpu").most)
                                                     : 1;
   const Mebibytes total = add_up(times(own.size, count), units_memory);
-  sum.per_node = is_within_whole_nodes(own, from) ? std::min(total, nodes.most_memory) : total;
+  sum.per_node = own.per == Per::cpu && job.whole_nodes && nodes.any()
+                     ? limited(times(own.size, count), total, from)
+                     : total;
   sum.request = {Per::node, sum.per_node, own.source};
   sum.text = megabytes(sum.per_node) +
-             " per node: " + (sum.per_node < total ? "all of a whole node instead of " : "") +
-             describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") + " + " + sum.brought;
+             " per node: " + (sum.per_node < total ? "the most of a whole node, less than " : "") +
+             describe(own, count, own.per == Per::cpu ? "CPU" : "GPU") + " + " + brought;
   return sum;
 }
 
@@ -285,35 +279,20 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
   Decision decision;
   Mebibytes most_memory = 0;
   bool nodes_known = true;
-  bool whole_nodes_suffice = true;
-  std::optional<Mebibytes> most_per_cpu;
   const Demand units = demand_of(job, kGres);
   for (const Partition& partition : partitions) {
     const Brought brought = brought_in(partition, job, units, unit_memory);
     const std::optional<Request> own = own_request(job, partition.defaults);
-    if (!own) continue;
-    whole_nodes_suffice = whole_nodes_suffice && is_within_whole_nodes(*own, brought);
-    if (brought.memory == 0) continue;
-    if (const auto limit = limit_per_cpu(brought.most, brought.nodes))
-      most_per_cpu = std::min(*limit, most_per_cpu.value_or(*limit));
+    if (brought.memory == 0 || !own) continue;
     Sum sum = add(*own, brought);
     if (!decision.sum || sum.per_node > decision.sum->per_node) decision.sum = std::move(sum);
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
-  if (!decision.sum) return decision;
-  if (whole_nodes_suffice) {
-    decision.sum->request.per = most_per_cpu ? Per::cpu : Per::node;
-    decision.sum->request.size = most_per_cpu.value_or(0);
-    decision.sum->text =
-        "of whole nodes: " +
-        (most_per_cpu ? megabytes(*most_per_cpu) + " per CPU, Slurm's limit" : std::string("all of it")) +
-        ", with " + decision.sum->brought;
-  } else if (nodes_known && decision.sum->per_node > most_memory) {
-    // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
+  // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
+  if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
     decision.refusal = "no node has the host memory: " + decision.sum->text +
                        "; the largest node with such units has " + megabytes(most_memory);
-  }
   return decision;
 }
 

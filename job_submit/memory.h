@@ -10,13 +10,13 @@
 //   M per node (--mem, DefMemPerNode)            M + E per node
 //   all of the node (--mem=0, or no default)     unchanged
 //   m per CPU (--mem-per-cpu, DefMemPerCPU)      m x C + E per node, C: the most CPUs it may get on a node
-//   the same, of a job that gets whole nodes     all of the node, if that is at least m per CPU on each node;
-//                                                with a limit of Slurm: as much as it permits
+//   the same, of a job that gets whole nodes     m x C + E per node, C: the CPUs of the largest node; no more
+//                                                than the memory of a node and Slurm's limits
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
 // Counts and quotients are rounded up. Cores are counted as a whole, but only with the CPUs that the job may
-// use (--threads-per-core). No other job can use the memory of a whole node. With --overcommit, all tasks of
+// use (--threads-per-core). With --overcommit, all tasks of
 // a node share the CPUs of one task. If Slurm may spread a job's tasks over nodes as it likes, the job gets
 // on every node the memory that it needs on the node with the most tasks. So the sum is never less than the
 // job's own request on any node.
@@ -87,8 +87,7 @@ Demand demand_of(const Job& job, std::string_view name);
 // table above states.
 struct Sum {
   Request request;
-  Mebibytes per_node = 0;  // the memory that the job gets on each node at least, if it gets no whole nodes
-  std::string brought;     // "8192M for 1 unit"
+  Mebibytes per_node = 0;  // the memory that the job gets on each node at least
   std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
 };
 
@@ -106,9 +105,8 @@ struct Decision {
   std::optional<Sum> sum;  // nullopt: the plugin leaves the job's request unchanged
   std::string refusal;     // if no node has as much memory as `sum`: the text for the user; otherwise empty
 };
-// A job that names several partitions gets the largest of the sums for these partitions; it gets all of the
-// node only if it gets whole nodes in all of them. The job is refused if no node of these partitions has this
-// much memory.
+// A job that names several partitions gets the largest of the sums for these partitions. The job is refused
+// if no node of these partitions has this much memory.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;

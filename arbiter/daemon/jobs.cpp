@@ -167,7 +167,8 @@ void Jobs::run(Client& client, const RunRequest& request) {
                                                 .all = administration_.memory_of(reply.gpus)})
                               : Bytes{};
   if (limit == Bytes{}) {
-    if (request.host_memory != Bytes{})
+    if (vouched &&
+        (request.host_memory != Bytes{} || administration_.settings().host_memory_per_unit != Bytes{}))
       complaints_.add(tenant.account, Cause::group,
                       tenant.label() +
                           ": its host memory is not limited: the memory of its units is unknown, because "
@@ -181,10 +182,13 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 // Limits the units of a run to the units of the node, because a batch system that does not count units may
-// state any number. While no GPU is known, the units of the node are unknown.
+// state any number. While no GPU is known, the node may have as many as a
+// GpuList.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
-  const std::uint64_t most = std::uint64_t{core_.core().gpus()} * administration_.settings().units_per_gpu;
-  if (stated <= most || most == 0) return std::max(stated, 1u);
+  const std::uint64_t known = core_.core().gpus();
+  const std::uint64_t most =
+      (known != 0 ? known : std::size(GpuList{}.gpu)) * administration_.settings().units_per_gpu;
+  if (stated <= most) return std::max(stated, 1u);
   complaints_.add(run.account, Cause::excessive,
                   run.label() + ": asks for " + std::to_string(stated) + " units, but gets only the " +
                       std::to_string(most) + " of this node");

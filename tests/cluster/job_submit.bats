@@ -16,7 +16,7 @@ PartitionName=per_node Nodes=ALL DefMemPerNode=500
 PartitionName=per_gpu Nodes=ALL DefMemPerGPU=200
 PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE
 PartitionName=capped Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerCPU=1024 DefMemPerCPU=100
-PartitionName=bounded Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerNode=16384 DefMemPerCPU=100
+PartitionName=bounded Nodes=ALL OverSubscribe=EXCLUSIVE MaxMemPerNode=4096 DefMemPerCPU=100
 PartitionName=cores Nodes=ALL SelectTypeParameters=CR_Core"
   own_cluster_up "$SHAREDGPU_CLUSTER_DIR/simgpu" SwapPerUnit=1GiB,large:auto GpuMemory=large:24GiB
 }
@@ -76,9 +76,9 @@ requests="
 -p per_node --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 -p per_gpu --gres=gpu:2,sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=1424M
 -p per_node,main --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=5G
--p whole --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=0
---exclusive --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=0
---exclusive --mem-per-cpu=8G --gres=sharedgpu:small:8 | MinMemoryCPU=8G | MinMemoryNode=0
+-p whole --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=65G
+--exclusive --gres=sharedgpu:small:1 | MinMemoryCPU=4G | MinMemoryNode=65G
+--exclusive --mem-per-cpu=8G --gres=sharedgpu:small:8 | MinMemoryCPU=8G | MinMemoryNode=128G
 --exclusive --mem=500 --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 -p whole,main --mem-per-cpu=500 --gres=sharedgpu:small:4 | MinMemoryCPU=500M | MinMemoryNode=12096M
 -n 2 -N 1 --ntasks-per-node=8 --mem-per-cpu=500 --gres=sharedgpu:small:1 | MinMemoryCPU=500M | MinMemoryNode=5024M
@@ -239,32 +239,25 @@ SCRIPT
   memory_is "$job" MinMemoryNode=2348M
 }
 
-@test "a job with whole nodes and memory per CPU has all memory of its nodes, and so has each step" {
+@test "a job with whole nodes has memory for all CPUs and its units, within Slurm's limits, and so has each step" {
   echo "$limit" >limit
-  all=$(submit -p whole --mem=0 -- srun -n 1 -c 1 --exact bash limit)
-  expect_state "$all" COMPLETED
-  job=$(submit -p whole --gres=sharedgpu:small:4 -- srun -n 1 -c 1 --exact bash limit)
-  expect_state "$job" COMPLETED
-  output_has "$job" "$(grep -x 'limit [0-9]*' "$dir/jobs/$all")"
-  memory_is "$job" MinMemoryNode=0
-  for partition in capped bounded; do
-    job=$(submit -p "$partition" --gres=sharedgpu:small:4 -- bash limit)
+  for partition in capped=5696 bounded=4096; do
+    job=$(submit -p "${partition%=*}" --gres=sharedgpu:small:4 -- srun -n 1 -c 1 --exact bash limit)
     expect_state "$job" COMPLETED
-    output_has "$job" "limit 16384"
-    memory_is "$job" MinMemoryCPU=1G
+    output_has "$job" "limit ${partition#*=}"
   done
-  # The part of the units does not depend on the partition that a pending job moves to.
   job=$(held -p whole --gres=sharedgpu:small:1)
   scontrol update jobid="$job" Partition=main
   memory_is "$job" MinMemoryNode=5G
   scontrol update jobid="$job" Partition=capped
-  memory_is "$job" MinMemoryCPU=1G
-  scontrol update jobid="$job" Partition=whole
-  memory_is "$job" MinMemoryNode=0
+  memory_is "$job" MinMemoryNode=2624M
 }
 
 @test "a pending job with memory per GPU can be changed" {
   job=$(held --mem-per-gpu=300 --gres=gpu:1,sharedgpu:small:1)
+  by_job=$(held --gpus=1 --mem-per-gpu=300 --gres=sharedgpu:small:1)
+  scontrol update jobid="$by_job" Gres=sharedgpu:small:2
+  memory_is "$by_job" MemPerTres=gpu:2348
   for change in NumCPUs=2 NumTasks=2 Partition=per_gpu; do
     scontrol update jobid="$job" "$change"
     memory_is "$job" MemPerTres=gpu:1324

@@ -29,6 +29,7 @@ Partition partition(fuzz::Input& in, std::string_view gres) {
   if (in.one_in(2)) partition.defaults.memory = request(in);
   if (in.one_in(2)) partition.defaults.memory_per_gpu = in.byte();
   partition.whole_nodes = in.one_in(4);
+  if (in.one_in(4)) partition.most = Request{in.one_in(2) ? Per::cpu : Per::node, in.byte() + 1u, "limit"};
   for (unsigned kinds = in.below(3); kinds > 0; --kinds)
     partition.nodes.push_back({.gres = in.one_in(4) ? gres : in.one_of(kOffers),
                                .cpus = in.byte(),
@@ -62,11 +63,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(decision.refusal.empty() || decision.sum, "a refusal without a sum");
   if (!decision.sum) return 0;
   const Request sum = decision.sum->request;
-  fuzz::require(sum.size <= std::uint64_t{1} << 62, "a size that Slurm cannot hold");
-  const bool whole_nodes = job.whole_nodes || std::ranges::all_of(partitions, &Partition::whole_nodes);
-  fuzz::require(sum.size > 0 || (sum.per == Per::node && whole_nodes), "all memory of a shared node");
+  fuzz::require(sum.size > 0 && sum.size <= std::uint64_t{1} << 62, "a size that Slurm cannot hold");
   if (!job.memory) return 0;
-  fuzz::require(decision.sum->per_node >= job.memory->size, "less than the job requests");
+  const bool has_limits =
+      std::ranges::any_of(partitions, [](const Partition& each) { return each.most.has_value(); });
+  fuzz::require(has_limits || decision.sum->per_node >= job.memory->size, "less than the job requests");
   if (job.memory->per != sum.per || sum.size >= kBelow) return 0;
   Job treated = job;
   treated.memory = sum;

@@ -200,72 +200,53 @@ TEST_CASE("CPUs per GPU count") {
   CHECK(result(each) == per_node(1800));
 }
 
-TEST_CASE("A job with whole nodes and memory per CPU gets all memory of its nodes") {
-  Job each = job("gres:sharedgpu:5", per_cpu(600));
+TEST_CASE("A job with whole nodes gets memory for all CPUs, and no more than a node has") {
+  Job each = job("gres:sharedgpu:5", per_cpu(100));
   each.whole_nodes = true;
   Partition where = partition();
-  CHECK(result(each, where) == per_node(0));  // even if no node has the sum
-  CHECK(text(each, where) == "of whole nodes: all of it, with 5000M for 5 units");
+  CHECK(result(each, where) == per_node(6600));
+  each.memory = per_cpu(600);
+  CHECK(result(each, where) == per_node(10000));
+  CHECK(text(each, where) ==
+        "10000M per node: the most of a whole node, less than 9600M (--mem-per-cpu=600M x 16 CPUs) + 5000M "
+        "for 5 units");
+  each.memory = per_cpu(700);  // more than any node has, even without units
+  CHECK_FALSE(decide(each, {where}, kUnits).refusal.empty());
   each.whole_nodes = false;
   where.whole_nodes = true;
-  CHECK(result(each, where) == per_node(0));
-  CHECK(result(job("gres:sharedgpu:5"), where) == per_node(0));
+  each.memory = per_cpu(100);
+  CHECK(result(each, where) == per_node(6600));
+  CHECK(result(job("gres:sharedgpu:5"), where) == per_node(6600));
   CHECK(result(job("gres:sharedgpu:1", per_node(500)), where) == per_node(1500));
-  // Nodes of several sizes. The job would get less than it requests on the second node.
-  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 9000});
-  CHECK(result(each, where) == per_node(0));
-  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 4000});
-  CHECK(decide(each, {where}, kUnits).refusal ==
-        "no node has the host memory: 14600M per node: 9600M (--mem-per-cpu=600M x 16 CPUs) + 5000M for 5 "
-        "units; the largest node with such units has 10000M");
+  // The largest node determines the CPUs and the most memory.
+  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 32, .cpu_step = 1, .memory = 12000});
+  CHECK(result(each, where) == per_node(8200));
+  each.memory = per_cpu(300);
+  CHECK(result(each, where) == per_node(12000));
+  // A partition that gives parts of nodes makes no difference.
+  CHECK(decide(each, {partition(), where}, kUnits).sum->request == per_node(12000));
+  each.threads_per_core = 1;
+  where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};
+  CHECK(result(each, where) == per_node(7400));
 }
 
 TEST_CASE("A job with whole nodes gets as much as Slurm's limits permit") {
   Job each = job("gres:sharedgpu:4", per_cpu(100));
   each.whole_nodes = true;
   Partition where = partition();
-  where.nodes[0].memory = 16000;  // 1000 per CPU
   where.most = per_cpu(400);
-  CHECK(result(each, where) == per_cpu(400));
-  CHECK(text(each, where) == "of whole nodes: 400M per CPU, Slurm's limit, with 4000M for 4 units");
-  where.most = per_cpu(1000);
-  CHECK(result(each, where) == per_node(0));
-  where.most = per_node(16000);
-  CHECK(result(each, where) == per_node(0));
-  where.most = per_node(8000);
-  CHECK(result(each, where) == per_cpu(500));
+  CHECK(result(each, where) == per_node(5600));
+  where.most = per_cpu(200);
+  CHECK(result(each, where) == per_node(3200));
+  where.most = per_node(3000);
+  CHECK(result(each, where) == per_node(3000));
   where.most = per_node(1500);
   CHECK(result(each, where) == per_node(5600));  // Slurm refuses the job's own request, too
-  where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 8, .cpu_step = 1, .memory = 4000});
-  where.most = per_cpu(900);
-  CHECK(result(each, where) == per_cpu(500));
-  Partition lower = where;
-  lower.most = per_cpu(300);
-  CHECK(decide(each, {where, lower}, kUnits).sum->request == per_cpu(300));
-  each.memory = per_cpu(300);
-  CHECK(has_default_memory(each, {lower}, kUnits));
-  CHECK_FALSE(has_default_memory(each, {where}, kUnits));
-  each.memory = per_cpu(400);  // Slurm itself lowers it
-  CHECK(result(each, lower) == per_cpu(300));
+  each.memory = per_cpu(500);
+  where.most = per_cpu(300);  // Slurm itself lowers the request
+  CHECK(result(each, where) == per_node(4800));
   each.whole_nodes = false;
-  CHECK(result(each, where) == per_node(4400));
-}
-
-TEST_CASE("A job that may get whole nodes or a part of a node gets memory per node") {
-  Partition whole = partition();
-  whole.whole_nodes = true;
-  const auto memory = [&](Mebibytes own, const Partition& other) {
-    const Job each = job("gres:sharedgpu:4", per_cpu(own));
-    const Decision decision = decide(each, {other, whole}, kUnits);
-    REQUIRE(decision.refusal.empty());
-    CHECK(decide(each, {whole, other}, kUnits).sum->request == decision.sum->request);
-    return decision.sum->request;
-  };
-  CHECK(memory(100, partition()) == per_node(5600));   // 16 CPUs of the largest whole node
-  CHECK(memory(600, partition()) == per_node(10000));  // all of it
-  Partition none = partition();
-  none.nodes = {{.gres = "sharedgpu:b100:4", .cpus = 8, .cpu_step = 1, .memory = 5000}};  // no size is known
-  CHECK(memory(100, none) == per_node(5600));
+  CHECK(result(each, where) == per_node(4500));
 }
 
 TEST_CASE("Memory per GPU") {

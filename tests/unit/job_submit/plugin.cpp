@@ -118,9 +118,9 @@ struct Message {
   ~Message() {
     for (std::uint32_t i = 0; i < slurms.env_size; ++i) std::free(slurms.environment[i]);
     std::free(slurms.environment);
-    std::free(slurms.tres_per_node);
-    std::free(slurms.mem_per_tres);
-    std::free(user_message);
+    for (char* text :
+         {slurms.tres_per_node, slurms.tres_per_task, slurms.tres_per_job, slurms.mem_per_tres, user_message})
+      std::free(text);
   }
 
   void set_environment(const std::vector<const char*>& variables) {
@@ -292,7 +292,7 @@ TEST_CASE("A job that reserves cores for the system gets whole nodes, if slurm.c
   };
   CHECK(memory() == 1124);
   slurm_conf.conf_flags = CTL_CONF_ASRU;
-  CHECK(memory() == 0);
+  CHECK(memory() == 8 * 100 + 1024);
   slurm_conf.conf_flags = 0;
 }
 
@@ -391,6 +391,33 @@ TEST_CASE("A change to OverSubscribe=NO gives no whole nodes") {
   exclusive.slurms.shared = JOB_SHARED_NONE;
   CHECK(exclusive.change(job) == 0);
   CHECK(exclusive.slurms.pn_min_memory == 2248);
+  Message whole("gres:sharedgpu:2");
+  whole.slurms.shared = JOB_SHARED_NONE;
+  CHECK(whole.submit() == 0);
+  CHECK(whole.slurms.pn_min_memory == 8 * 100 + 2048);
+  whole.slurms.bitflags |= JOB_MEM_SET;
+  Message shared;
+  shared.slurms.shared = JOB_SHARED_OK;
+  CHECK(shared.change(whole) == 0);
+  CHECK(shared.slurms.pn_min_memory == 2148);  // the default of a part of a node
+}
+
+TEST_CASE("A change of memory per GPU copies the requests for GPUs that the message does not state") {
+  Cluster cluster;
+  Message job("gres:sharedgpu:1");
+  job.slurms.tres_per_job = slurm_xstrdup("gres:gpu:1");
+  job.slurms.mem_per_tres = slurm_xstrdup("gres:gpu:1324");
+  Message units("gres:sharedgpu:2");
+  CHECK(units.change(job) == 0);
+  CHECK(std::string(units.slurms.mem_per_tres) == "gres:gpu:2348");
+  CHECK(std::string(units.slurms.tres_per_job) == "gres:gpu:1");
+  CHECK(std::string(units.slurms.tres_per_node) == "gres:sharedgpu:2");
+  // GPUs per task: Slurm computes those of the job.
+  job.slurms.tres_per_task = slurm_xstrdup("gres:gpu:1");
+  Message more("gres:sharedgpu:3");
+  CHECK(more.change(job) == 0);
+  CHECK(std::string(more.slurms.tres_per_task) == "gres:gpu:1");
+  CHECK(more.slurms.tres_per_job == nullptr);
 }
 
 TEST_CASE("A default that has not been changed is one when units come") {

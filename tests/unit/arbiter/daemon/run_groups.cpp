@@ -210,7 +210,9 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
   CHECK(part.say(JoinRun{.token = reply->token}).find<JoinReply>()->inside == 0);
 }
 
-TEST_CASE("While no GPU is known, no units are capped, and a limit that depends on GPUs is left out") {
+TEST_CASE(
+    "While no GPU is known, a run may have the units of twelve, and a limit that depends on GPUs is left "
+    "out") {
   Site unlimited{Settings{}};
   unlimited.host.gpus.clear();
   unlimited.host.restart();
@@ -231,6 +233,9 @@ TEST_CASE("While no GPU is known, no units are capped, and a limit that depends 
   Guest other(sized.host, 0, {}, sized.command.pid());
   CHECK(other.say(vouched(gibibytes(4), 16)).find<RunReply>()->confined == 1);
   CHECK(sized.limit("/sharedgpu/run_1") == bytes(gibibytes(20)));
+  const Process third;
+  Guest many(sized.host, 0, {}, third.pid());
+  CHECK(many.say(vouched(gibibytes(4), 1000)).find<RunReply>()->units == 96);
 }
 
 TEST_CASE("A run counts with no more units than the node has, and log and reply say so") {
