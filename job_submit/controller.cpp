@@ -10,6 +10,13 @@
 namespace sharedgpu::job_submit {
 namespace {
 
+// AllowSpecResourcesUsage=yes. Releases differ in the name.
+#ifdef CTL_CONF_ASRU
+constexpr std::uint32_t kAllowsCoreSpec = CTL_CONF_ASRU;
+#else
+constexpr std::uint32_t kAllowsCoreSpec = CONF_FLAG_ASRU;
+#endif
+
 // partitions_of() finds nothing in a longer text, so that a hostile request costs slurmctld little time.
 constexpr std::size_t kLongestNames = 65536;
 
@@ -127,7 +134,7 @@ Job changed(Job job, const job_desc_msg_t& change) {
 Job job_of(const job_desc_msg_t& message) {
   Job job = changed({}, message);
   // A job that reserves cores for the system gets whole nodes, unless slurm.conf forbids such reservations.
-  if (message.core_spec != NO_VAL16 && (slurm_conf.conf_flags & CTL_CONF_ASRU) != 0) job.whole_nodes = true;
+  if (message.core_spec != NO_VAL16 && (slurm_conf.conf_flags & kAllowsCoreSpec) != 0) job.whole_nodes = true;
   job.memory = memory_in(message);
   return job;
 }

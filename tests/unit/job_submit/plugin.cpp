@@ -291,7 +291,7 @@ TEST_CASE("A job that reserves cores for the system gets whole nodes, if slurm.c
     return message.slurms.pn_min_memory;
   };
   CHECK(memory() == 1124);
-  slurm_conf.conf_flags = CTL_CONF_ASRU;
+  slurm_conf.conf_flags = 1u << 3;  // AllowSpecResourcesUsage
   CHECK(memory() == 8 * 100 + 1024);
   slurm_conf.conf_flags = 0;
 }
