@@ -71,7 +71,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   for (auto it = gang.members.begin(); it != gang.members.end();) {
     const bool is_named = std::any_of(nodes.begin(), nodes.end(),
                                       [&](const Listed& listed) { return listed.node == it->first; });
-    if (!is_named && !it->second.in_contact) {
+    if (!is_named && !(it->second.heard && it->second.in_contact)) {
       gang.coordinator.forget(it->second.number);
       it = gang.members.erase(it);
     } else {

@@ -7,8 +7,8 @@
 // once. If an order is lost, the answer to the member's next report repeats it.
 //
 // A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
-// the gang begins no turn. If a node is silent for so long that it is given up, or was never heard, the gang
-// is apart: each node has turns by itself, in the same order of jobs, until all nodes are heard.
+// the gang begins no turn. If a node is silent for so long that it is given up, or was not heard lately, the
+// gang is apart: each node has turns by itself, in the same order of jobs, until all nodes are heard.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once

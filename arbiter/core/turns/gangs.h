@@ -53,9 +53,10 @@ class Gangs {
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
-  // a further submission from it.
+  // a further submission from it. If its gang enters urgently, because a tenant of the gang is outside and
+  // work waits for it, a tenant that has drained keeps its place: another gang could grow into this place.
   bool may_finish(const Tenant& tenant) const {
-    return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
+    return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }
   // Returns true if a tenant of the gang is not in the running set of its node. While a tenant is missing
   // there, no submission helps the other tenants of the gang to drain.

@@ -668,5 +668,15 @@ TEST_CASE("A gang that has no process on the node any more says so") {
   CHECK(b.report().offers);
 }
 
+TEST_CASE("A member that has drained keeps its place while the gang enters for another member") {
+  Node b;
+  b.drain_for_others();
+  b.order.urgent = true;
+  b.command(GangCommand::enter);
+  CHECK(b.phase() == Phase::leaving);
+  CHECK(b.holds(2));
+  CHECK_FALSE(b.sent<Evict>(2));
+}
+
 }  // namespace
 }  // namespace sharedgpu

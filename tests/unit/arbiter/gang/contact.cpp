@@ -825,5 +825,39 @@ TEST_CASE("An arbiter that writes from another address than before is the same m
   CHECK(std::get<GangOrder>(sent.back().letter.what).possible);
 }
 
+TEST_CASE("A gang does not wait for a silent node that Slurm no longer names") {
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
+  heard.hear("c", 900s);
+  const auto report_from = [&](const char* node, std::uint64_t number, Nanoseconds now) {
+    desk.hear("a",
+              {.node = node,
+               .job = 5,
+               .life = 8,
+               .number = number,
+               .nodes = 3,
+               .is_new = true,
+               .what = GangReport{.number = number, .present = true, .wants = true}},
+              now);
+  };
+  std::vector<GangDesk::Listed> named{{"a", "a"}, {"b", "b"}, {"c", "c"}};
+  std::uint64_t number = 0;
+  const auto is_ordered_within = [&](Nanoseconds begin, Nanoseconds end) {
+    for (Nanoseconds now = begin; now < end; now += 500ms) {
+      report_from("a", ++number, now);
+      report_from("b", number, now);
+      desk.advance(now);
+      for (const auto& run : desk.take_unlisted()) desk.list(run, named, now);
+      for (const auto& sent : desk.take_letters())
+        if (std::holds_alternative<GangOrder>(sent.letter.what)) return true;
+    }
+    return false;
+  };
+  CHECK_FALSE(is_ordered_within(1000s, 1300s));
+  named.pop_back();
+  CHECK(is_ordered_within(1300s, 1400s));
+  CHECK(desk.take_apart().empty());
+}
+
 }  // namespace
 }  // namespace sharedgpu
