@@ -148,8 +148,8 @@ struct LastChange {
   std::uint64_t stated = NO_VAL64;
   std::uint64_t written = NO_VAL64;
   bool per_gpu = false;  // the plugin has written mem_per_tres
-  std::vector<char * job_desc_msg_t::*>
-      copied;  // the requests for TRES that the plugin has copied from the job
+  // The requests for TRES that the plugin has copied from the job.
+  std::vector<char * job_desc_msg_t::*> copied;
 };
 std::mutex last_change_mutex;
 LastChange last_change;  // guarded by last_change_mutex

@@ -177,7 +177,7 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// What a job's units bring in one partition.
+// The memory that a job's units bring in one partition, and its causes.
 struct Brought {
   Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;
@@ -186,8 +186,13 @@ struct Brought {
   Mebibytes memory = 0;
 };
 
-// Limits the sum of a job with whole nodes to the memory that it can use. Slurm gives no other job any memory
-// of these nodes. A job that requests more itself keeps its sum, so that it is refused.
+// Returns true if the request is for the CPUs of whole nodes, whose memory Slurm gives to no other job.
+bool is_for_whole_nodes(const Request& own, const Brought& brought) {
+  return own.per == Per::cpu && brought.job.whole_nodes;
+}
+
+// Limits the sum of a request for whole nodes to the memory that the job can use. A job that requests more
+// itself keeps its sum, so that it is refused.
 Mebibytes limited(Mebibytes own, Mebibytes sum, const Brought& brought) {
   const std::optional<Request>& limit = brought.most;
   Mebibytes most = brought.nodes.most_memory;
@@ -196,9 +201,9 @@ Mebibytes limited(Mebibytes own, Mebibytes sum, const Brought& brought) {
   return own <= most ? std::min(sum, most) : sum;
 }
 
-// Returns the request of a job that gets whole nodes. Slurm itself lowers memory per CPU to MaxMemPerCPU.
+// Lowers a request for whole nodes to MaxMemPerCPU, as Slurm itself does.
 Request lowered(Request own, const Brought& brought) {
-  if (brought.job.whole_nodes && own.per == Per::cpu && brought.most && brought.most->per == Per::cpu)
+  if (is_for_whole_nodes(own, brought) && brought.most && brought.most->per == Per::cpu)
     own.size = std::min(own.size, brought.most->size);
   return own;
 }
@@ -226,9 +231,7 @@ Sum add(const Request& stated, const Brought& from) {
                               : own.per == Per::gpu ? job_submit::sum(demand_of(job, "gpu").most)
                                                     : 1;
   const Mebibytes total = add_up(times(own.size, count), units_memory);
-  sum.per_node = own.per == Per::cpu && job.whole_nodes && nodes.any()
-                     ? limited(times(own.size, count), total, from)
-                     : total;
+  sum.per_node = is_for_whole_nodes(own, from) ? limited(times(own.size, count), total, from) : total;
   sum.request = {Per::node, sum.per_node, own.source};
   sum.text = megabytes(sum.per_node) +
              " per node: " + (sum.per_node < total ? "the most of a whole node, less than " : "") +

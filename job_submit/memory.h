@@ -47,7 +47,7 @@ struct Request {
   bool operator==(const Request& other) const { return per == other.per && size == other.size; }
 };
 
-// What a job requests at submission. The texts have Slurm's syntax; a count is nullopt if the job does not
+// A job's requests at submission. The texts have Slurm's syntax; a count is nullopt if the job does not
 // state it.
 struct Job {
   std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
@@ -100,7 +100,7 @@ struct Partition {
   bool one_task_per_core = false;  // CR_ONE_TASK_PER_CORE
 };
 
-// What the plugin does with a job that is submitted or changed.
+// The action of the plugin for a job that is submitted or changed.
 struct Decision {
   std::optional<Sum> sum;  // nullopt: the plugin leaves the job's request unchanged
   std::string refusal;     // if no node has as much memory as `sum`: the text for the user; otherwise empty

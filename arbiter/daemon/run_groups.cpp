@@ -46,7 +46,7 @@ Status move(const System& system, const std::string& group, const ProcessName& p
 
 }  // namespace
 
-// What the thread beside the loop has found out about a group.
+// Findings of the thread beside the loop about one group.
 struct RunGroups::Look {
   TenantId tenant;
   std::string group;

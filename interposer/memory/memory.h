@@ -80,7 +80,7 @@ struct Piece {
   unsigned count = 0;  // number of the allocation's pieces
 };
 
-// What one evict() has done with the contents of the evicted handles.
+// The result of one evict() for the contents of the evicted handles.
 struct Eviction {
   Bytes copied;
   Bytes unchanged;       // not copied, since the host still had a valid copy

@@ -21,7 +21,7 @@ struct SwapOptions {
   Bytes handle = mebibytes(64);         // size of the handles of a large allocation's range
   Bytes largest_arena = mebibytes(64);  // the largest arena, which smaller allocations share
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
-  // How long allocate() waits for memory that the driver is still taking from another process.
+  // The time for which allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
 };
 

@@ -11,7 +11,7 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  // What is known about the process's work on the GPU. `may_run`: wait for the work before memory is freed.
+  // The state of the process's work on the GPU. `may_run`: wait for the work before memory is freed.
   // `may_be_idle`: free only if a query shows that the work is done. `drained`: no work is running.
   enum class Gpu { may_run, may_be_idle, drained };
 

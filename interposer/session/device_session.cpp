@@ -26,8 +26,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a refused allocation waits for the reason from the arbiter. The wait is short, because only a line
-// on stderr depends on the reason.
+// The time for which a refused allocation waits for the reason from the arbiter. The wait is short, because
+// only a line on stderr depends on the reason.
 constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a lost arbiter
 constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
