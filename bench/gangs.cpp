@@ -92,12 +92,13 @@ double median(std::vector<double> values) {
 }
 
 struct Faults {
-  unsigned outages = 0;  // number of outages of arbiters and links
-  unsigned longer = 1;   // factor of their length
-  unsigned lost = 0;     // lost letters per thousand
-  std::string cut;       // "link": the first two nodes never reach each other; "all": no two nodes do
-  unsigned spread = 0;   // seconds within which the processes of a job come; zero: the scenario's value
-  unsigned work = 1;     // factor of the length of jobs
+  unsigned outages = 0;   // number of outages of arbiters and links
+  unsigned longer = 1;    // factor of their length
+  unsigned restarts = 0;  // restarts of arbiters for each link that is down
+  unsigned lost = 0;      // lost letters per thousand
+  std::string cut;        // "link": the first two nodes never reach each other; "all": no two nodes do
+  unsigned spread = 0;    // seconds within which the processes of a job come; zero: the scenario's value
+  unsigned work = 1;      // factor of the length of jobs
   bool any() const { return outages > 0 || lost > 0 || !cut.empty() || spread > 0; }
 };
 
@@ -122,6 +123,7 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, cons
   for (unsigned seed = first; seed < first + count; ++seed) {
     ClusterScenario scenario = simulation::random_cluster(seed, nodes, faults.outages);
     for (simulation::Outage& outage : scenario.outages) outage.lasts *= faults.longer;
+    simulation::add_restarts(scenario, faults.restarts);
     scenario.lost = faults.lost;
     scenario.coordination = way.coordination;
     scenario.policy = way.policy;
@@ -168,6 +170,10 @@ int run(int argc, char** argv) {
          "outages of arbiters and links in each scenario; with outages there is no comparison with the ideal")
       ->capture_default_str();
   app.add_option("--longer", faults.longer, "factor on the duration of outages")->capture_default_str();
+  app.add_option("--restarts", faults.restarts,
+                 "restarts of arbiters at the ends of each link that is down, within 40 s after the link has "
+                 "gone down")
+      ->capture_default_str();
   app.add_option("--lost", faults.lost, "lost letters between arbiters, of a thousand")
       ->capture_default_str();
   app.add_option("--cut", faults.cut, "links that are away for ever: that of two nodes, or all")

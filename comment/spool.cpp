@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "comment/spool.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "protocol/channel.h"
+#include "protocol/replace_file.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
@@ -38,16 +34,6 @@ std::vector<std::string> names_in(const std::string& folder) {
 std::string name_of(const SpoolEntry& entry) {
   const std::string node = entry.share.nodes.empty() ? "" : *entry.share.nodes.begin();
   return std::to_string(entry.job) + "-" + std::to_string(entry.seen.begin) + "-" + node + ".json";
-}
-
-bool write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t size = write(file, text.data(), text.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(size));
-  }
-  return true;
 }
 
 }  // namespace
@@ -105,15 +91,7 @@ std::optional<SpoolEntry> Spool::read(const std::string& name) const {
 }
 
 std::string Spool::write(const SpoolEntry& entry) const {
-  const std::string path = folder_ + "/" + name_of(entry);
-  const std::string unfinished = path + ".new";
-  UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  const bool good = file && write_all(file.get(), format_entry(entry)) && fsync(file.get()) == 0 &&
-                    rename(unfinished.c_str(), path.c_str()) == 0;
-  if (!good) return path + ": " + std::strerror(errno);
-  const UniqueFd folder(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) fsync(folder.get());
-  return {};
+  return replace_file(folder_ + "/" + name_of(entry), format_entry(entry), Durable::yes).message();
 }
 
 void Spool::remove(const std::string& name) const { unlink((folder_ + "/" + name).c_str()); }

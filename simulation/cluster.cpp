@@ -711,6 +711,22 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
   return scenario;
 }
 
+void add_restarts(ClusterScenario& scenario, unsigned restarts) {
+  std::mt19937_64 source(scenario.seed);
+  const auto random = [&](unsigned least, unsigned most) {
+    return std::uniform_int_distribution<unsigned>(least, most)(source);
+  };
+  const std::vector<Outage> outages = scenario.outages;
+  for (const Outage& link : outages) {
+    if (!link.peer) continue;
+    for (unsigned restart = 0; restart < restarts; ++restart)
+      scenario.outages.push_back({.at = link.at + random(0, 40'000) * 1ms,
+                                  .lasts = random(50, 3000) * 1ms,
+                                  .node = random(0, 1) == 0 ? link.node : *link.peer,
+                                  .peer = {}});
+  }
+}
+
 Nanoseconds longest_wait(const ClusterScenario& scenario) {
   const Nanoseconds handoff = 2ms * static_cast<long>(scenario.capacity.count / scenario.copied_per_ms.count);
   return 2 * static_cast<long>(scenario.jobs.size()) * (scenario.turn + handoff + 500ms) + 10s;

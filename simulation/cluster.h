@@ -110,6 +110,10 @@ struct ClusterResult {
 // outages of arbiters and links.
 ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages = 0);
 
+// Adds `restarts` outages of up to three seconds for each link of the scenario that is down: arbiters at the
+// ends of the link restart, up to forty seconds after the link has gone down.
+void add_restarts(ClusterScenario& scenario, unsigned restarts);
+
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down:
 // two turns of each other job, and one timeout for a process that cannot drain because it lacks memory.
 // Another job may have two turns, because one may have begun before this job asks, and one may be offered

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/coordination.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <asio/post.hpp>
-#include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/peers.h"
-#include "arbiter/daemon/write_all.h"
-#include "protocol/channel.h"
+#include "protocol/replace_file.h"
 
 namespace sharedgpu {
 namespace {
@@ -30,6 +25,14 @@ GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
   return times;
+}
+
+// The first of the nodes, each after a blank, since there may be many.
+std::string first_of(const std::vector<std::string>& nodes) {
+  constexpr std::size_t kMostNamed = 8;
+  std::string text;
+  for (std::size_t i = 0; i < nodes.size() && i < kMostNamed; ++i) text += ' ' + nodes[i];
+  return nodes.size() > kMostNamed ? text + " ..." : text;
 }
 
 std::uint64_t random_life(const System& system) {
@@ -74,8 +77,7 @@ void Coordination::find_name() {
 void Coordination::restore_heard() {
   std::string text;
   const Nanoseconds now = its_.system.now();
-  if (its_.system.read_file(its_.heard_file, text).ok())
-    heard_.restore(text, its_.system.wall_time() - now, now);
+  if (its_.system.read_file(its_.heard_file, text).ok()) heard_.restore(text, its_.boot, now);
   kept_at_ = now - kKeepNew;
 }
 
@@ -85,11 +87,8 @@ void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;
   kept_at_ = now;
-  const std::string text = heard_.text(its_.system.wall_time() - now), fresh = its_.heard_file + ".new";
-  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (file.get() < 0 || !write_all(file.get(), text.data(), text.size()) ||
-      std::rename(fresh.c_str(), its_.heard_file.c_str()) != 0)
-    its_.complaints.add(kNobody, Cause::gang, Status::of_errno(errno, its_.heard_file).message());
+  if (Status kept = replace_file(its_.heard_file, heard_.text(its_.boot, now), Durable::no); !kept.ok())
+    its_.complaints.add(kNobody, Cause::gang, kept.message());
 }
 
 void Coordination::begin_mail() {
@@ -153,6 +152,7 @@ void Coordination::tend() {
   ask_slurm();
   write_letters(now);
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
+  for (const GangDesk::Silent& silent : desk_.take_silent()) log_silent(silent);
   for (const GangDesk::Apart& apart : desk_.take_apart()) log_apart(apart);
   for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
   keep_heard(now);
@@ -217,7 +217,9 @@ void Coordination::log_change(TenantId id) const {
   const std::string& node = gang->job.coordinator;
   switch (gang->contact) {
     case GangMembers::Contact::sought:
-      return;
+      return its_.complaints.add(
+          tenant->account, Cause::gang,
+          label + "node " + node + ", which coordinates its turns, has not answered yet: it begins no turn");
     case GangMembers::Contact::held:
       return log::debug(label + "node " + node + " coordinates its turns");
     case GangMembers::Contact::lost:
@@ -232,17 +234,23 @@ void Coordination::log_change(TenantId id) const {
   }
 }
 
-// Names only the first of the silent nodes, since there may be many.
-void Coordination::log_apart(const GangDesk::Apart& apart) const {
-  constexpr std::size_t kMostNamed = 8;
-  std::string silent;
-  for (std::size_t i = 0; i < apart.silent.size() && i < kMostNamed; ++i) silent += ' ' + apart.silent[i];
-  if (apart.silent.size() > kMostNamed) silent += " ...";
+uid_t Coordination::account_of(std::uint32_t job) const {
   TenantName name;
-  name.job = apart.job;
+  name.job = job;
   const TenantInfo* tenant = its_.tenants.find(name);
+  return tenant != nullptr ? tenant->account : kNobody;
+}
+
+void Coordination::log_silent(const GangDesk::Silent& silent) const {
+  its_.complaints.add(account_of(silent.job), Cause::gang,
+                      "job " + std::to_string(silent.job) +
+                          " begins no turn, since these nodes are silent:" + first_of(silent.nodes));
+}
+
+void Coordination::log_apart(const GangDesk::Apart& apart) const {
+  const std::string silent = first_of(apart.silent);
   its_.complaints.add(
-      tenant != nullptr ? tenant->account : kNobody, Cause::gang,
+      account_of(apart.job), Cause::gang,
       "job " + std::to_string(apart.job) + ": " + std::to_string(apart.answer) + " of its " +
           std::to_string(apart.nodes) + " nodes answer" +
           (silent.empty() ? ", and Slurm does not tell the others" : ", these do not:" + silent) +

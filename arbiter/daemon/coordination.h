@@ -34,6 +34,7 @@ class Coordination {
     CoreRunner& core;
     Complaints& complaints;
     std::string heard_file;  // keeps the nodes that have been heard, for the next arbiter
+    std::string boot;        // the host's boot id; empty: unknown, and the next arbiter ignores the file
   };
   // If `mail` is null, all jobs are apart, as if no node reached another one.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
@@ -63,6 +64,8 @@ class Coordination {
   void restore_heard();
   void keep_heard(Nanoseconds now);
   void log_change(TenantId tenant) const;
+  uid_t account_of(std::uint32_t job) const;
+  void log_silent(const GangDesk::Silent& silent) const;
   void log_apart(const GangDesk::Apart& apart) const;
   const NodeAddress& address_of(const std::string& node);
 

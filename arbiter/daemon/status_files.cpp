@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "arbiter/daemon/write_all.h"
+#include "protocol/write_all.h"
 
 namespace sharedgpu {
 namespace {

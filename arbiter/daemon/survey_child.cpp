@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "arbiter/daemon/driver_child.h"
-#include "arbiter/daemon/write_all.h"
 #include "protocol/gpu_names.h"
+#include "protocol/write_all.h"
 
 namespace sharedgpu {
 namespace {

@@ -49,7 +49,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   member.address = address;
   member.life = letter.life;
   member.heard = member.in_contact = true;
-  member.given_up = false;
+  member.given_up = member.is_silent = false;
   member.present = report->present;
   member.heard_at = now;
   member.ask_at = now + (member.present ? 2 : 1) * times_.heartbeat;
@@ -84,7 +84,9 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
     if (is_new) {
       member.number = ++gang.last_number;
       member.heard_at = member.ask_at = now;
-      member.given_up = gang.apart;
+      // If the gang is apart, it stays so until the node is heard.
+      member.in_contact = !gang.apart;
+      member.given_up = gang.apart && !heard_.has(listed.node, now);
     }
     if (!member.heard) member.address = listed.address;
   }
@@ -179,6 +181,19 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   return any;
 }
 
+// A new member that was heard lately is waited for as long as one that has fallen silent.
+void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
+  if (gang.apart) return;  // its nodes have turns by themselves
+  Silent silent{.job = run.first, .nodes = {}};
+  for (auto& [node, member] : gang.members) {
+    const Nanoseconds limit = member.heard ? times_.silence : times_.never;
+    if (member.is_silent || member.given_up || now - member.heard_at < limit) continue;
+    member.is_silent = true;
+    silent.nodes.push_back(node);
+  }
+  if (!silent.nodes.empty()) silent_.push_back(std::move(silent));
+}
+
 bool GangDesk::note_time(Gang& gang, Nanoseconds now) const {
   const bool has_gathered = !gang.gathered && now - gang.since >= times_.gathering;
   gang.gathered = gang.gathered || has_gathered;
@@ -197,6 +212,7 @@ void GangDesk::advance(Nanoseconds now) {
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     Gang& gang = it->second;
     const bool lost = lose_silent(gang, now);
+    name_silent(it->first, gang, now);
     if (!gang.any_present() && now - gang.present_at >= times_.silence) {
       it = gangs_.erase(it);
       continue;

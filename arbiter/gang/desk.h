@@ -37,6 +37,11 @@ class GangDesk {
     std::string node;
     std::string address;  // empty: Slurm does not know it
   };
+  // A gang that begins no turn as long as these nodes are silent.
+  struct Silent {
+    std::uint32_t job = 0;
+    std::vector<std::string> nodes;
+  };
   // A gang whose nodes have turns by themselves from now on.
   struct Apart {
     std::uint32_t job = 0;
@@ -63,6 +68,8 @@ class GangDesk {
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   // Returns the jobs for whose nodes Slurm should be asked.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
+  // Returns the nodes that have fallen silent since the last call, or that have not answered from the start.
+  std::vector<Silent> take_silent() { return std::exchange(silent_, {}); }
   // Returns the gangs that have come apart since the last call.
   std::vector<Apart> take_apart() { return std::exchange(apart_, {}); }
 
@@ -75,6 +82,7 @@ class GangDesk {
     bool present = false;
     bool in_contact = true;  // true also before its first report
     bool given_up = false;
+    bool is_silent = false;  // take_silent() has named it, and no report has come since
     Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
@@ -104,6 +112,7 @@ class GangDesk {
   };
   // Returns true if a member has lost contact, or has been given up.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
+  void name_silent(const Run& run, Gang& gang, Nanoseconds now);
   bool note_time(Gang& gang, Nanoseconds now) const;
   bool any_delayed_is_due(const Gang& gang, Nanoseconds now) const;
   void ask(const Run& run, Gang& gang, Nanoseconds now);
@@ -113,7 +122,7 @@ class GangDesk {
   Nanoseconds patience(const std::string& node, const Member& member) const;
   // The same for nodes whose names are unknown: Slurm does not answer.
   Nanoseconds patience_with_unlisted(const Gang& gang) const {
-    return gang.is_new ? times_.never : times_.gone;
+    return gang.is_new ? times_.unlisted : times_.gone;
   }
 
   std::string node_;
@@ -126,6 +135,7 @@ class GangDesk {
   std::map<Run, Gang> gangs_;
   std::vector<Sent> letters_;
   std::vector<Run> unlisted_;
+  std::vector<Silent> silent_;
   std::vector<Apart> apart_;
 };
 

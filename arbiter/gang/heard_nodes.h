@@ -31,14 +31,14 @@ class HeardNodes {
     return it != heard_.end() && as_of - it->second < recent_;
   }
 
-  // Returns true if a node that was not known has been heard since the last call.
+  // Returns true if a node that did not count as heard has been heard since the last call.
   bool take_news() { return std::exchange(news_, false); }
-  // The nodes, one a line: its name, and the wall time of its last letter in seconds. `wall`: wall time minus
-  // the clock of the other times.
-  std::string text(Nanoseconds wall) const;
-  // Adds the nodes of such a text. Ignores lines that it does not understand. A time in the future counts as
-  // `now`.
-  void restore(std::string_view text, Nanoseconds wall, Nanoseconds now);
+  // The nodes that count as heard. The first line is `boot`, the host's boot id; each further line has the
+  // name of a node and the time of its last letter in seconds since the boot.
+  std::string text(std::string_view boot, Nanoseconds now);
+  // Adds the nodes of such a text. Ignores a text of another boot, whose jobs are gone and whose clock was
+  // another one, and lines that it does not understand. A time in the future counts as `now`.
+  void restore(std::string_view text, std::string_view boot, Nanoseconds now);
 
  private:
   void forget_old(Nanoseconds now) {

@@ -46,7 +46,8 @@ struct GangTimes {
   // The time after which Slurm is asked for the first node of a job that has had no order. The user may have
   // named a wrong node.
   Nanoseconds doubt = std::chrono::seconds(3);
-  // The pause between two questions to Slurm for a job's nodes after Slurm has answered once.
+  // The pause between two questions to Slurm for a job's nodes after Slurm has answered once. The silence of
+  // a coordinator after which Slurm is asked whether its node is still the job's first one.
   Nanoseconds listing = std::chrono::minutes(1);
   Nanoseconds rarely = std::chrono::seconds(10);  // between two questions to a node that is given up
   Nanoseconds line = std::chrono::seconds(20);    // between two questions to Slurm for the line of jobs
@@ -109,10 +110,11 @@ class GangMembers {
   // The letters to send, and the orders for the core. Each is returned once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
-  // Returns tenants of gangs that have gained or lost contact.
+  // Returns tenants of gangs that have gained or lost contact, or whose coordinators have not answered from
+  // the start.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Jobs whose coordinators give no orders. A user may have named a wrong node, so Slurm should be asked for
-  // the nodes of these jobs.
+  // Jobs whose coordinators give no orders. A user may have named a wrong node, or the node may have left the
+  // job, so Slurm should be asked for the nodes of these jobs.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   // Returns the time of the question if Slurm should be asked for the jobs on this node.
   std::optional<Nanoseconds> take_line_question() { return line_.take_question(); }
@@ -133,8 +135,9 @@ class GangMembers {
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown
-    bool is_doubted = false;
-    bool is_corrected = false;  // the job's nodes are those that Slurm has named
+    std::optional<Nanoseconds> doubted = {};  // when Slurm was last asked for the job's nodes
+    bool is_corrected = false;                // the job's nodes are those that Slurm has named
+    bool is_told = false;  // take_changes() has named it because its coordinator has not answered
     NewestLetter newest;
   };
   void answer(const GangLetter& question, bool all_known);
@@ -145,6 +148,7 @@ class GangMembers {
   std::optional<Nanoseconds> place_in_line(const Row& row, Nanoseconds now) const;
   bool has_passed(std::uint32_t job) const;
   bool any_waits() const;
+  void doubt(Row& row, Nanoseconds now);
   void set_contact(TenantId tenant, Row& row, Contact contact);
   void send(Row& row, Nanoseconds now);
   Nanoseconds patience(const Row& row) const;

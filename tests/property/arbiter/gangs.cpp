@@ -38,6 +38,15 @@ TEST_CASE("Arbiters and links that are away for a while lock nobody") {
   CHECK(rc::check("outages", [] { RC_ASSERT(simulation::simulate(any_cluster(3)).all_ended()); }));
 }
 
+TEST_CASE("Arbiters that restart while a link of their node is down lock nobody") {
+  CHECK(rc::check("restarts", [] {
+    ClusterScenario scenario = any_cluster(2);
+    for (simulation::Outage& outage : scenario.outages) outage.lasts *= *rc::gen::inRange(1, 20);
+    simulation::add_restarts(scenario, 3);
+    RC_ASSERT(simulation::simulate(scenario).all_ended());
+  }));
+}
+
 TEST_CASE("Nodes that never reach each other lock nobody, whenever the processes of a job come") {
   CHECK(rc::check("cut for ever", [] {
     ClusterScenario scenario = any_cluster(0);

@@ -82,6 +82,7 @@ class Network {
                                                                        // node
   unsigned lines = 0;                                                  // how often Slurm was asked for this
                                                                        // list
+  std::vector<GangDesk::Silent> silent;
   std::vector<GangDesk::Apart> aparts;
   bool new_job = false;
   std::uint64_t run = 0;
@@ -112,6 +113,7 @@ class Network {
           moved = true;
           carry(name, sent.address, sent.letter);
         }
+        for (const GangDesk::Silent& its : node.desk->take_silent()) silent.push_back(its);
         for (const GangDesk::Apart& apart : node.desk->take_apart()) aparts.push_back(apart);
         for (const GangOrdered& order : node.members->take_orders()) node.told.push_back(order.order);
       }
@@ -298,11 +300,15 @@ TEST_CASE(
 TEST_CASE("A gang that is new is apart on all nodes alike where one of them does not answer") {
   Network net;
   net.new_job = true;
+  Nanoseconds patience = kTimes.never;
   SECTION("though Slurm names it") {}
-  SECTION("and Slurm does not name it") { net.slurm_answers = false; }
+  SECTION("and Slurm does not name it for minutes") {
+    net.slurm_answers = false;
+    patience = kTimes.unlisted;
+  }
   net.cut = {"b"};
   net.say_all();
-  net.pass(kTimes.never - 1s);
+  net.pass(patience - 1s);
   CHECK_FALSE(net.gang("a").order);
   CHECK(net.contact("a") == Contact::sought);
   net.pass(3s);
@@ -359,7 +365,7 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(heard.has("b", 15s));
 }
 
-TEST_CASE("The nodes that were heard are kept for the next arbiter, which has another clock") {
+TEST_CASE("The nodes that were heard are kept for the next arbiter on the same boot") {
   HeardNodes before(10s), after(10s);
   CHECK_FALSE(before.take_news());
   before.hear("a", 5s);
@@ -367,21 +373,42 @@ TEST_CASE("The nodes that were heard are kept for the next arbiter, which has an
   before.hear("a", 7s);
   CHECK_FALSE(before.take_news());
   before.hear("n-2.site", 4s);
-  CHECK(before.text(1000s) == "a 1007\nn-2.site 1004\n");
+  CHECK(before.text("b7", 8s) == "b7\na 7\nn-2.site 4\n");
   after.hear("n-2.site", 9s);
-  after.restore(before.text(1000s), 999s, 9s);
-  CHECK(after.has("a", 8s + 9s));
-  CHECK_FALSE(after.has("a", 8s + 10s));
+  after.restore(before.text("b7", 8s), "b7", 9s);
+  CHECK(after.has("a", 16s));
+  CHECK_FALSE(after.has("a", 17s));
   CHECK(after.has("n-2.site", 18s));  // heard since
+  SECTION("a node whose last letter was long ago is forgotten, and is news when it is heard again") {
+    CHECK(before.text("b7", 14s) == "b7\na 7\n");
+    after.restore("b7\nc 1\n", "b7", 11s);
+    CHECK_FALSE(after.has("c", 10s));
+    before.take_news();
+    before.hear("a", 16s);
+    CHECK_FALSE(before.take_news());
+    before.hear("a", 26s);
+    CHECK(before.take_news());
+  }
+  SECTION("a text of another boot, or of an unknown one, is ignored") {
+    after.restore("b8\nc 9\n", "b7", 9s);
+    after.restore("\nc 9\n", "", 9s);
+    CHECK_FALSE(after.has("c", 9s));
+  }
   SECTION("a time in the future counts as now") {
-    after.restore("c 2000", 999s, 9s);
+    after.restore("b7\nc 2000", "b7", 9s);
     CHECK(after.has("c", 18s));
     CHECK_FALSE(after.has("c", 19s));
   }
+  SECTION("no more nodes are taken than are remembered") {
+    std::string many = "b7\n";
+    for (std::size_t i = 0; i < HeardNodes::kMost; ++i) many += std::to_string(i) + " 8\n";
+    after.restore(many, "b7", 9s);
+    CHECK(after.has("0", 9s));
+    CHECK_FALSE(after.has(std::to_string(HeardNodes::kMost - 1), 9s));
+  }
   SECTION("lines that are damaged are ignored") {
-    after.restore(
-        "d\n d 1007\ne \nf 1x\ng -1\nh 99999999999\n\ni 1006 \n" + std::string(200, 'j') + " 1007\nk 1006",
-        999s, 9s);
+    after.restore("b7\nd\n d 7\ne \nf 1x\ng -1\nh 99999999999\n\ni 6 \n" + std::string(200, 'j') + " 7\nk 6",
+                  "b7", 9s);
     for (const char* node : {"", "d", "e", "f", "g", "h", "i"}) CHECK_FALSE(after.has(node, 9s));
     CHECK_FALSE(after.has(std::string(200, 'j'), 9s));
     CHECK(after.has("k", 9s));
@@ -404,7 +431,8 @@ TEST_CASE("A gang that is apart stays so until all of its nodes are in contact")
           if (reach.count(name) > 0) desk.hear(name, sent.letter, now);
       }
       desk.advance(now);
-      desk.take_unlisted();
+      for (const GangDesk::Run& run : desk.take_unlisted())
+        desk.list(run, {{"a", "a"}, {"b", "b"}, {"c", "c"}}, now);
       for (const GangDesk::Sent& sent : desk.take_letters())
         if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
     }
@@ -412,8 +440,8 @@ TEST_CASE("A gang that is apart stays so until all of its nodes are in contact")
   };
   Nanoseconds now = 10s;
   pass(now, 1s, {"a", "b"});
-  REQUIRE(pass(now, kTimes.never, {"a", "b"})->apart);  // "c" was never heard
-  CHECK(pass(now, 10s, {"a"})->apart);                  // "b" falls silent
+  REQUIRE(pass(now, kTimes.never + 2s, {"a", "b"})->apart);  // "c" was never heard
+  CHECK(pass(now, 10s, {"a"})->apart);                       // "b" falls silent
   CHECK(pass(now, 10s, {"a", "c"})->apart);
   const auto order = pass(now, 2s, {"a", "b", "c"});
   CHECK_FALSE(order->apart);
@@ -465,6 +493,128 @@ TEST_CASE("Where the first node that a user names does not answer, the one that 
   members.advance(now);
   CHECK(members.take_doubtful().empty());
   CHECK(members.find(kTenant)->contact == Contact::given_up);
+}
+
+TEST_CASE("If the coordinator's node has left the job, the first node that Slurm names coordinates") {
+  HeardNodes heard(kTimes.recent);
+  GangMembers members("b", 7, kTimes, heard);
+  Nanoseconds now = 5s;
+  members.report(kTenant, {.number = 5, .nodes = 3, .coordinator = "a"}, {.number = 1, .present = true}, now);
+  const auto order = [&](const char* node, std::uint64_t life) {
+    members.hear(
+        {.node = node, .job = 5, .life = life, .number = 1, .reader = 7, .what = GangOrder{.possible = true}},
+        true, now);
+  };
+  order("a", 3);
+  const Nanoseconds last = now;
+  unsigned questions = 0;
+  const auto pass = [&](Nanoseconds end, const char* first) {
+    for (; now < last + end; now += 1s) {
+      members.advance(now);
+      for (const GangMembers::Run& run : members.take_doubtful()) {
+        ++questions;
+        members.correct(run, 2, first, now);
+      }
+    }
+  };
+  pass(kTimes.listing - 1s, "a");
+  CHECK(questions == 0);
+  pass(kTimes.listing + 2s, "a");
+  CHECK(questions == 1);
+  CHECK(members.find(kTenant)->contact == Contact::lost);
+  CHECK(members.find(kTenant)->job.coordinator == "a");
+  members.take_letters();
+  pass(2 * kTimes.listing + 3s, "b");
+  CHECK(questions == 2);
+  const auto sent = members.take_letters();
+  CHECK(sent.front().node == "a");
+  CHECK(sent.back().node == "b");
+  CHECK(members.find(kTenant)->contact == Contact::lost);
+  order("b", 9);
+  CHECK(members.find(kTenant)->contact == Contact::held);
+  pass(2 * kTimes.listing + 8s, "b");
+  CHECK(questions == 2);
+}
+
+TEST_CASE("A gang that begins no turn names its silent nodes once, and again after they were heard") {
+  Network net;
+  net.say_all();
+  net.cut = {"b"};
+  net.pass(kTimes.silence - 1s);
+  CHECK(net.silent.empty());
+  net.pass(2s);
+  REQUIRE(net.silent.size() == 1);
+  CHECK(net.silent[0].job == 5);
+  CHECK(net.silent[0].nodes == std::vector<std::string>{"b"});
+  net.pass(60s);
+  CHECK(net.silent.size() == 1);
+  net.cut = {};
+  net.pass(5s);
+  net.cut = {"b"};
+  net.pass(kTimes.silence + 2s);
+  CHECK(net.silent.size() == 2);
+  net.pass(kTimes.gone);
+  CHECK(net.aparts.size() == 1);
+  CHECK(net.silent.size() == 2);
+}
+
+TEST_CASE("A new gang names a node that was heard lately and does not answer") {
+  Network net;
+  for (auto& [name, node] : net.nodes)
+    for (const char* other : {"a", "b"}) node.heard->hear(other, net.now);
+  net.new_job = true;
+  net.cut = {"b"};
+  net.say_all();
+  for (auto& [name, node] : net.nodes) node.members->take_changes();
+  net.pass(kTimes.never - 1s);
+  CHECK(net.silent.empty());
+  CHECK(net.nodes["b"].members->take_changes().empty());
+  net.pass(3s);
+  REQUIRE(net.silent.size() == 1);
+  CHECK(net.silent[0].nodes == std::vector<std::string>{"b"});
+  CHECK(net.nodes["b"].members->take_changes() == std::vector{kTenant});
+  CHECK(net.contact("b") == Contact::sought);
+  net.pass(60s);
+  CHECK(net.silent.size() == 1);
+  CHECK(net.nodes["b"].members->take_changes().empty());
+  CHECK(net.aparts.empty());
+}
+
+TEST_CASE("A node that Slurm names late is waited for if it was heard lately, though the gang is apart") {
+  HeardNodes heard(kTimes.recent);
+  GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
+  std::uint64_t number = 0;
+  std::optional<GangOrder> order;
+  const auto pass = [&](Nanoseconds begin, Nanoseconds end, std::vector<GangDesk::Listed> named,
+                        std::initializer_list<const char*> reports) {
+    for (Nanoseconds now = begin; now < end; now += 500ms) {
+      for (const char* node : reports)
+        desk.hear(node,
+                  {.node = node,
+                   .job = 5,
+                   .life = 8,
+                   .number = ++number,
+                   .nodes = 3,
+                   .is_new = true,
+                   .what = GangReport{.number = number, .present = true, .wants = true}},
+                  now);
+      desk.advance(now);
+      for (const auto& run : desk.take_unlisted()) desk.list(run, named, now);
+      for (const auto& sent : desk.take_letters())
+        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+    }
+  };
+  heard.hear("c", 1000s);
+  pass(1000s, 1000s + kTimes.unlisted - 1s, {}, {"a", "b"});  // Slurm does not answer
+  CHECK_FALSE(order);
+  pass(1000s + kTimes.unlisted, 1000s + kTimes.unlisted + 3s, {}, {"a", "b"});
+  REQUIRE(order);
+  CHECK(order->apart);
+  const std::vector<GangDesk::Listed> all{{"a", "a"}, {"b", "b"}, {"c", "c"}};
+  pass(1303s, 1400s, all, {"a", "b"});
+  CHECK(order->apart);
+  pass(1400s, 1403s, all, {"a", "b", "c"});
+  CHECK_FALSE(order->apart);
 }
 
 TEST_CASE("A process that ends while its arbiter is away keeps nobody waiting once that one answers") {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/replace_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
+
+#include "tests/unit/temporary_folder.h"
+
+namespace sharedgpu {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST_CASE("A file is replaced as a whole, and left as it was if that fails") {
+  test::TemporaryFolder folder;
+  const std::string path = folder.path + "/a file";
+  const Durable durable = GENERATE(Durable::no, Durable::yes);
+  REQUIRE(replace_file(path, "old", durable).ok());
+  REQUIRE(replace_file(path, std::string(100'000, 'x'), durable).ok());
+  CHECK(text_of(path) == std::string(100'000, 'x'));
+  struct stat info = {};
+  REQUIRE(stat(path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 07777) == 0600);
+  CHECK(access((path + ".new").c_str(), F_OK) != 0);
+  SECTION("a folder is in the way of the new file") {
+    REQUIRE(mkdir((path + ".new").c_str(), 0700) == 0);
+    const Status status = replace_file(path, "new", durable);
+    CHECK(status.code() == EISDIR);
+    CHECK(status.message().find(path + ": ") == 0);
+    CHECK(text_of(path) == std::string(100'000, 'x'));
+  }
+  SECTION("a symbolic link in its place is not followed") {
+    REQUIRE(symlink((folder.path + "/other").c_str(), (path + ".new").c_str()) == 0);
+    CHECK(replace_file(path, "new", durable).code() == ELOOP);
+    CHECK(access((folder.path + "/other").c_str(), F_OK) != 0);
+  }
+  SECTION("there is no such folder") {
+    CHECK(replace_file(folder.path + "/no/file", "new", durable).code() == ENOENT);
+  }
+}
+
+}  // namespace
+}  // namespace sharedgpu
