@@ -8,12 +8,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The number of fences in a full window: few enough to cost nothing, and many enough that the GPU still has
-// work when a fence passes.
+// The number of fences in a full window() of unfinished submissions: few enough to cost nothing, and many
+// enough that the GPU still has work when a fence passes.
 constexpr std::uint64_t kIntervals = 8;
-// The largest window, even if submissions are very short. This number is well below the thousand submissions
-// at which a launch blocks in the driver: a thread that blocks in the driver sees no fence pass, and would
-// not learn that submissions have become longer.
+// The largest window(), even if submissions are very short. This number is well below the thousand
+// submissions at which a launch blocks in the driver: a thread that blocks in the driver sees no fence pass,
+// and would not learn that submissions have become longer.
 constexpr std::uint64_t kMostAhead = 512;
 constexpr Nanoseconds kLeastPatience = 20ms;
 

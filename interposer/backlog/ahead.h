@@ -43,8 +43,8 @@ class Ahead {
   // count them.
   std::uint32_t begin(Nanoseconds now);
   // Counts submissions that were made. The gate let the first of these submissions through at `let_in` or
-  // later: before that time, it may have waited for the end of another tenant's turn. Returns true if a fence
-  // should be recorded after these submissions.
+  // later. Before `let_in`, the submission may have waited for another tenant's turn to end. Returns true if
+  // a fence should be recorded after these submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
   // Call this if no fence could be recorded. The submissions since the previous fence are then no longer

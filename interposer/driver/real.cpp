@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kNames[kLibraries] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
 // These variables are filled once. Several threads may fill them at the same time with the same values, so
-// there is no lock, which a fork could leave held.
+// they need no lock. A fork could leave a lock held for ever.
 constinit std::array<std::atomic<void*>, kFunctions> addresses{};
 constinit std::array<std::atomic<bool>, kLibraries> loaded{};
 constinit std::atomic<Dlsym> next_dlsym{nullptr};

@@ -159,9 +159,9 @@ void open_for_good(PageSlot slot) {
 
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
-  // The n-th pass after the first is allowed n^2 steps after the first. These passes are frequent enough for
-  // a program that needs a few dozen further submissions to finish its work, while a program that only queues
-  // kernels submits ever more slowly.
+  // The n-th pass after the first may come when n^2 times kGraceStep have passed since the first. These
+  // passes are frequent enough for a program that needs a few dozen further submissions to finish its work,
+  // while a program that only queues kernels submits ever more slowly.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;
   while (std::uint64_t{passes} * passes <= steps) ++passes;

@@ -19,8 +19,8 @@ class GateListener {
   // Called when a thread begins to wait at the closed gate and no other thread waits there. The waiting
   // thread makes this call, which must not block.
   virtual void on_wait() = 0;
-  // Returns true if all memory of the process is on its GPUs. While it returns false, a long drain lets no
-  // thread through.
+  // Returns true if all memory of the process is on its GPUs. While some memory of the process is not on its
+  // GPU, even a long drain lets no thread through.
   virtual bool all_resident() = 0;
 };
 // Called before the first session begins. The listener outlives the gate.
@@ -39,8 +39,8 @@ void hold();
 // close() returns true.
 bool held();
 
-// Waits for the GPU on behalf of the closing side. drain() returns true when everything submitted so far is
-// done, and false if it could not wait and must be called again.
+// Waits for the GPU on behalf of the thread that closes the gate. drain() returns true when everything
+// submitted so far is done, and false if it could not wait and must be called again.
 class Drain {
  public:
   virtual ~Drain() = default;
@@ -53,7 +53,7 @@ class Drain {
 bool close(Drain& drain);
 // Permits a single submission by each waiting thread, after close() has returned true. The lease continues
 // until step() returns. Each thread that waits at the closed gate, or begins to wait within a short time, may
-// pass once. Then step() drains the new work. If this drain is long, it lets threads pass again at growing
+// pass once. Then step() drains the new work. If this drain is long, threads may pass again at growing
 // intervals, as in close(). Returns what close() returns.
 bool step(Drain& drain);
 
@@ -62,7 +62,8 @@ bool step(Drain& drain);
 void open_for_good(PageSlot slot = {});
 
 // The number of times that one thread may pass a closed gate during a drain that has lasted for `elapsed`:
-// the first pass comes after half a second, the next ones 10 ms, 40 ms, 90 ms... after that.
+// the first pass comes after half a second, and the following passes come 10 ms, 40 ms, 90 ms... after the
+// first pass.
 std::uint32_t grace(Nanoseconds elapsed);
 
 // Forgets the lease. Call this in the child of a fork, which has no lease.

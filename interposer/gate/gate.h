@@ -7,10 +7,10 @@
 // membarrier(2) and waits for the threads inside.
 //
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
-// long drain it also lets each thread make single submissions, at growing intervals. Without these
-// submissions, a program whose kernel waits for the program's own next submission would hang. They are safe,
-// since the lease is held until Released is sent. step() serves a kernel that waits for a submission of
-// another process. See docs/design/gate.md.
+// long drain, the closed gate also lets each thread make single submissions, at growing intervals. Without
+// these submissions, a program whose kernel waits for the program's own next submission would hang. These
+// submissions are safe, since the lease is held until Released is sent. step() serves a kernel that waits for
+// a submission of another process. See docs/design/gate.md.
 #pragma once
 
 #include "interposer/gate/fence.h"

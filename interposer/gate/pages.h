@@ -4,11 +4,11 @@
 // The gate is open when all lease pages are open. Submissions read one fixed place in memory. If there is
 // only one lease page, it is mapped at this place. If there are several lease pages, a page of our own is
 // mapped at this place, and every call of is_open() writes the combined state of the lease pages to our page.
-// Threads that wait at the gate call is_open(). The closing side calls is_open() before it counts the threads
-// inside. The service thread calls is_open() before it acts on a message, since the arbiter closes a page
-// before it sends the message that depends on the closed page. If a submission reads our page as open before
-// the page is updated, the submission counts as made before the gate closed. Our page learns whether a GPU is
-// oversubscribed when the turn threads call contended(), which they do regularly.
+// Threads that wait at the gate call is_open(). The thread that closes the gate calls is_open() before it
+// counts the threads inside. The service thread calls is_open() before it acts on a message, since the
+// arbiter closes a page before it sends the message that depends on the closed page. If a submission reads
+// our page as open before the page is updated, the submission counts as made before the gate closed. Our page
+// learns whether a GPU is oversubscribed when the turn threads call contended(), which they do regularly.
 //
 // Thread-safe.
 #pragma once

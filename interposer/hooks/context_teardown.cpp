@@ -22,7 +22,8 @@ namespace {
 // references during the wait.
 constexpr int kTries = 100;
 
-// Returns true if the memory of the device's pools is freed with its primary context, in which they allocate.
+// Returns true if the memory of the device's pools is freed with the device's primary context. Pools allocate
+// in this context.
 bool pools_go_with_primary(const Process& process, CUdevice device) {
   const Allocator* memory = process.devices().memory(device);
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();

@@ -8,7 +8,7 @@
 
 namespace sharedgpu::hooks {
 
-// Calls `real`, which creates a context, and then `added` if `real` succeeds. If the driver has no room for a
+// Creates a context by calling `real`. If `real` succeeds, calls `added`. If the driver has no room for a
 // context, the function requests room from the arbiter as pinned memory, in growing amounts, so that other
 // tenants make room. The function releases this room once the context exists and is counted itself.
 template <class Call, class Added>

@@ -36,8 +36,7 @@ unsigned long long key_of(Handle handle) {
 }
 
 // Calls `real`, which stores a new handle in *result. The memory is not counted if the current device is
-// unmanaged. It is not counted either if `size` exceeds the memory of every GPU; the driver then refuses the
-// call.
+// unmanaged, or if `size` exceeds the memory of every GPU: in the second case the driver refuses the call.
 template <class Handle, class Call>
 CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   Pinning* memory = process::current_memory();

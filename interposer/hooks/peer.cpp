@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access of one device to the memory of another. For memory from the driver's own cuMemAlloc, peer access is
-// given to a pair of contexts. Access to mapped memory, such as ours, must be given to each device
-// separately.
+// given to a pair of contexts. Access to memory that cuMemMap has mapped, such as the interposer's memory,
+// must be given to each device separately.
 #include "interposer/hooks/peer.h"
 
 #include <algorithm>

@@ -15,10 +15,10 @@ void open_to_peer(int device, int owner);
 bool open_to_current();
 
 // Makes a copy by calling `real`. The driver copies cuMemAlloc's memory of any device, whichever context is
-// current. The driver copies mapped memory, such as ours, only if the device of the current context has
-// access to it. Without access, the driver copies nothing and returns CUDA_ERROR_INVALID_VALUE, without
-// ending a capture (measured on two H200). If a copy fails with CUDA_ERROR_INVALID_VALUE, the function grants
-// access permanently and repeats the copy.
+// current. The driver copies memory mapped by cuMemMap, such as the interposer's, only if the device of the
+// current context has access to this memory. Without access, the driver copies nothing and returns
+// CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). If a copy fails with
+// CUDA_ERROR_INVALID_VALUE, the function grants access permanently and repeats the copy.
 template <class Call>
 auto copy_with_access(Call call) {
   constexpr int kInvalidValue = 1;

@@ -29,8 +29,8 @@ CUdevice device_of(CUcontext context) {
   return device;
 }
 
-// Answers a query about an address of the interposer's memory from its records. Returns nullopt if the caller
-// has to ask the driver while the memory is resident.
+// Answers a query about an address of the interposer's memory from its records. Returns nullopt if only the
+// driver knows the answer: the caller must ask the driver while the memory is resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                                const hooks::Allocation& ours) {
   const AddressRange& range = ours.range;

@@ -50,8 +50,8 @@ class Device {
   virtual bool unreserve_waits() const { return false; }
 
   // Creates physical memory, which the driver has scrubbed. Also fails with CUDA_ERROR_OUT_OF_MEMORY while
-  // the driver is still releasing another process's memory. `kind` is null for memory like cuMemAlloc's;
-  // otherwise it has the properties that the program passed to cuMemCreate.
+  // the driver is still releasing another process's memory. `kind`: the properties that the program passed to
+  // cuMemCreate; null for memory of cuMemAlloc.
   virtual CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) = 0;
   // Takes one more reference to the memory that is mapped at `address`.
   virtual CUresult retain(Physical* physical, CUdeviceptr address) = 0;
@@ -69,8 +69,8 @@ class Device {
   // The caller owns the descriptor. The memory exists as long as the descriptor.
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
-  // Makes the context of the process current on this thread, which need not have one, and lets this thread
-  // synchronize during a capture. Called before copies and wait(). leave() undoes enter().
+  // Makes the context of the process current on this thread, even if the thread has no context. Lets this
+  // thread synchronize during a capture. Called before copies and wait(). leave() undoes enter().
   virtual CUresult enter() = 0;
   virtual void leave() = 0;
 

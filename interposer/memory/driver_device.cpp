@@ -39,8 +39,8 @@ void DriverDevice::use_context(CUcontext context) {
   context_ = context;
 }
 
-// The old context may already have been destroyed, with its streams and the kernel. Then push() fails, and
-// the members are only reset.
+// The old context may already have been destroyed, with its streams and the kernel. In this case push()
+// fails, and this function only resets the members.
 void DriverDevice::drop_context() {
   if (push(capture_mode_) != CUDA_SUCCESS) {
     streams_.fill(nullptr);
@@ -75,8 +75,8 @@ std::optional<unsigned> DriverDevice::host_node() const {
   return numa_node_of({.domain = *domain, .bus = *bus, .device = *device});
 }
 
-// Properties with which other processes and network cards can use the memory, like memory from cuMemAlloc, as
-// far as this device supports it.
+// Returns properties that make the memory usable by other processes and network cards, like memory from
+// cuMemAlloc. Leaves out what this device does not support.
 CUmemAllocationProp DriverDevice::properties(bool exportable) const {
   CUmemAllocationProp wanted{};
   wanted.requestedHandleTypes =
@@ -103,8 +103,8 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
     return result;
-  // In some virtual machines and containers, the driver reports that it can export memory, but does not
-  // permit it.
+  // In some virtual machines and containers, the driver reports that memory can be exported, but refuses to
+  // create exportable memory.
   wanted = properties(false);
   result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates, from periodic samples of how much memory is left, how much of it will be taken within the next
-// second. Pure.
+// Periodically samples how much memory is left, and estimates from the samples how much will be taken within
+// the next second. Pure.
 //
 // Not thread-safe.
 #pragma once

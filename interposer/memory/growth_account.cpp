@@ -66,8 +66,8 @@ void GrowthAccount::set_context_size(Bytes size) {
   common_.books.report(false);
 }
 
-// bound() limits the pool, so it never holds more than the amount reported here. So the job's processes
-// together never hold more host memory than the arbiter has granted.
+// bound() keeps the pool within the amount reported here. So the job's processes together never hold more
+// host memory than the arbiter has granted.
 MemoryUse GrowthAccount::use() const {
   const MutexLock lock(common_.mutex);
   return {common_.residency.lost() ? common_.residency.resident() : common_.residency.swappable(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth of the footprint. Growth is counted before the arbiter is asked for it; if the arbiter refuses, it
-// is subtracted again. Thread-safe.
+// Growth of the footprint. Growth is counted before the arbiter is asked; if the arbiter refuses the growth,
+// the growth is subtracted again. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -19,8 +19,8 @@ class GrowthAccount {
   // Requests growth of one of the counts that use() reports. After a refusal, the count is as before.
   bool request(Residency::Count count, Bytes size, Wish wish);
   void take_back(Residency::Count count, Bytes size);  // and reports the new use
-  // The lock is held by the thread that requests growth. Its request is already counted but may still be
-  // refused, and a refusal must not be due to the request of another thread. Taken before SwapCommon::mutex.
+  // The thread that requests growth holds this lock. A request counts before the arbiter grants it, so a
+  // second request at the same time could be refused because of the first. Taken before SwapCommon::mutex.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);

@@ -19,8 +19,8 @@ class HostBudget {
   virtual ~HostBudget() = default;
   // How many bytes swap may take now; a safety margin is already subtracted.
   virtual Bytes room() const = 0;
-  // Returns true if, after swap has taken `more` bytes, the job's own next allocations may fail. The pool
-  // should then release its unused memory.
+  // Returns true if, after swap has taken `more` bytes, the job's own next allocations may fail. If it
+  // returns true, the pool should release its unused memory.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the safety margin, and so needs the memory that swap
   // holds.

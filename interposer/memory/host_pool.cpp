@@ -30,8 +30,8 @@ HostPool::~HostPool() {
   }
 }
 
-// While a worker is adding a slab, the caller waits for this slab. If the caller added another slab
-// meanwhile, both would only be slower.
+// While a worker is adding a slab, the caller waits for this slab. If the caller added a second slab at the
+// same time, both slabs would only be ready later.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
@@ -146,8 +146,8 @@ void HostPool::work(Worker& worker) {
   changed_.notify_all();
 }
 
-// Adds one slab if the pool holds less than `goal`. If the driver or the kernel refuses growth before an
-// eviction (Pace::ahead), such growth pauses for about a minute.
+// Adds one slab if the pool holds less than `goal`. Growth before an eviction has Pace::ahead. If the driver
+// or the kernel refuses such growth, it pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
@@ -206,8 +206,8 @@ Bytes HostPool::bound(Bytes most) {
 }
 
 // The pool's own growth and shrinking must not count as memory that the job takes. If the job has several
-// sessions, growth of their pools cannot be distinguished from memory that the job takes, so nothing is
-// estimated.
+// sessions, this session cannot tell growth of the other pools from memory that the job takes. In this case
+// the session estimates nothing.
 void HostPool::watch() {
   Bytes before;
   {
@@ -236,10 +236,10 @@ void HostPool::bar() {
 }
 
 // The sessions of a job share the job's limits, and each session reads how much memory is left before it
-// takes more. So each session leaves one slab for every other session, which may be taking it at the same
-// time. So all sessions together never exceed the limit. To keep this reserve small, the size of a slab is
-// divided by the number of sessions. If the budget is too small for a whole slab, the slab is only as large
-// as the missing amount.
+// takes more. Every other session may be taking a slab at the same time, so each session leaves room for
+// these slabs. In this way all sessions together never exceed the limit. To keep this reserve small, the size
+// of a slab is divided by the number of sessions. If the budget is too small for a whole slab, the slab is
+// only as large as the missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;

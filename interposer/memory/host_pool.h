@@ -68,8 +68,8 @@ class HostPool {
   // Limits the pool's size from now on, but releases nothing. Returns the bytes that the pool holds or is
   // just adding. Afterwards the pool never grows beyond the larger of the limit and this amount. Thread-safe.
   Bytes bound(Bytes most);
-  // Samples how fast the job itself takes memory. The pool leaves the job the memory that it will take within
-  // a second. Called often. Thread-safe.
+  // Samples how fast the job itself takes memory. The pool does not take the memory that the job will need
+  // within the next second. Called often. Thread-safe.
   void watch();
   // Called when the job itself needs the memory that the pool holds: keeps the pool from growing for about a
   // minute. Thread-safe.

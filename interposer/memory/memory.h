@@ -163,7 +163,7 @@ class ReportSource {
  public:
   virtual ~ReportSource() = default;
   virtual MemoryUse use() const = 0;
-  // As use().host_limit, but under the host memory limits that all steps of the job share.
+  // The same as use().host_limit, but computed from the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }

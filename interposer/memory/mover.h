@@ -31,8 +31,8 @@ class Mover {
   virtual CUresult back(Handle& handle) = 0;
   // Removes the physical memory. Contents that are not on the host are lost.
   virtual CUresult unback(Handle& handle) = 0;
-  // Releases the host memory of the handle. Call it if the evicted contents or the clean copy there are not
-  // needed any more.
+  // Releases the host memory of the handle. Call it if the evicted contents or the clean copy in this memory
+  // are not needed any more.
   virtual void forget(Handle& handle) = 0;
   // Maps the memory of an accessible handle at all of its views. After a failure, some of the views may not
   // be mapped.
@@ -52,8 +52,7 @@ class Mover {
   // Returns true if the handle can be evicted without more host memory.
   virtual bool has_room(const Handle& /*handle*/) const { return true; }
 
-  // Returns true if evicting the leaver's handle copies its contents to host memory that is not yet
-  // allocated.
+  // Returns true if the eviction of `leaver.handle` needs host memory that is not yet allocated.
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction. begin_out() takes host memory and starts the copy; end_out() releases the device memory once

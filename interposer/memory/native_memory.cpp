@@ -67,7 +67,8 @@ CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUd
   return result;
 }
 
-// Counts the growth. Asks the arbiter only if the driver may need another piece for it.
+// Counts the growth. Asks the arbiter only if the driver may have to take another piece of memory from the
+// GPU.
 bool NativeMemory::take(Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {

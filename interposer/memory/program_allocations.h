@@ -53,7 +53,7 @@ class ProgramAllocations {
   // may be an address of the range itself or of a mapping of the whole range.
   struct Under {
     Range* range = nullptr;   // null if the addresses lie in no range
-    CUdeviceptr address = 0;  // the position, as an address of the range itself
+    CUdeviceptr address = 0;  // where the bytes lie, as an address of `range`
   };
   Under under(CUdeviceptr address, Bytes size) const;
 

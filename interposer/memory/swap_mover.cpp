@@ -233,8 +233,8 @@ bool SwapMover::settle() {
   return all;
 }
 
-// Waits for the lane. Returns true if no copy is running on it any more; otherwise the lane stays unsettled,
-// and the caller must neither reuse host memory nor remove mappings that the copy may still use.
+// Waits for the lane. Returns true if no copy is running on the lane any more. Otherwise the lane stays
+// unsettled: the caller must not reuse host memory or remove mappings that a copy may still use.
 bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;

@@ -211,8 +211,8 @@ bool SwapTurns::bring_back() {
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
       // The busy handles are being allocated or freed by other threads, which never wait for this thread. If
-      // such a thread has read the resident limit before it was raised, this thread has to back the other
-      // thread's new memory.
+      // such a thread has read the resident limit before the limit was raised, this thread has to back the
+      // memory that the other thread allocates.
       common_.changed.wait(common_.mutex);
       continue;
     }

@@ -26,7 +26,7 @@ class SwapTurns {
   bool watch_host();
 
  private:
-  // The functions that require the lock release it while they work, except give_up_copy().
+  // Functions that require the lock release it during their work; only give_up_copy() keeps it.
   bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(common_.mutex);
   Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(common_.mutex);
   void note_moved(Bytes size, Bytes& unreported) REQUIRES(common_.mutex);

@@ -45,8 +45,8 @@ class DeviceTable {
   session::DeviceSession* session(CUdevice device) const;
   // The memory of an attached device; null if the device is unmanaged.
   Memory* memory(CUdevice device) const;
-  // memories() and attached() return the memory objects of all attached devices and these devices, both in
-  // the order of attachment.
+  // attached() returns all attached devices, and memories() their memory objects, both in the order of
+  // attachment.
   std::span<Memory* const> memories() const {
     return {memories_.data(), count_.load(std::memory_order_acquire)};
   }

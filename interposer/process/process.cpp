@@ -46,8 +46,8 @@ Process& Process::only() {
 }
 
 // The child of a fork has none of the interposer's threads, and must not use the parent's connections or
-// locks. So it forgets the parent's sessions with all their memory. The parent's CUDA contexts do not work in
-// the child either.
+// locks. So the child forgets the parent's sessions with all their memory. The parent's CUDA contexts do not
+// work in the child either.
 void Process::in_child() {
   gate::after_fork();
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
@@ -73,8 +73,8 @@ Process::State Process::connect(const Parts& parts) {
                                      [](const char* name, const char* value, const char* expected) {
                                        say("%s='%s' is not %s; ignored", name, value, expected);
                                      });
-  // Registers the fork handler before the first wait, since a child that is forked during a wait must start
-  // without this state.
+  // Registers the fork handler before the first wait, since a child that is forked during a wait must not
+  // start with the state of its parent.
   if (!watching_forks.exchange(true)) pthread_atfork(nullptr, nullptr, in_child);
   Hello hello;
   hello.token = settings_.token;

@@ -54,9 +54,9 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   tracking::Captures& captures() { return captures_; }
   shared_memory::Imports& imports() { return imports_; }
 
-  // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
-  // after all: the session copies memory in one of the device's contexts, and may have to choose another
-  // context.
+  // Called when a context of `device` has been created, when it is about to be destroyed, and when its
+  // destruction has failed. The session copies memory in one of the device's contexts, and may have to choose
+  // another context.
   void context_added(CUcontext context, CUdevice device, bool primary);
   tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(tracking::Contexts::Removed context, CUdevice device);

@@ -77,7 +77,8 @@ int ArbiterLink::serve() {
     pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
                        {.fd = doorbell.fd(), .events = POLLIN, .revents = 0},
                        {.fd = deadlines_.fd(), .events = POLLIN, .revents = 0}};
-    // If this session cannot report deadlines, it leaves them in the pipe for other processes of the tenant.
+    // A session that cannot report deadlines leaves the reports in the pipe, for other processes of the
+    // tenant.
     const bool tells = deadlines_.fd() >= 0 && attached_ && channel_.version() >= Deadlines::kSince;
     const bool pauses = tells && now() - deadlines_read_ < kDeadlinePause;
     if (!tells || pauses) wanted[2].fd = -1;
@@ -181,8 +182,8 @@ int ArbiterLink::send_report(const Report& report) {
       return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
       if (report.order != order_) return 0;  // the order is outdated, or an earlier arbiter's
-      // A thread may be allocating. From here on it must not take device memory that the arbiter may give to
-      // other tenants.
+      // A thread may be allocating. From here on this thread must not take device memory, since the arbiter
+      // may give the memory to other tenants.
       released_ = true;
       turns_.allow_at_most(reports().use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
@@ -214,7 +215,8 @@ void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
   if (importer)
     Channel(static_cast<UniqueFd&&>(importer)).send(answer, descriptor.get());
   else
-    send(answer, descriptor.get());  // an arbiter before version 9, which forwards the answer
+    // Before protocol version 9, the arbiter itself forwards the answer to the importer.
+    send(answer, descriptor.get());
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {

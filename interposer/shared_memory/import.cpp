@@ -92,8 +92,8 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-// If the lock file cannot be received, the import works all the same. But if the exporter frees the memory
-// while it is open here, its bytes are not counted correctly.
+// If the lock file cannot be received, the import works all the same. But if the exporter frees memory that
+// this process has open, the bytes of this memory are not counted correctly.
 CUresult Imports::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);

@@ -164,8 +164,8 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Marks only one context at a time as used: the one that it is waiting for. The work in this context may be
-// waiting for a thread that is destroying another context.
+// Marks only one context at a time as used: the context for whose work this function waits. The work in this
+// context may be waiting for a thread that is destroying another context.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;

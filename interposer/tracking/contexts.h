@@ -70,9 +70,10 @@ class Contexts {
   // error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn, but first only polls the GPU, so that captures can
-  // begin: the work may be waiting for the program's next submission. Returns false if a capture prevented
-  // the wait. Returns true after any other error, since a context with an error runs no work.
+  // Does the same for all contexts at the end of a turn. First only polls the GPU, because captures may begin
+  // during polling: the work may be waiting for a submission that the program must capture first. Returns
+  // false if a capture prevented the wait. Returns true after any other error, since a context with an error
+  // runs no work.
   bool drain();
   // Returns true if all streams are idle according to the driver: the default streams of the contexts, and
   // the streams that the program has created. Does not wait. Returns false during a capture, which a query

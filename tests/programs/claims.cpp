@@ -67,8 +67,8 @@ bool take(Bytes size) {
 }
 
 // Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// the lease again, and reports that there is no host memory to evict to. If it claims host memory, it repeats
-// its report every second.
+// the lease again, and reports that there is no host memory to evict to. A session that claims host memory
+// repeats its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     pollfd readable = {.fd = channel.fd(), .events = POLLIN, .revents = 0};

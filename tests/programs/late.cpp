@@ -60,7 +60,8 @@ void at_exit() {
   require_late(cuCtxSynchronize(), "cuCtxSynchronize at exit");
 }
 
-// Destructors that run after the function of a thread has returned: of a thread_local object, then of a key.
+// Two destructors that run after the function of a thread has returned: first that of a thread_local object,
+// then that of a pthread key.
 struct WithThread {
   CUdeviceptr memory = 0;
   ~WithThread() { check(cuMemFree(memory), "cuMemFree in a thread_local's destructor"); }

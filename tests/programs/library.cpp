@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
-// again. With --resolver it looks up cuGetProcAddress, and all other functions by cuGetProcAddress, as the
-// CUDA runtime does. This program is not linked with libcuda.so.1.
+// again. With --resolver, this program looks up only cuGetProcAddress by dlsym, and all other functions by
+// cuGetProcAddress, as the CUDA runtime does. This program is not linked with libcuda.so.1.
 #include <dlfcn.h>
 
 #include <cstdint>

@@ -29,7 +29,8 @@ struct Options {
   std::string more;
   std::string words;
   unsigned rank = 0;
-  // Descriptor of the memory for Words in a second rank that this host started, otherwise -1.
+  // In the second rank, if the first rank has started it: the descriptor of the memory for Words. Otherwise
+  // -1.
   int shared = -1;
 };
 
@@ -121,7 +122,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   std::printf("lockstep: rank %u: %u rounds, verified\n", rank, options.rounds);
 }
 
-// Opens the file `name` for the words, or a nameless file if `name` is empty.
+// Opens the file that holds the Words: the file `name`, or a nameless file if `name` is empty.
 int open_words(const std::string& name) {
   const int descriptor =
       name.empty() ? memfd_create("lockstep", 0) : open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

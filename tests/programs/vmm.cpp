@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's own virtual memory, as a caching allocator with expandable segments uses it: one long range
-// of addresses that grows and shrinks by pieces. The handle of each piece is released as soon as it is
-// mapped, or much later.
+// of addresses, of which the part with memory grows and shrinks piece by piece. The handle of each piece is
+// released as soon as it is mapped, or much later.
 #include <cstdio>
 #include <deque>
 #include <thread>

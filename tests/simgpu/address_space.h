@@ -5,10 +5,10 @@
 // A device address is a real address of the process. Mapped and accessible parts can be read and written; the
 // rest of a reservation is PROT_NONE.
 //
-// A kernel or copy announces the ranges it works on as a Use. Unmapping a range during a Use of it tears the
-// use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(), two
-// simultaneous uses of one range are also torn if one of them writes. Safe from any thread; failures are
-// thrown as Error.
+// A kernel or copy announces the ranges it works on as a Use. If a range is unmapped during a Use of this
+// range, the Use is torn: its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(),
+// two simultaneous uses of one range are also torn if one of them writes. Thread-safe; failures are thrown as
+// Error.
 #pragma once
 
 #include <cuda.h>

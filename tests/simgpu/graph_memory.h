@@ -2,7 +2,7 @@
 // Memory that belongs to graphs: its addresses are fixed when the node is created; its physical memory is
 // allocated by a launch and stays, in use or not, until it is trimmed or its graphs are destroyed.
 //
-// Safe from any thread; failures are thrown as Error.
+// Thread-safe; failures are thrown as Error.
 #pragma once
 
 #include <cuda.h>

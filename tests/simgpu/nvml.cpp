@@ -90,7 +90,7 @@ template <class Process>
 Result compute_processes(Device device, unsigned int* count, Process* places) {
   if (Result wrong = check(device, count != nullptr && (*count == 0 || places != nullptr))) return wrong;
   auto users_of_it = gpu(device).device->view().processes;
-  // Processes without a context are left out: they only query NVML, as the calling process may do.
+  // Leaves out processes without a context, such as processes that only query NVML.
   std::erase_if(users_of_it, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
   const unsigned int room = *count;
   *count = static_cast<unsigned int>(users_of_it.size());

@@ -90,7 +90,7 @@ struct SharedDevice::State {
     Bytes memory = {};
     Bytes contexts = {};
     Bytes managed = {};
-    TimePoint touched = {};        // last access to its managed memory
+    TimePoint touched = {};        // last access to the process's managed memory
     std::uint64_t generation = 0;  // generation of the device that this process uses
   };
   struct EngineState {
@@ -147,7 +147,7 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
   if (!file) return fail("cannot open the state of the simulated GPU");
   while (flock(file.get(), LOCK_EX) != 0)
     if (errno != EINTR) return fail("cannot lock");
-  // The mapping keeps the open file, and with it the lock, alive: closing it would not unlock.
+  // The mapping keeps the open file, and with it the lock, alive: closing the descriptor would not unlock.
   struct Unlock {
     int fd;
     ~Unlock() { flock(fd, LOCK_UN); }
@@ -200,8 +200,8 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
   return device;
 }
 
-// The lock lives as long as its open file, which lives as long as it is mapped: until this process ends or
-// executes another program, even if it closes its descriptors.
+// The mapping keeps the open file alive, and the open file keeps the lock. So the lock lasts until this
+// process ends or executes another program, even if the process closes its descriptors.
 bool SharedDevice::register_self() {
   const Process own{getpid(), ++state_->processes};
   UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC));

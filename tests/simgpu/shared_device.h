@@ -91,11 +91,13 @@ class SharedDevice {
   // Turns memory of this process into a piece that other processes may hold, too. The piece is charged once
   // for all holders. Returns false if there are too many pieces.
   bool share(const SharedPiece& piece, Bytes size);
-  // Holds a piece once more; returns false if no process held it any longer and there is no memory for it.
+  // Adds a reference of this process to the piece. Returns false if no process had a reference any more, and
+  // the device has no memory left for the piece.
   bool hold(const SharedPiece& piece, Bytes size);
   // Returns true if any process holds the piece.
   bool is_held(const SharedPiece& piece);
-  // Gives up one hold of the piece. Returns true if no process holds the piece any more.
+  // Removes one of this process's references to the piece. Returns true if no process holds the piece any
+  // more.
   bool let_go(const SharedPiece& piece);
 
   // Waits until `engine` is free and holds it for `duration` from then on. Returns when the hold began.
@@ -104,8 +106,8 @@ class SharedDevice {
   void count_copy(Engine engine, Bytes size);
 
   Presence presence() const;
-  // Processes that used the device before it was lost or removed have lost it for good; the memory on it is
-  // free.
+  // If the device is lost or removed, the processes that used it have lost it for good, and their memory on
+  // it is free.
   void set_presence(Presence presence);
   std::uint64_t generation() const;  // raised with each loss of the device
   void report(const Report& report);

@@ -66,8 +66,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   return result;
 }
 
-// Cuts the plan into pieces, and calls piece(row, offset, size) for each piece when its share of the time has
-// passed.
+// Cuts `height` rows of `width` bytes into pieces. Calls piece(row, offset, size) for each piece when this
+// part of the duration has passed.
 template <class Piece>
 bool in_pieces(int device, std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration,
                Piece&& piece) {
@@ -238,7 +238,7 @@ Work signal_work(std::vector<SemaphoreValue> values) {
           }};
 }
 
-// The wait does not occupy the device, like that of run_wait().
+// Like the wait of run_wait(), this wait leaves the device free for other work.
 Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
   return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context& context) {
             for (const SemaphoreValue& each : values) {

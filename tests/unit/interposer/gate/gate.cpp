@@ -204,8 +204,8 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   submit();
   second.set_open(true);
   all_pass(1);
-  // Either page alone closes the gate. Threads that call is_open() see this at once; all other threads see it
-  // after close().
+  // Either page alone closes the gate. Threads that call is_open() see the closed gate at once; all other
+  // threads see it after close().
   for (LeasePageWriter* page : {&first, &second}) {
     page->set_open(false);
     CHECK(!gate::is_open());

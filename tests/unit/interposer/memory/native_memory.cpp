@@ -130,7 +130,7 @@ TEST_CASE("a free that fails leaves the block") {
 namespace {
 
 // An arbiter that answers the first thread only after a second thread has asked, or after 50 ms: NativeMemory
-// may let only one thread ask at a time.
+// must let only one thread at a time request growth.
 class SlowBooks final : public Books {
  public:
   Answer grow() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that has not changed since its last eviction is not copied again, nor is memory filled with one
-// word.
+// Memory that has not changed since its last eviction is not copied again. Memory in which all words are
+// equal is not copied at all.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/interposer/memory/support/fixtures.h"

@@ -29,7 +29,7 @@ TEST_CASE("a lender sees which loans are held, and a borrower that the lender li
   CHECK(lender.is_held(LockFile::kMostExports - 1));
   one.let_go(5);
   CHECK(lender.is_held(5));
-  other.drop();  // the kernel does the same when a process dies
+  other.drop();  // the kernel also drops the locks of a process that dies
   CHECK_FALSE(lender.is_held(5));
   CHECK_FALSE(lender.is_held(LockFile::kMostExports - 1));
   CHECK(one.exporter_lives());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device with real bytes at real addresses: memory that is not mapped, or may not be accessed, faults when
-// it is touched; fresh memory is full of garbage; copies run as late as they may. Any call can be
-// made to fail. Misuse is counted, never forgiven.
+// it is touched; fresh memory is full of garbage; copies take effect only in wait(). Any call can be made to
+// fail. Misuse is counted, never forgiven.
 #pragma once
 
 #include <array>

@@ -53,7 +53,7 @@ class FakeManagedDevice final : public FakeDevice {
     under_way_[lane.index].push_back({address, size, to});
     return CUDA_SUCCESS;
   }
-  // Prefetches arrive as late as they may.
+  // A prefetch takes effect only here, as late as the interface permits.
   CUresult wait(Lane lane) override {
     const CUresult result = FakeDevice::wait(lane);
     const std::lock_guard lock(mutex_);

@@ -92,7 +92,8 @@ class FakeBudget final : public HostBudget {
   std::optional<Bytes> most_of_job;  // where that is another
 };
 
-// Work is done before start() returns, unless it runs `beside` the caller. Any call can be made to fail.
+// start() itself does the work; if `beside` is true, it starts a thread for the work. Any call can be made to
+// fail.
 class FakeHost final : public HostSystem {
  public:
   std::byte* map(Bytes size, unsigned threads) override {
@@ -119,7 +120,7 @@ class FakeHost final : public HostSystem {
   unsigned spare = 1;
   Nanoseconds time{};
   std::function<void()> before_unmap;
-  // The n-th call from now on (counted from 1) fails, and all calls after it; 0: no call fails.
+  // The n-th call from now on (counted from 1) and all later calls fail; 0: no call fails.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
