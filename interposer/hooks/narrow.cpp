@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first versions of functions, with 32-bit addresses and sizes. Programs that look up names without a
-// version get these functions. The memory that they return is the driver's, since only the driver can place
+// version get these functions. The functions return the driver's own memory, since only the driver can place
 // memory below 4 GiB.
 #include <algorithm>
 #include <limits>

@@ -146,8 +146,8 @@ void HostPool::work(Worker& worker) {
   changed_.notify_all();
 }
 
-// Adds one slab if the pool holds less than `goal`. Growth before an eviction has Pace::ahead. If the driver
-// or the kernel refuses such growth, it pauses for about a minute.
+// Adds one slab if the pool holds less than `goal`. Growth before an eviction has Pace::ahead. After a
+// refusal by the driver or the kernel, such growth pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;

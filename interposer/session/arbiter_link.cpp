@@ -347,7 +347,8 @@ void ArbiterLink::give_up(const char* reason) {
 
 int ArbiterLink::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
-  // Sends Attach even if none was ever answered, since the requesting thread may have stopped waiting.
+  // Sends Attach even if the arbiter has never answered one, since the thread that requested it may have
+  // stopped waiting.
   if (int error = send(Message::of(attach_))) return error;
   return tell(usage(0));
 }

@@ -262,9 +262,9 @@ CUresult Contexts::error_of(CUstream stream) {
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-// No thread may call the driver to synchronize after a capture has begun. If a thread has called the driver
-// longer than kAsking ago, the thread is already waiting in the driver. The capture must not wait for this
-// thread any longer, since the thread may be waiting for work that waits for the capture.
+// No thread may call the driver to synchronize after a capture has begun. A thread that called the driver
+// more than kAsking ago is already waiting in the driver. The capture must not wait for this thread any
+// longer, since the thread may be waiting for work that waits for the capture.
 void Contexts::capture_began() {
   const Nanoseconds long_ago = now() + kAsking;
   unused_.wait_until([&] {

@@ -120,8 +120,8 @@ struct SharedDevice::State {
 class SharedDevice::Lock {
  public:
   explicit Lock(State* state) : state_(state) {
-    // Every field is written atomically and "used" is always computed anew, so nothing needs repair after a
-    // dead owner.
+    // Every field is written atomically and "used" is always computed anew, so nothing needs repair when the
+    // owner dies.
     if (pthread_mutex_lock(&state_->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state_->mutex);
   }
   ~Lock() { pthread_mutex_unlock(&state_->mutex); }

@@ -66,8 +66,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   return result;
 }
 
-// Cuts `height` rows of `width` bytes into pieces. Calls piece(row, offset, size) for each piece when this
-// part of the duration has passed.
+// Cuts `height` rows of `width` bytes into pieces. Spreads the calls piece(row, offset, size) evenly over the
+// duration.
 template <class Piece>
 bool in_pieces(int device, std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration,
                Piece&& piece) {

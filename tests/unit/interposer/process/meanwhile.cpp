@@ -354,7 +354,8 @@ void loans() {
   CHECK(imports.find(again));
   CHECK(lender.is_held(6));
 
-  // A capture that begins during the close keeps the memory open, since nobody can wait for the GPU.
+  // If a capture begins while the memory is being closed, the memory stays open, since nobody can wait for
+  // the GPU.
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
