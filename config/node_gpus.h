@@ -33,7 +33,7 @@ struct NodeGpus {
   bool timed_out = false;
 };
 
-// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If the driver lists none,
+// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If the driver lists no GPU,
 // returns a GPU for each file ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver
 // starts or is in trouble, so a child process reads them, for at most `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the options of a job that have no effect, or less effect than requested, under the site's settings.
-// The command that submits the job prints a line for each of these options; the job runs nevertheless. The
-// job's partition, QOS and GPU may be unknown at that time, so an option is reported only if it lacks its
-// effect under all settings that may apply to the job.
+// The command that submits the job prints a line for each of these options; the job runs nevertheless. This
+// command may not know the job's partition, QOS and GPU, so an option is reported only if it lacks its effect
+// under all settings that may apply to the job.
 //
 // Pure; any thread.
 #pragma once

@@ -17,15 +17,16 @@ namespace sharedgpu {
 // question is sent again over a new connection. So it must be safe to ask the question twice.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// Returns how long to wait for the answer of an arbiter that listens. Such an arbiter may be slow, so this is
-// at least a second, even if `timeout`, the time to wait for an absent arbiter, is shorter.
+// Returns how long to wait for the answer of an arbiter that listens. Such an arbiter may be slow, so the
+// result is at least a second. `timeout` is the time to wait for an absent arbiter, and may be shorter.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;
 }
 
-// Does the same with one timeout for each connection attempt and another for the whole exchange. The
-// connection stays open in `channel`. After an error, `channel` is empty if no connection was made.
+// Does the same as ask() above, with one timeout for each connection attempt and another for the whole
+// exchange. The connection stays open in `channel`. After an error, `channel` is empty if no connection was
+// made.
 struct Patience {
   Nanoseconds connect{};
   Nanoseconds answer{};  // for the whole exchange

@@ -16,8 +16,9 @@
 // Step -> Released, repeated until all of the tenant's sessions have sent Released.
 //
 // To add a message:
-//   1. Here: a MessageType with a number that no message ever had, and a struct with kType and kSince; raise
-//      kProtocolVersion. Add a field of an existing message at the message's end, and list it in versions.h.
+//   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
+//      kSince; raise kProtocolVersion. Add a field of an existing message at the end of the message, and list
+//      the field in versions.h.
 //   2. If peers send the message to the arbiter, follow the recipe in arbiter/daemon/message_table.h. If
 //      sessions send or receive it, change interposer/session/arbiter_link.cpp (send_all(), send_report(),
 //      handle()) and outbox.h. Send the message only to peers whose Channel::version() is at least the
@@ -202,13 +203,13 @@ struct Traffic {
 constexpr Traffic operator+(Traffic a, Traffic b) {
   return {.evicted = a.evicted + b.evicted, .restored = a.restored + b.restored};
 }
-// Zero instead of a negative difference.
+// Returns a - b for each count, or zero where b is larger.
 constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
-// Reports memory use. If `request` is not zero, it also asks for permission to grow: `use` already includes
-// the growth, and `resident` is the value before it.
+// Reports memory use. If `request` is not zero, the session also asks for permission to grow: `use` already
+// includes the growth, and `resident` is the value before it.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
@@ -267,16 +268,15 @@ struct Deadlines {
 };
 
 // The session yields its turn: its next submission would not end within the turn, and other tenants wait for
-// the GPU. Since version 8; the lease page of an earlier arbiter does not state when a turn ends, so a
-// session has no reason to send it.
+// the GPU. Since version 8: the lease page of an earlier arbiter does not state when a turn ends.
 struct GiveBack {
   static constexpr MessageType kType = MessageType::give_back;
   static constexpr std::uint16_t kSince = 8;
   Epoch epoch;
 };
 
-// The session restores its memory until all of it is resident, or `allowed` is reached. When all of it is
-// resident, the session sends Ready. The arbiter sends Restore again, with the same epoch and a larger
+// The session restores its memory until all of it is resident, or `allowed` is reached. When all its memory
+// is resident, the session sends Ready. The arbiter sends Restore again, with the same epoch and a larger
 // `allowed`, as other tenants free GPU memory.
 struct Restore {
   static constexpr MessageType kType = MessageType::restore;
@@ -331,8 +331,8 @@ struct Cancelled {
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
-  std::uint64_t order = 0;  // of the Revoke or Step that Released answers; the arbiter ignores answers to all
-                            // orders but the last
+  std::uint64_t order = 0;  // number of the Revoke or Step that Released answers; the arbiter ignores answers
+                            // to earlier orders
   std::uint8_t wants = 0;   // 1: threads already wait at the gate
   Nanoseconds overuse{};    // from Revoke to this Released
   MemoryUse use;
@@ -376,7 +376,7 @@ enum class Bound : std::uint8_t {
   job = 1,    // the cgroup limit on the job's host memory
   units = 2,  // the host memory of the job's units (SwapPerUnit=)
   own = 3,    // the limit that the job has stated for its device memory
-  gpu = 4,    // the memory of the GPU itself, if one of the other limits is exceeded, too
+  gpu = 4,    // the GPU's memory; one of the limits above is exceeded, too
 };
 
 // An allocation of the program was refused: the session asks which limit it exceeds, for its message to the
@@ -392,8 +392,8 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit, or about any other
-                            // but the GPU's
+  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; all limits but the
+                            // GPU's count as one
   std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
                             // has
   Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
@@ -564,7 +564,7 @@ struct RunReply {
   std::uint32_t threads = 0;
   std::uint32_t confined =
       0;                    // 1: a control group of the run limits its host memory, and the sender is in it
-  std::uint64_t units = 0;  // if `vouched` was set: how many units the arbiter counts for the run
+  std::uint64_t units = 0;  // if RunRequest::vouched was set: the units that the arbiter counts for the run
 };
 // GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
 static_assert(std::has_unique_object_representations_v<RunReply>);
@@ -589,9 +589,9 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// From slurmstepd, as root or SlurmUser only: the job's units and options. The first such message places the
-// job. The placement lasts as long as any session of the job, or any process that has sent this message for
-// the job.
+// From slurmstepd, as root or SlurmUser only: the job's units and options. The first RegisterJob of a job
+// places the job. The placement lasts as long as any session of the job, or any process that has sent this
+// message for the job.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;

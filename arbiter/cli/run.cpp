@@ -131,7 +131,7 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
 }
 
 // Asks the arbiter to move this process into the control group of its run. The command runs even if this
-// fails. When it opens a session, the arbiter moves it to the control group then.
+// fails. When the command later opens a session, the arbiter tries the move again.
 void join_group(const Settings& settings) {
   const char* text = std::getenv(environment::kToken);
   RunToken token;

@@ -23,8 +23,8 @@ class SiteReport {
 
   // Adds a line of `sacct --parsable2`. Call with the line of a job, then with those of its steps. Returns
   // false if the line cannot be parsed. The totals of a job come from its AdminComment if all its nodes have
-  // reported there: concurrent steps hold a GPU together, and Slurm keeps nothing of steps that died with
-  // their node. Otherwise the totals of the job are the sum over its steps.
+  // reported there, otherwise from the sum over its steps. The sum is less exact: each of several concurrent
+  // steps on a GPU counts the full time, and steps that died with their node are missing.
   bool add(std::string_view line);
 
   struct Who {

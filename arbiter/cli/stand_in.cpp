@@ -54,8 +54,8 @@ void divert_signals() {
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
 // Returns the set of SIGTTOU, which this process blocks. If the terminal has the tostop flag, a background
-// process can write to the terminal only while the process blocks SIGTTOU. With a handler for SIGTTOU, each
-// write would fail.
+// process can write to the terminal only while the process blocks SIGTTOU. A handler for SIGTTOU would
+// instead make each write fail with EINTR.
 sigset_t only_of_writing_to_terminals() {
   sigset_t set;
   sigemptyset(&set);
@@ -109,7 +109,7 @@ bool StandIn::look(int options) {
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
-  // If the child exits normally after a signal, this process need not hurry any more.
+  // If the child exits normally after a signal, is_to_hurry() returns false.
   if (!ended_ && info.si_code == CLD_EXITED) wanted_to_end = 0;
   return ended_ = true;
 }

@@ -73,8 +73,9 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
-// Creates the socket for the arbiter's reports (sd_notify(3)): first that it is ready, then, twice in each
-// kSilence, that it is alive. On failure, returns an empty descriptor and sets errno.
+// Creates the socket for the arbiter's reports (sd_notify(3)). The first report says that the arbiter is
+// ready. The other reports, two in each kSilence, say that it is alive. On failure, returns an empty
+// descriptor and sets errno.
 UniqueFd listen_for_signs(const std::string& path) {
   sockaddr_un address;
   errno = make_address(path.c_str(), address);

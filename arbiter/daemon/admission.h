@@ -19,8 +19,8 @@ namespace sharedgpu {
 
 class Admission {
  public:
-  // The maximum number of places of one user: enough for each process of a large node. The maximum is also
-  // half of all places, if that is less.
+  // The maximum number of places of one user: enough for each process of a large node. A user also gets at
+  // most half of all places.
   static constexpr std::size_t kMostPerUser = 1024;
   // The maximum number of newcomers (peers not identified yet) of one user. The bound keeps strangers from
   // filling places that members need until they are identified.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits the log lines about each user: for each cause ten at once, and then one in ten seconds. Lines over
 // the limit are left out and counted. The next line reports the number of omitted lines. If no line follows,
-// the last omitted line is logged with that number as soon as the limit allows. Lines about root are not
+// the last omitted line and the number are logged as soon as the limit allows. Lines about root are not
 // limited.
 //
 // Pure. Not thread-safe.

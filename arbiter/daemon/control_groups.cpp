@@ -116,8 +116,8 @@ Status System::read_group(const std::string& group, const char* file, std::strin
   return code == ECGEOF ? Status() : status_of(code, group + "/" + file);
 }
 
-// libcgroup turns on the controller only in the folder directly above the group that it makes. So the groups
-// are made from the top down.
+// libcgroup turns on the controller only in the folder directly above the group that it makes. So
+// make_group() makes the missing groups from the top down.
 Status System::make_group(const std::string& group, const char* file, const std::string& value) const {
   if (Status ready = initialize(group); !ready.ok()) return ready;
   for (std::size_t end = 0; end != std::string::npos;) {

@@ -4,10 +4,10 @@
 // only the memory that NVML shows (Evidence).
 //
 // A report and a survey are never simultaneous, so one difference proves nothing. A survey contradicts a
-// report only together with the survey before it. A tenant is named for the excess that at least ten of the
-// last sixty surveys found, if this excess, over all processes of the tenant, is more than an eighth of the
-// GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend `managed` are
-// ignored, because NVML shows no managed memory. NVML does not show memory that was imported from another
+// report only together with the survey before it. For each survey, the differences of all of a tenant's
+// processes on a GPU are summed. The tenant is named if at least ten of the last sixty sums exceed an eighth
+// of the GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend `managed`
+// are ignored, because NVML shows no managed memory. NVML does not show memory that was imported from another
 // process either, and such memory is pinned. So surveys can disprove only reports of evictable memory; for
 // pinned memory, the log says only that NVML does not show it.
 //

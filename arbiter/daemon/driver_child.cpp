@@ -13,8 +13,8 @@
 namespace sharedgpu {
 
 // When the daemon closes a connection, the peer must see it at once, so the child must hold no copy of the
-// socket. This function returns only after the child has closed its copies of the daemon's descriptors, among
-// them the last write end of a pipe.
+// socket. This function returns only after the child has closed its copies of the daemon's descriptors. The
+// copies include the last write end of a pipe, so this function waits for the end of the pipe.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;

@@ -11,14 +11,14 @@
 
 namespace sharedgpu {
 
-// Creates `path`, with exactly that mode regardless of the umask, and missing folders above it. An existing
-// folder is left unchanged.
+// Creates `path` with exactly the mode `mode`, regardless of the umask, and creates missing folders above it.
+// An existing folder is left unchanged.
 Status make_folder(const std::string& path, mode_t mode);
 
-// Fails if another user could replace the arbiter's files. This is so if `path`, a folder above `path`, or a
-// symbolic link in `path` belongs to neither root nor this process's user, or is writable by all users. A
-// world-writable folder above `path` is accepted if it has the sticky bit. Write permission of a group is
-// accepted, because only an administrator can have granted it.
+// Fails if another user could replace the arbiter's files. Another user can do so if `path`, a folder above
+// `path`, or a symbolic link in `path` belongs to neither root nor this process's user, or is writable by all
+// users. A world-writable folder above `path` is accepted if it has the sticky bit. Write permission of a
+// group is accepted, because only an administrator can have granted it.
 Status check_folder(const std::string& path);
 
 // Locks the folder for this process until `lock` is closed or the process ends; children do not inherit the

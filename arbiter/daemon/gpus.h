@@ -44,7 +44,7 @@ class GpuSearch {
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // Call after GPUs have been found. If NVML reported them, starts the searches once a minute.
+  // Call after GPUs have been found. If NVML reported the GPUs, repeats the search once a minute from now on.
   void go_on(const std::vector<GpuInfo>& found);
   // Searches at once, unless a search is running.
   void hurry();

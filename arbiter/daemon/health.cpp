@@ -29,9 +29,10 @@ constexpr std::size_t kMostGone = 1024;
 
 constexpr std::uint64_t kFallenOffTheBus = 79;
 // The Xids for which NVIDIA's documentation (Xid Errors, Analyzing Xid Catalog) lists RESET_GPU as the
-// immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids that may have another
-// cause than this GPU are excluded: intended link changes also raise 155, and to judge 74 and 144 to 150
-// needs registers that NVML does not report. 154 is excluded because it only summarizes other Xids.
+// immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids that may have a cause
+// outside this GPU are excluded: intended link changes also raise Xid 155, and Xids 74 and 144 to 150 can be
+// judged only by registers that NVML does not report. Xid 154 is excluded because it only summarizes other
+// Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
 constexpr char kResetRequired[] = "reset required";

@@ -43,7 +43,7 @@ class Holders {
   const System& system_;
   std::function<void(TenantId)> ended_;
   std::map<TenantId, std::map<ProcessName, asio::posix::stream_descriptor>> processes_;
-  // could not be watched yet, and may have ended; retried
+  // processes that could not be watched yet, and that may have ended; the watch is tried again
   std::set<std::pair<TenantId, ProcessName>> unwatched_;
   asio::steady_timer timer_;
 };

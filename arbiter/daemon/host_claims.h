@@ -4,15 +4,16 @@
 // Claims of a shortage: a session claims that it cannot evict for lack of host memory (Usage::stuck), or that
 // its job needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
-// host memory. A check computes how much host memory the process may still take. The check contradicts the
-// claim if this amount exceeds the memory that the tenant has to evict, plus an eighth of that, plus the
-// library's reserve for other processes. Even a brief shortage makes the library evict nothing for a minute.
-// So the claim that a session cannot evict is refuted only by checks over a longer time. A check runs when a
-// claim arrives and reads some files of /proc and /sys, at most twice a second for each process.
+// host memory. A check computes how much host memory the process may still take. The tenant needs host memory
+// for the memory that it must evict, for an eighth more, and for the library's reserve for other processes.
+// The check contradicts the claim if the process may take more than the tenant needs. Even a brief shortage
+// makes the library evict nothing for a minute. So the claim that a session cannot evict is refuted only by
+// checks over a longer time. A check runs when a claim arrives and reads some files of /proc and /sys, at
+// most twice a second for each process.
 //
 // Limits: a session that reports higher limits than its cgroups have could allocate more memory than it can
-// ever evict, and keep that memory on the GPU. So the lower of the reported limits and the cgroups' limits
-// counts.
+// ever evict, and keep that memory on the GPU. So the arbiter uses the lower of two limits: the reported
+// limit and the limit of the cgroups.
 //
 // Host memory held for swap (MemoryUse::host): a report is refuted if the process has less memory than it
 // reports, and the charge of its memory cgroup is less than the sum of all reports of sessions in that group.
@@ -20,8 +21,8 @@
 // is still charged to its former group. So a report is refuted only if all checks in ten seconds find both
 // conditions. If a report is refuted, only the memory that the process really has counts. Managed memory is
 // not checked, because the kernel may not list it for the process. A report of too little memory cannot be
-// refuted, because the charge also contains all other memory of the group. The group's limit bounds the
-// unreported memory.
+// refuted, because the charge also contains all other memory of the group. The limit of the group bounds the
+// memory that a process does not report.
 //
 // If a file cannot be read, the claim is believed. Event-loop thread only.
 #pragma once
@@ -86,7 +87,7 @@ class HostClaims {
     std::string group;  // the memory cgroup that the process is charged to; empty if unknown
     std::optional<Nanoseconds> checked;
     bool exceeds_now = false;  // the last check has found that the reports exceed the memory held
-    Nanoseconds exceeds{};     // time for which all checks have found this
+    Nanoseconds exceeds{};     // time for which all checks have found such an excess
     Bytes holds;               // the memory that the process held at the last check
     bool told = false;
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the host memory that a process may still take for swap, and the host memory that it has. The
-// library computes these from the same files and with the same margins (interposer/memory/host_budget.h). Any
-// thread; no exceptions.
+// library computes both amounts from the same files and with the same margins
+// (interposer/memory/host_budget.h). Any thread; no exceptions.
 #pragma once
 
 #include <sys/types.h>

@@ -182,8 +182,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 // Limits the units of a run to the units of the node, because a batch system that does not count units may
-// state any number. While no GPU is known, the node may have as many as a
-// GpuList.
+// state any number. While no GPU is known, assumes that the node has as many GPUs as a GpuList can hold.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
   const std::uint64_t known = core_.core().gpus();
   const std::uint64_t most =
@@ -274,7 +273,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
     if (react_) react_(tenant);
   }
   may_begin_anew(tenant, job);
-  if (std::exchange(tenant.over, false)) tenant.options = {};  // they are the options of the last run
+  if (std::exchange(tenant.over, false)) tenant.options = {};  // drops the options of the last run
   // If a step adds units, the job gets more host memory for them. For units that the job already had, the
   // amount stays the same even if SwapPerUnit= has changed since, because Slurm has already given the job its
   // memory.

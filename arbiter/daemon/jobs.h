@@ -41,8 +41,8 @@ class Jobs {
   // sessions.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // Call if the arbiter starts without a ledger. For a minute the arbiter then believes sessions that claim
-  // to reconnect, even if their jobs are unknown.
+  // Call if the arbiter starts without a ledger. For a minute after this call, the arbiter believes sessions
+  // that claim to reconnect, even if their jobs are unknown.
   void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
   bool lacks_ledger() const { return system_.now() < strange_until_; }
 
@@ -76,7 +76,7 @@ class Jobs {
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
   // Returns true if a process of the tenant has already told its user that this limit refused an allocation.
-  // Records that a process tells the user now. All limits other than the GPU's count as one limit.
+  // Records that the user is told now. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
 
  private:

@@ -49,7 +49,7 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
 constexpr rlim_t kEnoughDescriptors = 1 << 17;
 
 // Enlarges the process's descriptor table before threads start. In a process with threads, each enlargement
-// by the kernel waits for all processors, 10 to 25 ms on 16 cores.
+// of the table makes the kernel wait for all processors, 10 to 25 ms on 16 cores.
 void enlarge_descriptor_table(rlim_t size) {
   const int last = static_cast<int>(std::min(size, kEnoughDescriptors)) - 1;
   if (const UniqueFd any(open("/", O_PATH | O_CLOEXEC)); any)
@@ -102,8 +102,8 @@ int run(const Settings& settings) {
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Searches for GPUs before any peer can connect. A child of the search may hang in the driver. The search
-  // is this early so that such a child does not hold the arbiter's lock, socket or ledger open.
+  // Searches for GPUs before any peer can connect. A child of the search may hang in the driver. The arbiter
+  // opens its lock, socket and ledger later, so that such a child does not hold these open.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));

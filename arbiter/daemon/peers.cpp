@@ -20,8 +20,8 @@ bool is_dead(const UniqueFd& pidfd) {
 }  // namespace
 
 // A user namespace owned by root belongs to a container service that root runs for users, so the process's
-// own user is charged. The user namespace of an ended process cannot be read, so its uid may be a subordinate
-// uid.
+// own user is charged. The user namespace of an ended process cannot be read. The uid of such a process may
+// be a subordinate uid, so kEnded is charged.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;

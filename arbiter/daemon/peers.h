@@ -39,7 +39,7 @@ Status identify(const System& system, int socket, Peer& peer);
 // namespaces. Otherwise a user with a range of subordinate uids would count as many users. All ended
 // processes except root's are charged to kEnded, which stands for one user. Any thread; no exceptions.
 inline constexpr uid_t kEnded = 65'534;
-// Stands for no user: the user of the peer cannot be read, or a cause belongs to no user.
+// Stands for no user: for a peer whose user cannot be read, and for log lines whose cause belongs to no user.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 

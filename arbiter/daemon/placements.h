@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a holder
-// (holders.h). The placement ends with the last of them, for whatever reason that ends.
+// (holders.h). The placement ends when the last session or holder has ended, for whatever reason.
 //
 // Event-loop thread only.
 #pragma once

@@ -34,7 +34,7 @@ struct PidNames {
   std::vector<ino_t> namespaces;  // empty if there is only one namespace
 };
 PidNames pid_names_of(const System& system, pid_t pid);
-// Returns the pids of the process `pid`, from the text of its /proc/PID/status.
+// Returns the pids of the process `pid` in all its PID namespaces, from the text of its /proc/PID/status.
 PidNames pid_names_in(const System& system, pid_t pid, const std::string& status);
 // The pid by which process `viewer` knows `process`; 0 if `process` is in a PID namespace that `viewer` does
 // not see, or if either is unknown.

@@ -46,7 +46,7 @@ Status move(const System& system, const std::string& group, const ProcessName& p
 
 }  // namespace
 
-// Findings of the thread beside the loop about one group.
+// The state of one group, as the thread beside the event loop has found it.
 struct RunGroups::Look {
   TenantId tenant;
   std::string group;
@@ -65,7 +65,7 @@ std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
   return memory_group(text);
 }
 
-// Returns true if root has set a limit on a group of the process. Skips the groups above CgroupParent,
+// Returns true if root has set a limit on a group of the process. Skips CgroupParent and the groups above it,
 // because their limits apply to the groups of runs, too. Ignores folders of users, who may change the limits
 // there.
 bool RunGroups::is_confined(const MemoryGroup& place) const {
@@ -224,7 +224,7 @@ void RunGroups::look() {
   });
 }
 
-// If a group of an ended run still has processes, the next look tries to remove it again.
+// If the group of an ended run still has processes, the next check tries again to remove the group.
 void RunGroups::take(const std::vector<Look>& looks) {
   is_looking_ = false;
   for (const Look& each : looks) {

@@ -5,10 +5,9 @@
 //
 // The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the group before it
 // starts a program, or at the latest with its first session. Its children start in the group. A process stays
-// in its group if that is a group with a limit that root made: the group of a Slurm step, of another batch
-// system, or of another run. The highest use of each group is recorded in the ledger. A group is removed when
-// its run has ended and no process is left in it. After a restart, the arbiter finds the groups by their
-// names.
+// in its group if root has set a limit on this group: the group of a Slurm step, of another batch system, or
+// of another run. The highest use of each group is recorded in the ledger. A group is removed when its run
+// has ended and no process is left in it. After a restart, the arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
 // Event-loop thread only; slow calls run on a thread beside the loop.

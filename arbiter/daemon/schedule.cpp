@@ -12,8 +12,8 @@ namespace {
 constexpr std::chrono::microseconds kTurn{500};
 // The longest time for which users' work delays timers, new connections and ended processes.
 constexpr std::chrono::microseconds kPass{500};
-// The minimum charge for a piece of work. It covers the wakeup for a message, which is not measured and takes
-// longer than the answer. The minimum also ends a user's turn if the clock stands still.
+// The minimum charge for a piece of work. The minimum covers the wakeup for a message, which is not measured
+// and takes longer than the answer. The minimum also ends a user's turn if the clock stands still.
 constexpr std::chrono::microseconds kLeastCost{10};
 // The maximum charge for a piece of work. If a piece of work takes longer, the host was stalled, and the user
 // is not charged for that.

@@ -29,8 +29,8 @@ constexpr unsigned kRequeueTries = 6;
 constexpr unsigned kEndlessTries = ~0u;
 
 // $0 is the job's number. A job that has just ended successfully is not requeued. An element of a job array
-// is named ARRAY_INDEX, because Slurm may take the element's job number for the whole array, or not know it.
-// The requested fields of squeue contain no text that users choose.
+// is named ARRAY_INDEX: Slurm may not know the element's job number, or may take it for the number of the
+// whole array. The requested fields of squeue contain no text that users choose.
 constexpr char kRequeue[] =
     "jobs=$(squeue -h -a -t all -j \"$0\" -o '%A %F_%K') || exit; "
     "scontrol -o show job \"$0\" | grep \"^JobId=$0 \" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' "

@@ -83,7 +83,7 @@ class Scontrol {
   asio::steady_timer pause_;
   pid_t child_ = -1;
   UniqueFd printed_;           // the child's output; empty if the output is not needed
-  std::deque<Order> waiting_;  // while a child runs, the first order is the child's
+  std::deque<Order> waiting_;  // if a child runs, it executes the first order
 };
 
 }  // namespace sharedgpu

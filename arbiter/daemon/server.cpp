@@ -86,8 +86,8 @@ uid_t Server::account_of_peer(const ucred& credentials) {
 
 bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
 
-// Identifies the peer in its user's turn, because that takes time. The turn is that of the peer's account,
-// since one user with a range of subordinate uids can connect under many uids.
+// Identifies the peer in its user's turn, because identifying takes time. Uses the turn of the peer's
+// account, since one user with a range of subordinate uids can connect under many uids.
 void Server::arrive(Channel channel) {
   if (channel.distrust() == 0 && channel.is_over()) return;
   const auto arrival = std::make_shared<Arrival>();
@@ -111,7 +111,7 @@ void Server::arrive(Channel channel) {
 void Server::let_in(Arrival& arrival) {
   Peer peer;
   if (Status identified = identify(system_, arrival.channel.fd(), peer); !identified.ok()) {
-    // Closes instead of refusing, because a refused session does not retry.
+    // Closes the connection instead of refusing the peer, because a refused session does not retry.
     if (is_shortage(identified.code())) return turn_away(arrival, arrival.account, identified.message());
     return refuse(arrival, identified.message());
   }

@@ -21,7 +21,7 @@ namespace sharedgpu {
 class ServiceManager {
  public:
   // Removes NOTIFY_SOCKET and WATCHDOG_USEC from the environment, so that no child process reports for the
-  // daemon. If they are not set, the other methods have no effect.
+  // daemon. If these variables are not set, the other methods have no effect.
   ServiceManager();
 
   // Reports that this daemon, or another daemon on the host, is ready to serve.

@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// A process without a connection may still have its device memory. The delay before the first check for this,
-// and the period of the later checks.
+// A process without a connection may still have its device memory. The delay before the arbiter first checks
+// such a process, and the period of the later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -235,7 +235,7 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
   return sent;
 }
 
-// Does not advise to request more units than the node's GPUs have.
+// Never advises the user to request more units than the node's GPUs have.
 void Sessions::explain(Client& client, const RefusalQuery& query) {
   RefusalReply reply = its_.core.core().explain(client.session(), query.size);
   reply.request = query.request;

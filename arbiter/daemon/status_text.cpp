@@ -205,7 +205,7 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// Returns what still keeps an overdue tenant from leaving: other tenants wait for it.
+// Returns what keeps an overdue tenant, for which other tenants wait, from leaving the GPU.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";
@@ -217,7 +217,7 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
 }
 
 // The free host memory of a process of the tenant, if the process falsely claims that it cannot evict for
-// lack of host memory. Null if no process of the tenant claims this, or if the claim may be true.
+// lack of host memory. Null if no process of the tenant makes this claim, or if the claim may be true.
 Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
   Json least;
   for (const SessionId id : tenant.sessions)

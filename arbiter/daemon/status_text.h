@@ -50,7 +50,7 @@ struct StatusView {
   const std::set<SessionId>& deaf;  // sessions with unread messages
   // Sessions whose claim to be short of host memory was refuted, and the host memory that they could take.
   const std::map<SessionId, Bytes>& refuted;
-  const std::map<TenantId, Overreported>& overreported;  // tenants that are not listed have none
+  const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
   const Settings& settings;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;

@@ -59,8 +59,8 @@ struct GpuWatch {
 
 struct SurveyTimes {
   std::chrono::milliseconds period{1000};
-  // Maximum wait for an answer. It is long, because NVML must start before the first answer, which may take
-  // seconds.
+  // Maximum wait for an answer. The wait is long, because NVML must start before the first answer, which may
+  // take seconds.
   std::chrono::milliseconds patience{15'000};
   // Pause before another child is started; doubles after each failure.
   std::chrono::milliseconds first_pause{1000};

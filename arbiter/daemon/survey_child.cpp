@@ -75,8 +75,8 @@ struct Nvml {
 constexpr unsigned kNoInstance = ~0u;
 
 constexpr std::chrono::milliseconds kLook{100};  // between two checks for errors
-// NVML is restarted after the time kStart, because GPUs may have been added. If a GPU is lost, the shorter
-// time applies.
+// NVML is restarted after the time kStart, because GPUs may have been added. While a GPU is lost, the shorter
+// time kTroubledStart applies.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 

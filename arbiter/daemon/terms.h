@@ -29,8 +29,8 @@ Bytes brought_now(const TenantInfo& tenant, const Settings& node);
 
 // The host memory that the tenant's units bring, to which its swap is limited; zero: unlimited. The amount is
 // TenantInfo::brought, which was computed when the tenant got its units. If TenantInfo::brought is zero, the
-// current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest GPU, for a size that is auto
-// without a GpuMemory=.
+// current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest GPU, used if the size is `auto` and
+// GpuMemory= does not state the GPU's memory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The GPUs of a run, for the limit of its control group.
@@ -41,7 +41,7 @@ struct RunGpus {
 // The limit of a run's control group: the host memory of its program (`stated`, or else by
 // HostMemoryPerUnit=) plus the host memory of its units. If the units set no limit, the memory of all the
 // run's GPUs is added, since no more memory can be evicted. Zero: the run gets no group, because no limit is
-// stated, or because it would depend on GPUs and no GPU is known.
+// stated, or because the limit depends on GPUs and no GPU is known.
 Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus);
 
 // The requests of a tenant that exceed what the site allows, for the log.

@@ -257,9 +257,9 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   known.ended = its_.system.now();
 }
 
-// Returns true if a session of the process proves that the process runs with the library. A session that has
-// reported no memory, or whose GPU only sessions have reported, proves nothing. A reconnected session is
-// believed, since it may not have reported yet.
+// Returns true if a session of the process proves that the process runs with the library. A session proves
+// nothing if it has reported no memory, or if its GPU is known only from reports of sessions. A reconnected
+// session is believed, since it may not have reported yet.
 bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {
   const std::set<SessionId> sessions = its_.sessions.of(process);
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {

@@ -7,9 +7,9 @@
 // have. Hidden memory counts only up to the amount that two of the last surveys show. The limit for each
 // survey is the maximum that the sessions may have had since the previous survey, so that memory in transit
 // never counts as hidden. The driver takes memory for kernels, graphs and printf buffers that no program can
-// report. So the processes of a tenant are listed only if they hide more than an eighth of the GPU together,
-// plus a usual context for each process but the first. In this case all of the hidden memory counts as memory
-// of the tenant (GpuSurvey::unreported).
+// report. So a tenant may hide an eighth of the GPU, plus one context of usual size for each process but the
+// first. If a tenant hides more, its processes are listed, and all of the hidden memory counts as memory of
+// the tenant (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once

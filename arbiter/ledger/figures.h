@@ -2,8 +2,8 @@
 // The figures of tenants and steps, except lease time.
 //
 // To add a figure (a metric of a tenant or a step):
-//   1. Add a field to Figures: a value that only grows, or a maximum. FigureBook computes the value from
-//      sightings of the core in observe(), or from reports of sessions in add().
+//   1. Add a field to Figures: a value that only grows, or a maximum. FigureBook computes the value from the
+//      state of the core (Sighting) in observe(), or from reports of sessions in add().
 //   2. UsedRecord in records.h keeps the figure over restarts; the recipe in records.h names the tests and
 //      docs/ledger.md.
 //   3. Show the figure in the status by the recipe in arbiter/daemon/status_text.h.

@@ -179,8 +179,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Writes only one of the two records: if a crash cut the file off between them, the job would seem to be
-    // in another run.
+    // Writes only OverRecord or OptionsRecord: if a crash cut the file off between these two records, the job
+    // would seem to be in another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
@@ -273,8 +273,8 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// Keeps each placement while a process lives that was informed of the placement or had a session of its
-// tenant.
+// Keeps a placement as long as one of these processes lives: processes that were informed of the placement,
+// and processes that had a session of its tenant.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

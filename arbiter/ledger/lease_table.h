@@ -73,7 +73,7 @@ std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds si
 // Returns a row for each step and GPU, whose `held` is the sum over the step's leases.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);
 // Returns a row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in
-// which any step held it, and a turn of several steps counts once.
+// which any step held the GPU, and a turn of several steps counts once.
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases);
 
 }  // namespace sharedgpu

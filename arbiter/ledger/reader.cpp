@@ -130,8 +130,8 @@ void LedgerReader::take_loss() {
     if (!lease.doubted) lease.doubted = last_;
 }
 
-// A whole checkpoint grants all open leases again. If it does not grant a lease, the record of its release
-// was lost.
+// A whole checkpoint grants all open leases again. If the checkpoint does not grant an open lease, the record
+// of the lease's release was lost.
 void LedgerReader::end_checkpoint(LedgerVisitor& visitor) {
   if (!granted_) return;
   std::vector<std::pair<LeaseKey, Nanoseconds>> ended;

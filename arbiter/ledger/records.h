@@ -371,7 +371,7 @@ struct SeenRecord {
   static void fields(auto&, auto&) {}
 };
 
-// `records` is zero if it stands for a damaged line.
+// `records` is zero if this record stands for a damaged line.
 struct LostRecord {
   std::uint64_t records = 0;
 

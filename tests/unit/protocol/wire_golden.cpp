@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout of every message and of the lease page, as text that wire.golden holds. A library of one version
-// talks to an arbiter of another one, so no part of the layout may change by accident.
+// talks to an arbiter of another version, so no part of the layout may change by accident.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ struct Field {
   std::size_t size = 0;
   std::string kind;
   std::string name;
-  bool is_leaf = true;     // false: the fields after it are its parts
+  bool is_leaf = true;     // false: the fields after this field are its parts
   std::size_t times = 1;   // if the field is a part of an array's element: number of elements
   std::size_t stride = 0;  // distance from one element to the next
 };
@@ -58,7 +58,7 @@ concept HasParts = requires(Tag<T> tag) {
   fields_of(tag);
 };
 
-// The field of that type, and its parts if it is a structure of ours.
+// Returns the field of type T, followed by its parts if T is a structure of this project.
 template <class T>
 Fields field(std::size_t offset, const std::string& name) {
   using One = std::remove_extent_t<T>;
@@ -260,7 +260,7 @@ std::string row(const std::string& number, const std::string& offset, std::size_
   return text;
 }
 
-// The version that added the field to a message of that type; "-": every version that is understood has it.
+// The version that added the field to a message of that type; "-": all supported versions have the field.
 std::string version_of(MessageType type, const Field& field) {
   for (const AddedField& added : kAddedFields)
     if (added.type == type && field.offset >= added.offset && field.offset < added.offset + added.size)
@@ -307,8 +307,8 @@ std::string message(MessageType type, const char* name) {
   return rows<Body>(type, name);
 }
 
-// Returns an empty text if no message has this number. Without a `default`, so that the compiler names one
-// that is missing.
+// Returns an empty text if no message has this number. The switch has no `default`, so that the compiler
+// names missing message types.
 std::string message(MessageType type) {
 #define MESSAGE(value, Body) \
   case MessageType::value:   \

@@ -307,7 +307,7 @@ TEST_CASE("The arbiter explains a refusal, and knows whether the job has been to
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));
   CHECK(huge.bound == Bound::gpu);
-  CHECK(huge.told == 0);  // each bound is told once, and this one was not told yet
+  CHECK(huge.told == 0);  // the user had no message about the GPU's limit yet
   CHECK(explain(first, gibibytes(9000)).told == 1);
 }
 

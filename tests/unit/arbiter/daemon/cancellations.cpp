@@ -237,7 +237,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   Standoff at(child, system, Measure::cancel, {});
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
-    // This includes the memory that was granted to the tenant that does not answer.
+    // The 800 MiB include the memory that was granted to the tenant that does not answer.
     return restore && restore->allowed == mebibytes(800);
   });
   CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));

@@ -522,7 +522,8 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     const Json status = status_of(daemon);
     return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
   };
-  // The arbiter keeps some of the files in which it sends answers. These queries create all of them.
+  // The arbiter keeps some of the files in which it sends answers. These queries make the arbiter create all
+  // these files.
   for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);
   const std::size_t before = daemon.descriptors();
   JobOptions options;

@@ -230,7 +230,7 @@ TEST_CASE("A job lives as long as a process that was told of it, or a session") 
   CHECK(ask(host, 12).known == 1);  // and may come again
 }
 
-// A job that has run on this host and has ended. The tests report its end in each possible way.
+// A job that has run on this host and has ended. The tests report the end of the job in each possible way.
 struct Requeued {
   Host host;
   Process stepd, task;

@@ -263,7 +263,7 @@ struct Running : Site {
     return reply->inside;
   }
 
-  Process outside;  // it would keep a connection open that is older
+  Process outside;  // started before `run` connects, since a later process would inherit the connection
   Guest run;
   RunToken token;
 };
@@ -441,7 +441,7 @@ TEST_CASE("A user's processes are moved at a limited rate, and those beyond come
   CHECK(site.has(site.outside));
 }
 
-// The field of the last record about what the run has used.
+// Returns the highest use of host memory: the last field of the last "used" record.
 std::string recorded_peak(const Host& host) {
   const Lines used = records(host, "used");
   return used.empty() ? "" : used.back().substr(used.back().rfind(' ') + 1);

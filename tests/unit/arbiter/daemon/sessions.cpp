@@ -373,8 +373,8 @@ TEST_CASE("A session that borrows is connected with the lender, and the arbiter 
   CHECK(wanted->name == loan.borrow.name);
   CHECK(wanted->piece == 3);
   Channel to_borrower(std::move(loan.lender.last_descriptor));
-  // A peer cannot send to the exporter through the descriptor, so it does no harm if any peer holds or closes
-  // it.
+  // A peer cannot send to the exporter through this descriptor, so a peer that holds or closes it does no
+  // harm.
   CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
 
   const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};

@@ -144,7 +144,7 @@ class Nvml : public System {
   }
 };
 
-// A survey with short times. It runs while `needed` is true.
+// A survey with short times. The survey runs while `needed` is true.
 struct Looking {
   asio::io_context loop{1};
   bool needed = true;

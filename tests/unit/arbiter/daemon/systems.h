@@ -64,7 +64,7 @@ class FaultySystem : public System {
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;
-  std::optional<Nanoseconds> time;  // if set, the time in place of the clock
+  std::optional<Nanoseconds> time;  // if set, now() returns this time
 
   Nanoseconds now() const override { return time.value_or(System::now()); }
 

@@ -145,7 +145,7 @@ TEST_CASE("A checkpoint tells a new history what the old one knew") {
       fresh.add(record);
     }
     REQUIRE(told(fresh, now + 5s) == told(old, now + 5s));
-    // If only a part of a checkpoint is read, after the records that it summarizes, the part changes nothing.
+    // A part of a checkpoint changes nothing if it is read after the records that the checkpoint summarizes.
     const std::vector<Record> again = old.checkpoint(even_ones_live);
     for (std::size_t i = 0; i < again.size() / 2; ++i) fresh.add(again[i]);
     REQUIRE(told(fresh, now + 9s) == told(old, now + 9s));
