@@ -513,7 +513,7 @@ Settings with_section(const Settings& settings, const Section& section) {
 namespace {
 
 // Applies the node's matching sections of one kind. A [partition] section may contain keys about jobs and
-// keys about turns; this function applies both, and its callers use only the one or the other kind of keys.
+// keys about turns; this function applies both, and each caller uses only one of these two kinds of keys.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {

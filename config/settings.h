@@ -102,7 +102,7 @@ struct Settings {
   std::int32_t max_priority = 0;
   bool mps = false;
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
-  TypedSizes gpu_memory;       // needed if swap_per_unit is auto, on hosts without these GPUs
+  TypedSizes gpu_memory;       // needed if swap_per_unit is auto and the host lacks GPUs of a type
   Bytes host_memory_per_unit;  // default limit for a run's program; zero: no control group
   std::string cgroup_parent = "/sharedgpu";  // the parent of the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);

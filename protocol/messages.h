@@ -160,7 +160,7 @@ struct Refused {
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  // `total` and `name` are as the driver reports them. The arbiter uses these two values only if it cannot
+  // `total` and `name` are as the driver reports them. The arbiter uses `total` and `name` only if it cannot
   // ask the driver itself.
   Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
@@ -603,8 +603,8 @@ struct RegisterJob {
   JobClass job_class = {};
   std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
   // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units; zero:
-  // all types have the same, or the memory is unknown. kUnlimited: SwapPerUnit= states no size for one of the
-  // types.
+  // all types bring the same amount, or the amount is unknown. kUnlimited: SwapPerUnit= states no size for
+  // one of the types.
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
   static constexpr Bytes kUnlimited{~std::uint64_t{0}};
   Bytes brought = {};

@@ -40,7 +40,7 @@ void add_supervise(CLI::App& app, int& status);
 void complain(const std::string& text);
 
 // Loads the settings from the file `config`, or from the default file if `config` is empty. SHAREDGPU_SOCKET
-// overrides the socket. If the settings cannot be read, it complains, sets the default settings and returns
+// overrides the socket. If the settings cannot be read, complains, sets the default settings and returns
 // false.
 bool load_settings(const std::string& config, Settings& settings);
 

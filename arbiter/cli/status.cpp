@@ -157,7 +157,7 @@ std::string gpus_of(const Json& status, const Json& tenant) {
 }
 
 // Prints how many deadlines the tenant has met and missed, and the share of time that deadlines of other
-// tenants leave it.
+// tenants leave to the tenant.
 void print_deadlines(const Json& tenant) {
   if (tenant.value("deadline_seconds", 0.0) > 0)
     std::printf("  (deadlines %llu met, %llu missed)", tenant.value("deadlines_met", 0ull),

@@ -104,8 +104,8 @@ struct Watch {
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
       if (is_asked_to_end()) kill(child, SIGTERM);
-      // If this process itself did not run for a while, the arbiter may not have run either, so it gets more
-      // time.
+      // If this process itself did not run for a while, the arbiter may not have run either, so the arbiter
+      // gets more time.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
       if (has_given_signs()) limit = Clock::now() + kSilence;
       if (!limit || Clock::now() < *limit) continue;

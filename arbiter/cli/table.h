@@ -10,7 +10,7 @@
 
 namespace sharedgpu::cli {
 
-// Prints an array of objects. All of them have the keys of `header`, in the same order. `format` is "table",
+// Prints an array of objects. All objects have the keys of `header`, in the same order. `format` is "table",
 // "csv" or "json". In a table, columns that are numbers in `header` are right-aligned.
 void print_rows(const nlohmann::ordered_json& rows, const nlohmann::ordered_json& header,
                 const std::string& format);

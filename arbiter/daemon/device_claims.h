@@ -11,7 +11,7 @@
 // process either, and such memory is pinned. So surveys can disprove only reports of evictable memory; for
 // pinned memory, the log says only that NVML does not show it.
 //
-// The class Unmanaged names tenants that report less memory than they hold. Event-loop thread only.
+// The class Unmanaged finds tenants that report less memory than they hold. Event-loop thread only.
 #pragma once
 
 #include <array>

@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
-// Time for which checks must contradict a claim. It is longer than the minute for which the library takes no
-// host memory after a shortage (HostPool::bar()).
+// Time for which checks must contradict a claim. This time is longer than the minute for which the library
+// takes no host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
 // At most this much of the time between two checks counts, because the arbiter observes nothing between
 // checks.

@@ -20,8 +20,8 @@ namespace sharedgpu {
 
 class Mps {
  public:
-  // `folder`: the folder of the pipes by which programs find the control daemon. `logs`: the folder of its
-  // logs. Both are created if missing. `changed` is called whenever serves() changes.
+  // `folder`: the folder of the pipes by which programs find the control daemon. `logs`: the folder of the
+  // control daemon's logs. Both are created if missing. `changed` is called whenever serves() changes.
   Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
       std::function<void()> changed);
 

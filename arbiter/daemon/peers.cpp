@@ -37,8 +37,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.uid = credentials.uid;
   if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
 
-  // Opens the pidfd first. If the process is still alive after the reads below, they have read this process
-  // and not a later process with the same pid.
+  // Opens the pidfd first. If the process is still alive after the reads below, the files belong to this
+  // process and not to a later process with the same pid.
   peer.pidfd = system.open_peer(socket, peer.pid);
   if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
   const std::string process = "/proc/" + std::to_string(peer.pid);

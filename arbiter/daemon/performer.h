@@ -26,7 +26,7 @@ class Performer {
  public:
   struct Callbacks {
     // timer_fired is called when the time of an ArmTimer has come, and poll_process when the turn of a Look
-    // has come. Both are called only after perform() has returned.
+    // has come. Both functions are called only after perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
     std::function<void(const TellGang&)> tell_gang;  // must not call the core

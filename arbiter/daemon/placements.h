@@ -31,7 +31,7 @@ class Placements {
   // the GPUs first. The process becomes a holder of the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
   // Makes the process a holder of a tenant whose user has chosen the GPUs, so that the arbiter does not place
-  // it.
+  // the tenant.
   void hold_unplaced(const Peer& asker, TenantId tenant);
   // Restores a holder recorded in the ledger.
   void restore(TenantId tenant, const ProcessName& holder);

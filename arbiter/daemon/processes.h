@@ -49,8 +49,8 @@ std::uint64_t program_of(const System& system, pid_t pid);
 // The start time and the program's identifier, from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
-// Returns false if the process is known to have ended, or to run another program than `program`. If it cannot
-// be known for lack of descriptors, returns true.
+// Returns false if the process is known to have ended, or to run another program than `program`. Also returns
+// true if descriptors are short, so that the process cannot be checked.
 bool may_run(const System& system, pid_t pid, std::uint64_t program);
 // Does the same as start_time_of(), but returns nullopt if the time cannot be read because of a shortage, see
 // is_shortage().

@@ -290,8 +290,8 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
 
 // Ends the closed session that the new session of the client replaces. When its connection breaks, a process
 // opens a new one. The new session replaces the session with the closed connection if both are on the same
-// GPU, or both on none yet. The new session inherits nothing if the closed session was of another program,
-// user or job.
+// GPU, or if neither has a GPU yet. The new session inherits nothing if the closed session was of another
+// program, user or job.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;

@@ -64,9 +64,9 @@ class System {
   // The group's folder in the file system, which need not exist; empty if no hierarchy has the controller.
   virtual std::string group_folder(const std::string& group) const;
   virtual Status read_group(const std::string& group, const char* file, std::string& text) const;
-  // Makes the group and missing groups above it, and writes `value` to the group's file `file`. This call and
-  // the next two often wait ten milliseconds for locks and grace periods of the kernel, so call them by
-  // aside().
+  // Makes the group and missing groups above it, and writes `value` to the group's file `file`. make_group(),
+  // enter_group() and remove_group() often wait ten milliseconds for locks and grace periods of the kernel,
+  // so run them through aside().
   virtual Status make_group(const std::string& group, const char* file, const std::string& value) const;
   // Moves the process with all its threads into the group. Memory that the process already has stays charged
   // to its former group.
@@ -99,7 +99,7 @@ class System {
   virtual bool socket_pair(UniqueFd& one, UniqueFd& other) const;
   // An empty memfd that can be sealed.
   virtual UniqueFd memory_file(const char* name) const;
-  // A read-only descriptor of the same file.
+  // Opens the file of `descriptor` again, for reading only.
   virtual UniqueFd reopen_to_read(int descriptor) const;
   // Fills all bytes, or returns false.
   virtual bool random(void* bytes, std::size_t size) const;

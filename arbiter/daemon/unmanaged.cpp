@@ -21,7 +21,8 @@ constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
 // Processes of a tenant that together hide up to this part of the GPU are not listed.
 constexpr std::uint64_t kOverheadPart = 8;
-// Memory counts as hidden only if it exceeds the allowed memory by a sixteenth plus this part of the GPU.
+// Memory counts as hidden only beyond this sum: the allowed memory, a sixteenth of it, and this part of the
+// GPU.
 constexpr std::uint64_t kTolerancePart = 1024;
 // The contexts of a process are accepted up to this size or this part of the GPU, whichever is less.
 constexpr Bytes kContexts = mebibytes(512);
@@ -229,8 +230,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 }
 
 // Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
-// an earlier arbiter served reconnects when it runs, and a stopped process cannot report, so both get more
-// time.
+// an earlier arbiter served may still reconnect, and a stopped process cannot report. These processes get
+// more time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;

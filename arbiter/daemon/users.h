@@ -19,7 +19,7 @@ std::optional<uid_t> find_user(const System& system, const std::string& name);
 class Administrators {
  public:
   Administrators() = default;  // root alone
-  // Skips users that do not exist, and sets `unknown` to their names; a missing SlurmUser is not named.
+  // Skips users that do not exist, and sets `unknown` to their names, except for a missing SlurmUser.
   Administrators(const System& system, const Settings& settings, std::string& unknown);
   bool has(uid_t uid) const { return users_.count(uid) != 0; }
 

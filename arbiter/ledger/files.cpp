@@ -80,7 +80,7 @@ std::set<unsigned> older_files(const std::string& path) {
 }
 
 // Reads from the newest file to the oldest. During the reading, a rotation may rename files to higher
-// numbers. So a file may be read twice, which its inode shows, but no file is missed.
+// numbers. So no file is missed, but a file may be read twice; its inode shows this.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts,
                    FileCalls& calls) {
   std::vector<std::string> newest_first;

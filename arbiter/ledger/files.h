@@ -15,8 +15,8 @@
 
 namespace sharedgpu {
 
-// The system calls on files, so that tests can make each of them fail. On failure they return -1 and set
-// errno.
+// The system calls on files, so that tests can make each of them fail. On failure each call returns -1 and
+// sets errno.
 struct FileCalls {
   virtual ~FileCalls() = default;
   // Opens the file close-on-exec, and does not follow a symbolic link at `path`. A new file can be accessed

@@ -36,7 +36,7 @@ struct Host {
   void add_gpu(const std::string& address, const std::string& text) {
     std::ofstream(gpu_folder(address) + "/information") << text;
   }
-  // A GPU whose information is readable once it is written to the pipe.
+  // A GPU whose information file is a pipe, so that reading waits until the test writes to the pipe.
   std::string add_slow_gpu() {
     std::string file = gpu_folder("0000:01:00.0") + "/information";
     REQUIRE(mkfifo(file.c_str(), 0600) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that report a lack of host memory, limits on it, or host memory that they hold: which ones the
-// arbiter believes, and what happens to the others. The test sets the time and the host's memory.
+// Sessions report a lack of host memory, limits on host memory, or host memory that they hold: which reports
+// the arbiter believes, and what happens if it does not. The test sets the time and the host's memory.
 #include "arbiter/daemon/host_claims.h"
 
 #include <catch2/catch.hpp>

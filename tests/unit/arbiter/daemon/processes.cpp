@@ -138,7 +138,7 @@ pid_t seen_by(pid_t viewer, pid_t pid) {
 TEST_CASE("Pids are those of the viewer's own namespace") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
-  // Three processes. Each is the first process of its own PID namespace, which is inside the PID namespace of
+  // Three processes. Each process is the first of its own PID namespace, which is inside the PID namespace of
   // the previous process.
   const pid_t outer = fork();
   if (outer == 0) {

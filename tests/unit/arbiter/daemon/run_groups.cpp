@@ -38,7 +38,7 @@ Settings with_swap() {
   return settings;
 }
 
-// The records that begin with the word.
+// Returns the records that begin with `word`.
 Lines records(const Host& host, const std::string& word) {
   Lines found;
   for (const std::string& line : host.ledger())

@@ -491,7 +491,7 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   CHECK(std::filesystem::file_size(folder.file()) >= 2000);
   CHECK(std::filesystem::hard_link_count(folder.file()) == 1);
 
-  // The file grows by an eighth of its size, and not by less, before the next try.
+  // The next try comes only when the file has grown by an eighth of its size.
   const std::uint64_t size = std::filesystem::file_size(folder.file());
   while (state.begun == begun + 1) write_line(ledger, number++);
   const std::uint64_t grown = std::filesystem::file_size(folder.file()) - size;
