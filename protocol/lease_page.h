@@ -21,8 +21,8 @@ struct LeasePage {
   std::uint32_t magic = kMagic;
   std::uint32_t version = 1;
   // Odd: open. Even: closed. The value changes at every opening and closing, so that a thread can futex-wait
-  // for a change of the value that it has read. The futex is shared, because the thread's mapping is
-  // read-only. Written by the arbiter only.
+  // for a change of the value that it has read. The futex is shared between processes, because the arbiter
+  // wakes the threads of the session. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   // Nonzero while the footprints of the GPU's tenants do not fit on it together: each session then limits the
   // backlog of its streams. This field is next to the gate because each submission reads both fields.

@@ -385,7 +385,7 @@ struct RefusalQuery {
   static constexpr MessageType kType = MessageType::refusal_query;
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
-  Bytes size = {};  // the evictable bytes that were refused
+  Bytes size = {};  // size of the refused allocation, which is evictable memory
 };
 struct RefusalReply {
   static constexpr MessageType kType = MessageType::refusal_reply;

@@ -37,8 +37,8 @@ class Jobs {
   // Restores the processes that held placements of tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
-  // Sets the function that is called if a job is registered for another user than that of its earlier
-  // sessions.
+  // Sets the function that is called if a job is registered for a different user than its earlier sessions
+  // had.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
   // Call if the arbiter starts without a ledger. For a minute after this call, the arbiter believes sessions
@@ -61,8 +61,8 @@ class Jobs {
   const TenantInfo* run_of(const Peer& peer, const RunToken& token) const;
   // Returns true if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
-  // Returns true if Slurm or a trusted batch system has granted the tenant's units, because the tenant is a
-  // registered job or a vouched run.
+  // Returns true if Slurm or a trusted batch system has granted the tenant's units: the tenant is a
+  // registered job, or a run with RunRequest::vouched.
   bool has_units(TenantId tenant) const;
   // Returns true if a process of the tenant lives, or may still reconnect.
   bool lives(const TenantInfo& tenant) const;
@@ -75,8 +75,8 @@ class Jobs {
   void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
-  // Returns true if a process of the tenant has already told its user that this limit refused an allocation.
-  // Records that the user is told now. All limits other than the GPU's count as one limit.
+  // Returns true if a process of the tenant has already told its user that the limit `bound` refused an
+  // allocation. Records that the user is told now. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
 
  private:

@@ -109,7 +109,7 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
     const auto* entry = its_.sessions.find(id);
     const pid_t pid = entry == nullptr ? 0 : pid_seen_by(client.peer().names, entry->client->peer().names);
     if (pid == 0) continue;
-    // a process before query.first wraps around, and is skipped
+    // for a process before query.first, `place` wraps around and becomes too large
     const std::uint32_t place = reply.processes++ - query.first;
     if (place >= GpuReply::kProcesses) continue;
     reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = footprint};

@@ -16,7 +16,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
-// The maximum number of folders that are read below CgroupParent, and above a process.
+// The maximum numbers of folders that are read: below CgroupParent, and above the group of a process.
 constexpr std::size_t kMostFolders = 10'000;
 constexpr std::size_t kMostAbove = 32;
 constexpr std::string_view kPrefix = "run_";

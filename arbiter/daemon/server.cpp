@@ -131,8 +131,8 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));
 }
 
-// Closes without a refusal, so that the peer retries: a refused session would use the GPU without the
-// arbiter, beside the other tenants.
+// Closes the connection without a refusal, so that the peer retries: a refused session would use the GPU
+// without the arbiter, beside the other tenants.
 void Server::turn_away(Arrival& arrival, uid_t user, const std::string& why) {
   arbiter_.complaints().add(arrival.account, Cause::turned_away, "uid " + std::to_string(user) + ": " + why);
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));

@@ -305,8 +305,8 @@ void Sessions::succeed_closed(const Client& client) {
   }
 }
 
-// Drops the sessions of processes in the job's cgroup that belong to another user than the job. Such sessions
-// connected before the job was registered. Their processes continue unmanaged.
+// Drops the sessions of processes that are in the job's cgroup and do not belong to the job's user. Such
+// sessions connected before the job was registered. Their processes continue unmanaged.
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;
   for (const auto& [id, entry] : its_.table.all()) {

@@ -40,8 +40,8 @@ struct RunGpus {
 };
 // The limit of a run's control group: the host memory of its program (`stated`, or else by
 // HostMemoryPerUnit=) plus the host memory of its units. If the units set no limit, the memory of all the
-// run's GPUs is added, since no more memory can be evicted. Zero: the run gets no group, because no limit is
-// stated, or because the limit depends on GPUs and no GPU is known.
+// run's GPUs is added, since the run cannot evict more memory than its GPUs have. Zero: the run gets no
+// group, because no limit is stated, or because the limit depends on GPUs and no GPU is known.
 Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus);
 
 // The requests of a tenant that exceed what the site allows, for the log.

@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// Larger than the memory of any device or host, and than any budget.
+// No device, host or budget has as much memory.
 inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
 
 bool is_valid(const Hello& hello);
