@@ -3,21 +3,22 @@
 // table with their help texts, and the parsing of their values. Pure; any thread.
 //
 // To add an option:
-//   1. In job_options.cpp, add a function that sets its value, and a row in kOptions. In this file, add a
-//      name to JobOption. In option_effects.cpp, add a row to kEffects, which says under which settings the
-//      option has no effect.
+//   1. In job_options.cpp, add a function that sets the option's value, and a row in kOptions. In this file,
+//      add a name to JobOption. In option_effects.cpp, add a row to kEffects, which says under which settings
+//      the option has no effect.
 //   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
 //      row in protocol/versions.h; fill the field in spank/registration.cpp. Do not add a field to
 //      JobOptions, since messages have fields after their JobOptions. Instead, give OptionInfo::set a type
 //      that contains both JobOptions and the new field. Check the value in arbiter/daemon/validity.cpp, merge
 //      the values of a job's steps in arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so
 //      that it survives restarts of the arbiter (arbiter/ledger/records.h lists the steps).
-//   3. Test it in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
+//   3. Test the option in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
 //      tests/cluster/options.bats and tests/unit/arbiter/cli/exit_statuses.sh. Test a new field of
 //      RegisterJob in tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/config/options.golden,
 //      options_sharedgpu.golden and exit_statuses.golden in tests/unit/arbiter/cli, and wire.golden (see
 //      tests/golden).
-//   4. Document it in docs/man/sharedgpu.1, and in docs/usage.md and README.md, which contain the help texts.
+//   4. Document the option in docs/man/sharedgpu.1, and in docs/usage.md and README.md, which contain the
+//      help texts.
 #pragma once
 
 #include <array>

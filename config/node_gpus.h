@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// The most units of a GRES that a node may have if the GRES has device files: a limit of Slurm.
+// Slurm's limit on the units of a GRES on one node, if the GRES has device files.
 constexpr std::uint64_t kMostUnitsPerNode = 1024;
 
 struct NodeGpu {

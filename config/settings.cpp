@@ -545,7 +545,7 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// Removes a value from a section before number `first` if a later section sets the same key for the same
+// Looks at the sections before number `first`. Removes each value whose key a later section sets for the same
 // GPUs, partitions or QOS. Otherwise the list of sections would grow with each change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)

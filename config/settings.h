@@ -14,12 +14,12 @@
 //      (arbiter/core/model/model.h); a domain takes its Rules from its first GPU. If the key cannot change
 //      while the arbiter runs, add a field to Tuning, and set it in arbiter.cpp. If `sharedgpu status --json`
 //      shows the key, follow the steps in arbiter/daemon/status_text.h.
-//   3. Document it in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
-//      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add it to the
-//      lists of such keys in both files and, at the command `set`, in docs/man/sharedgpu.1.
-//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
-//      tests/unit/config/example_config.cpp. If `set` may change it, add it to tests/fuzz/set_lines.cpp.
-//      Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
+//   3. Document the key in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
+//      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add the key to
+//      the lists of such keys in both files, and to the list at the command `set` in docs/man/sharedgpu.1.
+//   4. Test the key in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
+//      tests/unit/config/example_config.cpp. If `set` may change the key, add the key to
+//      tests/fuzz/set_lines.cpp. Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
 //      tests/unit/arbiter/cli/options_sharedgpu.golden (see tests/golden).
 #pragma once
 
@@ -133,12 +133,13 @@ std::string read_settings(const std::string& path, Settings& settings);
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
 // The settings of one GPU. `partition`: the partition that all of its tenants belong to; empty if there is
-// none. If sections contradict each other, [gpu] overrides [partition], and among equals the later one wins.
+// none. If sections contradict each other, [gpu] overrides [partition]. Of two sections of one kind, the
+// later section wins.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
-// The settings of one job. If sections contradict each other, [qos] overrides [partition], and among equals
-// the later one wins.
+// The settings of one job. If sections contradict each other, [qos] overrides [partition]. Of two sections of
+// one kind, the later section wins.
 Settings settings_of(const Settings& node, const JobClass& job);
 
 // Returns `settings` with the values of `section` applied.

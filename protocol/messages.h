@@ -20,10 +20,10 @@
 //      kSince; raise kProtocolVersion. Add a field of an existing message at the end of the message, and list
 //      the field in versions.h.
 //   2. If peers send the message to the arbiter, follow the recipe in arbiter/daemon/message_table.h. If
-//      sessions send or receive it, change interposer/session/arbiter_link.cpp (send_all(), send_report(),
-//      handle()) and outbox.h. Send the message only to peers whose Channel::version() is at least the
-//      message's kSince.
-//   3. Test it:
+//      sessions send or receive the message, change interposer/session/arbiter_link.cpp (send_all(),
+//      send_report(), handle()) and outbox.h. Send the message only to peers whose Channel::version() is at
+//      least the message's kSince.
+//   3. Test the message:
 //      - each message: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden);
 //      - to the arbiter: tests/unit/arbiter/daemon/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
 //      - to the core: tests/fuzz/messages.cpp, world_programs.cpp and hostile_clients.cpp of
@@ -187,8 +187,8 @@ struct MemoryUse {
   // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is counted
   // both in `swappable` and `resident`, and in `pinned`; afterwards, if granted, in `pinned` only.
   Bytes settling = {};
-  // The most evicted memory that the host can ever hold under the session's host memory limits, for all
-  // processes under those limits together; zero: no limit.
+  // The maximum of evicted memory that all processes under the session's host memory limits can hold
+  // together; zero: no limit.
   Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
@@ -231,15 +231,15 @@ inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 // GPU, or its evicted memory would exceed a host memory limit; the session undoes the growth and returns
 // CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is the new resident limit. A session that holds a lease, and
 // has not sent Released since its gate was closed, gets the answer when enough GPU memory is free for the
-// growth. Other sessions may get a limit below what the growth needs; the new memory then becomes resident
+// growth. Other sessions may get a lower limit than the growth needs; the new memory then becomes resident
 // with the next Restore.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
-  // Nonzero: the growth is refused because the host memory that the sessions of the tenant share can never
-  // hold more evicted memory than this. Zero: the growth is refused for lack of device memory.
+  // Nonzero: the growth is refused, because the tenant's sessions share host memory that can hold at most
+  // this much evicted memory. Zero: the growth is refused for lack of device memory.
   Bytes host_most = {};
 };
 
@@ -302,9 +302,9 @@ struct Revoke {
   std::uint64_t order = 0;
 };
 
-// Sent to a session that has sent Released while other sessions of its tenant still drain, perhaps because
-// they wait on the GPU for work that this session has not submitted yet. The lease continues. The session
-// restores its missing memory, lets each waiting thread submit once, drains and sends Released again.
+// Sent to a session that has sent Released while other sessions of its tenant still drain. Their work on the
+// GPU may wait for work that this session has not submitted yet. The lease continues. The session restores
+// its missing memory, lets each waiting thread submit once, drains and sends Released again.
 struct Step {
   static constexpr MessageType kType = MessageType::step;
   Epoch epoch;
@@ -348,10 +348,11 @@ struct Evict {
   Bytes allowed;
 };
 
-// The most host memory that evictions of this session are expected to need at once, so that the session can
-// take it in advance. Zero: no eviction is expected, and unused host memory may be returned. Sent again when
-// this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is the number of the
-// tenant's sessions, since all of them take from the host memory of one job, perhaps at the same time.
+// The maximum of host memory that evictions of this session are expected to need at once. The session can
+// take this memory in advance. Zero: no eviction is expected, and unused host memory may be returned. Sent
+// again when this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is the
+// number of the tenant's sessions, since all of them take from the host memory of one job, perhaps at the
+// same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -404,19 +405,19 @@ struct RefusalReply {
 };
 
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
-// the arbiter, which only connects the two sessions: it answers with Lent, and sends Wanted to the exporter,
-// each with one end of a socket pair. The exporter sends Lend with the memory's descriptor through its end.
-// Each message carries one descriptor, and each descriptor is one piece of an allocation. An arbiter before
-// version 9 makes no socket pair: the exporter sends Lend to the arbiter, which copies outcome, pieces, size
-// and descriptor to Lent.
+// the arbiter, which only connects the two sessions: the arbiter answers with Lent and sends Wanted to the
+// exporter. Lent and Wanted each carry one end of a socket pair. The exporter sends Lend with the memory's
+// descriptor through its end. Each message carries one descriptor, and each descriptor is one piece of an
+// allocation. An arbiter before version 9 makes no socket pair: the exporter sends Lend to the arbiter, which
+// copies outcome, pieces, size and descriptor to Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // as in the exporter's Attach
   std::uint64_t loan = 0;    // random
   constexpr auto operator<=>(const LoanName&) const = default;
 };
 
-// With this piece number, Borrow requests the exporter's lock file instead of memory. Importers lock the
-// exports that they have open in this file, so that the exporter sees them.
+// With this piece number, Borrow requests the exporter's lock file instead of memory. In this file, importers
+// lock the exports that they have open, so that the exporter sees which exports are in use.
 inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
 
 enum class LoanOutcome : std::uint8_t {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand. If the user
-// chooses the subcommand, it runs and sets `status` to the exit status.
+// chooses the subcommand, the subcommand runs and sets `status` to the exit status.
 //
 // To add a subcommand:
-//   1. Declare its add function here, and define it in arbiter/cli/NAME.cpp. Call it in arbiter/cli/main.cpp,
-//      at the place that the subcommand is to have in `sharedgpu --help`. List the file in
-//      arbiter/CMakeLists.txt.
-//   2. Test its exit statuses in tests/unit/arbiter/cli/exit_statuses.sh, and its effect in
-//      tests/integration.
-//      Regenerate options_sharedgpu.golden and exit_statuses.golden in tests/unit/arbiter/cli (see
-//      tests/golden).
+//   1. Declare the add function of the subcommand here, and define it in arbiter/cli/NAME.cpp. Call the add
+//      function in arbiter/cli/main.cpp, at the place that the subcommand is to have in `sharedgpu --help`.
+//      List the file in arbiter/CMakeLists.txt.
+//   2. Test the exit statuses of the subcommand in tests/unit/arbiter/cli/exit_statuses.sh, and its effect in
+//      tests/integration. Regenerate options_sharedgpu.golden and exit_statuses.golden in
+//      tests/unit/arbiter/cli (see tests/golden).
 //   3. Document the subcommand in docs/man/sharedgpu.1, and in README.md, which has the output of `sharedgpu
 //      --help`.
 #pragma once

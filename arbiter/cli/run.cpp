@@ -248,7 +248,7 @@ int own_words(const CLI::App& subcommand, int argc, char** argv) {
 
 }  // namespace
 
-// CLI11 parses "[a,b]" as a list of two words, so it gets only the name of the user's command.
+// CLI11 parses "[a,b]" as a list of two words, so CLI11 gets only the name of the user's command.
 int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");

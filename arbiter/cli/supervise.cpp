@@ -2,9 +2,9 @@
 // sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running on hosts without a service
 // manager.
 //
-// Restarts the arbiter when it ends, except by SIGTERM or with exit status 0. The first restart is immediate;
-// before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats. Passes on
-// SIGTERM and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
+// Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The first restart is
+// immediate; before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats.
+// Passes on SIGTERM and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -137,7 +137,7 @@ Status System::enter_group(const std::string& group, pid_t pid) const {
   return write_file(group, "cgroup.procs", std::to_string(pid));
 }
 
-// libcgroup 2.0.2 reports success even if it did not remove the group, because the group is not empty.
+// libcgroup 2.0.2 reports success even if the group is not empty and was not removed.
 Status System::remove_group(const std::string& group) const {
   if (Status ready = initialize(group); !ready.ok()) return ready;
   const Group gone = describe(group);

@@ -13,8 +13,7 @@
 //      add the count to Sightings.
 //   3. Test the sign in survey.cpp and health.cpp of tests/unit/arbiter/daemon, and in
 //      tests/integration/health.bats. For health.bats, let tests/simgpu/nvml.cpp report the sign when
-//      tests/simgpu/simgpu_fault.cpp requests it. If there is a new kind of SurveyLine, add it to
-//      tests/fuzz/crowd.h.
+//      tests/simgpu/simgpu_fault.cpp requests it. Add a new kind of SurveyLine to tests/fuzz/crowd.h, too.
 //   4. Document the sign in the table of docs/design/health.md.
 #pragma once
 
@@ -68,10 +67,10 @@ class Health {
   void saw(const GpuSign& sign);
   // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // Returns true while a session that ended recently may have ended because of a GPU loss that NVML has not
-  // reported yet. Surveys continue during that time.
+  // Returns true while a GPU loss that NVML has not reported yet may be the reason why a session ended
+  // recently. Surveys continue during that time.
   bool may_miss_a_loss() const;
-  // Returns true if there was no survey since the last session of the tenant left.
+  // Returns true if there has been no survey since the last session of the tenant left.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The holders of a placement: processes that the arbiter has told the tenant's GPUs, and that may start
+// The holders of a placement: processes that know the tenant's GPUs from the arbiter, and that may start
 // programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
 //
 // Event-loop thread only.

@@ -15,14 +15,14 @@
 // ever evict, and keep that memory on the GPU. So the arbiter uses the lower of two limits: the reported
 // limit and the limit of the cgroups.
 //
-// Host memory held for swap (MemoryUse::host): a report is refuted if the process has less memory than it
-// reports, and the charge of its memory cgroup is less than the sum of all reports of sessions in that group.
-// An honest session may meet one of these two conditions: for example, the memory of a process that was moved
-// is still charged to its former group. So a report is refuted only if all checks in ten seconds find both
-// conditions. If a report is refuted, only the memory that the process really has counts. Managed memory is
-// not checked, because the kernel may not list it for the process. A report of too little memory cannot be
-// refuted, because the charge also contains all other memory of the group. The limit of the group bounds the
-// memory that a process does not report.
+// Host memory held for swap (MemoryUse::host): a report is refuted if two conditions hold. The process has
+// less memory than it reports, and the memory charged to its cgroup is less than the sum of all reports in
+// this cgroup. An honest session may meet one of these two conditions: for example, the memory of a process
+// that was moved is still charged to its former group. So a report is refuted only if all checks in ten
+// seconds find both conditions. If a report is refuted, only the memory that the process really has counts.
+// Managed memory is not checked, because the kernel may not list it for the process. A report of too little
+// memory cannot be refuted, because the charge also contains all other memory of the group. The limit of the
+// group bounds the memory that a process does not report.
 //
 // If a file cannot be read, the claim is believed. Event-loop thread only.
 #pragma once

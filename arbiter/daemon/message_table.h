@@ -5,10 +5,10 @@
 //
 // To add a message:
 //   1. Follow the recipe in protocol/messages.h for the protocol and its tests.
-//   2. List its type in is_for_arbiter() of message_table.cpp, which lists the types that peers send and
-//      those that the arbiter sends. Add a row for the message in message_table.cpp, and a method of the part
-//      that handles the message. If the message has numbers or text, add an is_valid() in validity.h and
-//      validity.cpp.
+//   2. List the type of the message in is_for_arbiter() of message_table.cpp, which lists the types that
+//      peers send and those that the arbiter sends. Add a row for the message in message_table.cpp, and a
+//      method of the part that handles the message. If the message has numbers or text, add an is_valid() in
+//      validity.h and validity.cpp.
 //   3. If the message is a report to the core, also add its type to Event (core/events.h) and a Core::on()
 //      (core/core.h and core.cpp).
 //

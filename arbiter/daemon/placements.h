@@ -54,8 +54,8 @@ class Placements {
   Holders holders_;
 };
 
-// Inserts the whole GPUs that Slurm allocated to a step before the shared GPUs in `gpus`. Returns the number
-// of inserted GPUs; 0 if the list is unchanged.
+// Inserts the whole GPUs that Slurm allocated to a step into `gpus`, in front of the shared GPUs. Returns the
+// number of inserted GPUs; 0 if the list is unchanged.
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus);
 
 }  // namespace sharedgpu

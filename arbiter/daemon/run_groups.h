@@ -56,8 +56,8 @@ class RunGroups {
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
-  // Called once, with true if the process is in the group. Called before the function returns if the process
-  // is not moved.
+  // Called once, with true if the process is in the group. If the process is not moved, the call comes before
+  // the function returns.
   using Done = std::function<void(bool inside)>;
 
   // Makes the tenant's group and moves the process into it.

@@ -14,8 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// The maximum time for accepting connections before the arbiter does other work. A full queue of connections
-// that are all closed or refused is emptied in a few such periods.
+// The maximum time for accepting connections before the arbiter does other work. If all connections of a full
+// queue are closed or refused, a few such periods empty the queue.
 constexpr std::chrono::milliseconds kAcceptFor{1};
 constexpr int kAcceptAtOnce = 1024;  // ends the loop even if the clock stands still
 constexpr const char* kTooMany = "too many connections";

@@ -156,9 +156,9 @@ void Sessions::note_gpu(const Client& client) {
     its_.administration.gpu_may_have_changed(*tenant);
 }
 
-// Judges a session that claims to reconnect, although no record confirms the claim, by its first report. If
-// all of its memory is on the GPU, the session is served as a new session. If a part is on the host, only a
-// Restore would bring that part back, and the core sends no Restore to a new session. So the session is
+// Judges a session by its first report if the session claims to reconnect and no record confirms the claim.
+// If all of its memory is on the GPU, the session is served as a new session. If a part is on the host, only
+// a Restore would bring that part back, and the core sends no Restore to a new session. So the session is
 // refused; it then restores all its memory itself, and continues unmanaged. Returns false if the session was
 // refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {

@@ -2,13 +2,13 @@
 // The text of `sharedgpu status --json`; docs/status-json.md describes its fields.
 //
 // To add a field:
-//   1. If the core knows the value, add it to Snapshot (arbiter/core/snapshot.h), and set it in
+//   1. If the core knows the value, add the value to Snapshot (arbiter/core/snapshot.h), and set it in
 //      core_views.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
 //      figure (arbiter/ledger/figures.h).
 //   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
-//   3. Add the field to docs/status-json.md. Add it to the table of arbiter/cli/status.cpp if users should
-//      see it.
-//   4. Test its value in status_text.cpp and its type in status_golden.cpp, both in
+//   3. Add the field to docs/status-json.md. If users should see the field, add it to the table of
+//      arbiter/cli/status.cpp.
+//   4. Test the field's value in status_text.cpp and its type in status_golden.cpp, both in
 //      tests/unit/arbiter/daemon. Regenerate status_fields.golden (see tests/golden).
 #pragma once
 

@@ -87,8 +87,8 @@ class System {
   // failure.
   virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
-  // Returns the owner of the process's outermost user namespace below this process's own; nullopt if the
-  // process is in this process's user namespace, or if unknown.
+  // Returns the owner of the outermost user namespace that contains the process `pid` but not this process;
+  // nullopt if there is no such namespace, or if unknown.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
   // Calls pidfd_send_signal(). Returns 0 or an errno value; ESRCH if the process has ended.

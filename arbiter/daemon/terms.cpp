@@ -45,7 +45,7 @@ bool never_swaps(const TenantInfo& tenant) {
 
 // The options of the batch step are the job's options, and replace those of an earlier run. Another step may
 // raise the units, and set options that are not set yet, but a smaller request of a step must not lower the
-// job's.
+// request of the job.
 JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   if (job.step.step == kBatchStep || known.units == 0) return job.options;
   JobOptions options = known;

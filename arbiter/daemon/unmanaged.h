@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes the findings of surveys to the core: the memory of each session, and the memory that belongs to no
 // session. Keeps the list of processes that have memory on a GPU without a session there, or much more memory
-// than their sessions account for, and treats these processes as Unmanaged= says.
+// than their sessions account for. Treats these processes as Unmanaged= says.
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
 // have. Hidden memory counts only up to the amount that two of the last surveys show. The limit for each

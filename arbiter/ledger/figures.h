@@ -8,10 +8,10 @@
 //      docs/ledger.md.
 //   3. Show the figure in the status by the recipe in arbiter/daemon/status_text.h.
 //   4. To show the figure in sacct, add a field to LeaseReply, and show it in usage_poller.cpp and
-//      usage_writer.cpp of accounting/. To show it in AdminComment, add a field to JobReply, and show it in
-//      comment.h, comment.cpp and main.cpp of comment/. Both messages are in protocol/messages.h; the new
-//      field also needs a row in protocol/versions.h, and its value in arbiter/daemon/queries.cpp. Document
-//      sacct in docs/slurm.md and docs/usage.md, and AdminComment in docs/accounting.md.
+//      usage_writer.cpp of accounting/. To show the figure in AdminComment, add a field to JobReply, and show
+//      it in comment.h, comment.cpp and main.cpp of comment/. Both messages are in protocol/messages.h; the
+//      new field also needs a row in protocol/versions.h, and its value in arbiter/daemon/queries.cpp.
+//      Document sacct in docs/slurm.md and docs/usage.md, and AdminComment in docs/accounting.md.
 //   5. Test the figure in tests/unit/arbiter/ledger/figures.cpp, its value in sacct in
 //      tests/unit/accounting/usage_writer.cpp, and its value in AdminComment in
 //      tests/unit/comment/comment.cpp.
@@ -33,7 +33,7 @@ struct Figures {
   Bytes footprint = {};        // the maximum
   Bytes resident = {};         // the maximum
   unsigned backends = 0;       // backends of all its sessions, one bit for each kind of backend
-  Bytes host = {};             // the maximum of host memory in its control group; zero: no group
+  Bytes host = {};             // the highest host memory of the tenant's control group; zero: no group
   auto operator<=>(const Figures&) const = default;
 };
 

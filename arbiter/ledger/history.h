@@ -42,8 +42,8 @@ class History final : private LedgerVisitor {
   void add(const Record& record) { reader_.read(record, *this); }
 
   // Returns the records that bring an empty history to the state of this one. The next file of the ledger
-  // begins with these records. Placements of which no living process was informed and jobs that are probably
-  // over are omitted.
+  // begins with these records. Omits placements of which no living process was informed, and jobs that are
+  // probably over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
   // Must be called after the last record. Ends the sessions, leases and tenants that ended while no arbiter
@@ -106,7 +106,7 @@ class History final : private LedgerVisitor {
 
   LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // time of the last record of each tenant in this boot
+  std::map<TenantId, Nanoseconds> touched_;  // for each tenant, the time of its last record since the boot
 };
 
 }  // namespace sharedgpu

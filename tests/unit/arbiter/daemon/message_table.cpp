@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reaction to each message: from a sender that may send it, in the wrong role, without authority, with
-// invalid numbers, in the wrong size.
+// The reaction to each message: if its sender may send it, has the wrong role or lacks the authority, and if
+// the numbers or the size of the message are wrong.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>

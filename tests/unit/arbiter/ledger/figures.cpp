@@ -86,8 +86,8 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 25s);
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
-  // take_news() returns the figures of the first tenant and of its step, because their lease has ended, and
-  // those of the second tenant and of its step, because these figures have grown for a while.
+  // take_news() returns the figures of the first tenant and its step, because their lease has ended. It also
+  // returns the figures of the second tenant and its step, because these figures have grown for a while.
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 

@@ -533,7 +533,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
     for (; state.begun == begun && lines < 1000; ++lines) write_line(ledger, number + lines);
     return lines;
   };
-  CHECK(lines_until_next(21) == 1);  // the retry comes after size/1024 bytes, which are fewer than a line has
+  CHECK(lines_until_next(21) == 1);  // the retry comes after size/1024 bytes, less than one line
   state.failing.clear();
   REQUIRE(lines_until_next(22) == 1);
   CHECK(folder.names().size() == 2);
