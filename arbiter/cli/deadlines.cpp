@@ -27,7 +27,7 @@ namespace {
 // The size of one read. If poll() reports that a pipe is writable, a write of this size does not block.
 constexpr int kPiece = 4096;
 // Milliseconds between two checks whether the child has ended. The end of stderr does not show that the child
-// has ended, since processes that it leaves behind may keep stderr open forever.
+// has ended, since processes that the child leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
 // Writes to stderr. Blocks while the reader is slow, as a write of the command itself would. Returns false if

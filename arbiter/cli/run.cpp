@@ -2,8 +2,8 @@
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
 // The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
-// it is a child instead. The command and the processes that it starts inherit the connection to the arbiter:
-// the tenant exists until the last of these processes ends.
+// the command is a child instead. The command and the processes that it starts inherit the connection to the
+// arbiter: the tenant exists until the last of these processes ends.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>

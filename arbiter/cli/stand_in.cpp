@@ -104,8 +104,8 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    // Stops this process as well, for job control by a shell. SIGSTOP is an exception: whoever sends it to
-    // the child alone will also continue the child alone.
+    // Stops this process as well, for job control by a shell. SIGSTOP is an exception: a sender that stops
+    // only the child will also continue only the child.
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }

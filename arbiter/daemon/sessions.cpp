@@ -157,10 +157,10 @@ void Sessions::note_gpu(const Client& client) {
 }
 
 // Judges a session by its first report if the session claims to reconnect and no record confirms the claim.
-// If all of its memory is on the GPU, the session is served as a new session. If a part is on the host, only
-// a Restore would bring that part back, and the core sends no Restore to a new session. So the session is
-// refused; it then restores all its memory itself, and continues unmanaged. Returns false if the session was
-// refused.
+// If all memory of the session is on the GPU, the session is served as a new session. If a part is on the
+// host, only a Restore would bring that part back, and the core sends no Restore to a new session. So the
+// session is refused; it then restores all its memory itself, and continues unmanaged. Returns false if the
+// session was refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
@@ -288,10 +288,10 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   return peer.program != 0 && may_run(its_.system, peer.pid, peer.program);
 }
 
-// Ends the closed session that the new session of the client replaces. When its connection breaks, a process
-// opens a new one. The new session replaces the session with the closed connection if both are on the same
-// GPU, or if neither has a GPU yet. The new session inherits nothing if the closed session was of another
-// program, user or job.
+// Ends the closed session that the new session of the client replaces. A process whose connection breaks
+// opens a new connection. The new session replaces the session with the closed connection if both are on the
+// same GPU, or if neither has a GPU yet. The new session inherits nothing if the closed session was of
+// another program, user or job.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;

@@ -34,7 +34,7 @@ constexpr std::chrono::seconds kToEnd{30};  // pause from SIGTERM to SIGKILL
 // Time for a process from its first memory on a GPU to the first report of its session. The library reports a
 // context only when the driver has created it, which takes long if many processes start at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr std::chrono::minutes kToTellStopped{10};  // for a process that its user or a debugger has stopped
+constexpr std::chrono::minutes kToTellStopped{10};  // replaces kToTell while the process is stopped
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
 
 // The maximum size at which the contexts of a process are accepted.

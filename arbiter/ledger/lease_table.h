@@ -42,7 +42,7 @@ class LeaseTable final : private LedgerVisitor {
   // All leases, ordered by the times at which they began.
   std::vector<LeaseRow> leases() const;
 
-  // The tenant with a number, according to the records so far.
+  // The tenant with the requested number, according to the records so far.
   struct Holder {
     TenantName name;
     std::uint32_t uid = 0;

@@ -200,7 +200,7 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
-  // The GPUs that the child has reported before it hangs are found.
+  // The search finds the GPUs that the child has reported before it hangs.
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 

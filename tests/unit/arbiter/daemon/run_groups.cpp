@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control groups of runs: who gets one, who enters it, what happens when the host refuses, and what is
-// left.
+// The control groups of runs: who gets one, who enters it, what happens when the host refuses one, and what
+// remains of them.
 #include "arbiter/daemon/run_groups.h"
 
 #include <algorithm>

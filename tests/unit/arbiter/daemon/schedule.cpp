@@ -24,7 +24,7 @@ struct Loop {
   bool ended = false;
 
   Loop() { system.time = 1h; }
-  // Adds work of the user that is repeated, and takes the time `cost` each time.
+  // Adds repeated work of the user. Each repetition takes the time `cost`.
   void add(uid_t user, Nanoseconds cost) {
     schedule.add(user, [this, user, cost] {
       *system.time += cost;

@@ -422,7 +422,7 @@ TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its 
   CHECK(board.signals == (context == Bytes{} ? asked : std::vector<std::pair<pid_t, int>>{}));
 }
 
-// Connects again and again with another session; each session is seen by at most one survey.
+// Connects repeatedly, each time with a new session, so that at most one survey sees each session.
 void rotate(Scene& scene, Liar& liar, unsigned times) {
   for (unsigned i = 0; i < times; ++i) {
     liar.come(scene, kHostGpu, mebibytes(1));
