@@ -44,7 +44,8 @@ class GpuSearch {
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // Call after GPUs have been found. If NVML reported the GPUs, repeats the search once a minute from now on.
+  // Call after GPUs have been found. If NVML reported the GPUs, repeats the search from now on, with the
+  // pause of watch_closely().
   void go_on(const std::vector<GpuInfo>& found);
   // Searches at once, unless a search is running.
   void hurry();
