@@ -57,8 +57,8 @@ void start() {
   if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
-// Returns true if no plugin has written the entry yet. Only this plugin writes its TRES, so an entry that has
-// been written belongs to another TRES: the layout of the data is unknown.
+// Returns true if no plugin has written the entry yet. No other plugin writes sharedgpu's TRES. So if the
+// entry has been written, it belongs to another TRES, and the layout of the data is unknown.
 bool is_untouched(const acct_gather_data_t& entry) {
   return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&
          entry.size_write == INFINITE64;

@@ -40,7 +40,7 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Returns nullopt if the lists lack one of sharedgpu's TRES, except a TRES that AccountingStorageTRES lacks.
+// Returns nullopt if a list lacks a TRES of sharedgpu that AccountingStorageTRES names.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {

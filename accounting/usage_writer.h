@@ -7,13 +7,13 @@
 // this:
 //
 // - In a poll, Slurm calls the plugin once for each process, but does not say for which process. So the
-//   number of the call for the reporting task is found by trial, and each trial is checked against Slurm's
-//   record of that task. If processes start and end all the time, this number changes with every poll. So if
-//   the step has only one task on this node, the plugin returns the step's total in every call, since Slurm
-//   usually counts only the task. If Slurm counts processes that the task has started, too, the sum is
-//   several times too high; the plugin then returns the total only in the first call.
+//   plugin finds by trial which call of a poll is for the reporting task, and checks each trial against
+//   Slurm's record of that task. If processes start and end all the time, the place of this call changes with
+//   every poll. But if the step has only one task on this node, no trial is needed: the plugin returns the
+//   step's total in every call, since Slurm usually counts only the task. If Slurm also counts the task's
+//   child processes, the sum is too high; the plugin then returns the total only in the first call.
 // - When a task ends, its reported value stays in the step's sum. The next reporting task reports only the
-//   rest.
+//   usage beyond this value.
 #pragma once
 
 #include <chrono>
@@ -67,7 +67,7 @@ class UsageWriter {
   StepCounts wanted_;                   // value that the reporting task must show after this poll
   std::uint32_t reporting_call_ = 0;    // index of the call that is assumed to be for the reporting task
   std::uint32_t calls_ = 0;             // number of calls in this poll so far
-  bool searching_ = false;              // the last trial was wrong: other calls write nothing
+  bool searching_ = false;              // the last trial was wrong: only call `reporting_call_` writes
   bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };
 

@@ -55,7 +55,7 @@ class RetryQueue {
     std::int64_t due = 0;
     std::int64_t pause = 1;  // seconds until the next try
     std::int64_t found =
-        0;  // time since which every check has found the entry in the comment; 0 if the last check did not
+        0;  // time since which every check has found the entry; 0 if the last check did not find the entry
   };
   void attend(const std::string& name, Progress& progress, std::int64_t now);
   void later(Progress& progress, std::int64_t now, std::int64_t longest);

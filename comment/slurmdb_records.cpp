@@ -23,7 +23,7 @@ namespace {
 // only the type.
 slurm_conf_t* configuration() { return static_cast<slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf")); }
 
-// A Slurm list of one item, which it does not own.
+// A Slurm list of one item. The list does not own the item.
 class Borrowed {
  public:
   explicit Borrowed(void* item) : list_(slurm_list_create(nullptr)) { slurm_list_append(list_, item); }
@@ -134,8 +134,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
 }
 
 // slurmdbd changes all records that match a condition, and no condition can name a record's key. So the
-// condition names the job, the state and the second of the run's end. Before the change, this function checks
-// that only one record matches.
+// condition names the job, the state and the time at which the run ended (in seconds). Before the change,
+// this function checks that only one record matches.
 std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const std::string& comment) {
   if (std::string error = connect(); !error.empty()) return error;
   Condition named(job);

@@ -6,11 +6,11 @@
 // fail, and none blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has
 // all functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
-// Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except those
-// that hold the corresponding units. Slurm knows which units a job has only for GRES with files: it numbers
-// these units, and gives each job a bitmap. Units have no files of their own, so slurmd marks the records of
-// units as having files, and reports these marks to slurmctld. Each unit is listed with all the GPUs that it
-// may be used on. A job with at least one unit may open all these GPUs, a job without units none.
+// Devices. Plugins list device files with units. With ConstrainDevices=yes, only jobs that hold such a unit
+// may open these files. Slurm knows which units a job has only for GRES with files: Slurm numbers these
+// units, and gives each job a bitmap. Units have no files of their own, so slurmd marks the records of units
+// as having files, and reports these marks to slurmctld. The plugin lists each unit with all GPUs on which
+// the unit may be used. A job with a unit may open all GPUs of this unit; a job without units may open none.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -91,8 +91,8 @@ int read_record(void* item, void* argument) {
   return 0;
 }
 
-// The files of other GRES. Slurm has a record for each GRES that it knows. If none of them is for sharedgpu,
-// Slurm's record layout differs from the declared one, so no record is read.
+// The files of other GRES. Slurm has a record for each GRES that it knows. If no record is for sharedgpu,
+// the layout of Slurm's records differs from the declared layout, so this function reads no record.
 std::vector<std::string> files_taken(const Reading& reading) {
   std::vector<std::string> files;
   if (reading.records.empty()) return files;
@@ -249,9 +249,9 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
-// slurmctld numbers a node's units when the node first registers them. If the version of sharedgpu on the
-// node did not ask for numbers then, slurmctld assigns them at its next restart, for jobs submitted
-// afterwards.
+// slurmctld numbers a node's units when the node first registers them. If the node then had a version of
+// sharedgpu that does not ask for numbers, slurmctld numbers the units at its next restart. Only jobs that
+// are submitted after the restart get numbered units.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)

@@ -38,7 +38,7 @@ struct Shares {
   std::string refusal;  // if not empty, the reason why the node must not offer its units
 };
 
-// `records` in Slurm's order, `found` the GPUs of this node, `taken` the device files of other GRES.
+// `records` are in Slurm's order, `found` are this node's GPUs, `taken` are the device files of other GRES.
 //
 // The GPUs of a type are the files that File= of its record lists. Without File=, the GPUs of a type are
 // those in `found` whose model name contains the type and that no other record lists. No GPU is offered
@@ -76,8 +76,8 @@ struct NodeUnits {
 std::string write_units(const NodeUnits& units);
 // Returns false if write_units() did not write `text`.
 bool read_units(std::string_view text, NodeUnits& units);
-// `packed` is the unread rest of slurmd's buffer. Returns true if it begins with a size of four bytes and a
-// text that write_units() wrote.
+// `packed` is the unread rest of slurmd's buffer. Returns true if `packed` begins with a size of four bytes
+// and a text that write_units() wrote.
 bool begins_with_units(std::string_view packed);
 
 }  // namespace sharedgpu::gres

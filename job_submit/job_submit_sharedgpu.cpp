@@ -154,7 +154,7 @@ struct LastChange {
 std::mutex last_change_mutex;
 LastChange last_change;  // guarded by last_change_mutex
 
-// The requests for TRES: those of units, and those without which Slurm refuses a request for memory per GPU.
+// The members that request TRES: units, and the GPUs without which Slurm refuses memory per GPU.
 constexpr char* job_desc_msg_t::*kRequests[] = {
     &job_desc_msg_t::tres_per_node, &job_desc_msg_t::tres_per_socket, &job_desc_msg_t::tres_per_task,
     &job_desc_msg_t::tres_per_job};
@@ -239,7 +239,7 @@ int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   if (!copy) return SLURM_SUCCESS;
   const Job before = job_of(*copy);
   Job after = changed(before, message);
-  // OverSubscribe=NO does not make a job exclusive, but OverSubscribe=YES takes its whole nodes away.
+  // OverSubscribe=NO gives a job no whole nodes, but OverSubscribe=YES takes away the job's whole nodes.
   after.whole_nodes = before.whole_nodes && (message.shared == NO_VAL16 || message.shared == JOB_SHARED_NONE);
   if (!has_units(before) && !has_units(after)) return SLURM_SUCCESS;
   const std::vector<Partition> partitions = partitions_of(copy->partition);

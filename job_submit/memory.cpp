@@ -191,8 +191,8 @@ bool is_for_whole_nodes(const Request& own, const Brought& brought) {
   return own.per == Per::cpu && brought.job.whole_nodes;
 }
 
-// Limits the sum of a request for whole nodes to the memory that the job can use. A job that requests more
-// itself keeps its sum, so that it is refused.
+// Limits the sum of a request for whole nodes to the memory that the job can use. If the job's own request
+// alone exceeds that memory, returns the sum unchanged, so that the job is refused.
 Mebibytes limited(Mebibytes own, Mebibytes sum, const Brought& brought) {
   const std::optional<Request>& limit = brought.most;
   Mebibytes most = brought.nodes.most_memory;
@@ -292,7 +292,7 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
-  // If no node has the job's units, the job is not refused here: Slurm itself decides what to do with it.
+  // If no node has the job's units, the job is not refused here, because Slurm itself then decides.
   if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
     decision.refusal = "no node has the host memory: " + decision.sum->text +
                        "; the largest node with such units has " + megabytes(most_memory);

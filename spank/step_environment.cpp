@@ -204,9 +204,8 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 }
 
 void set_task_environment(spank_t spank, Nanoseconds deadline) {
-  // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. These are
-  // indices of the GPUs that the task may open or of the host's GPUs, but never indices of the GPUs in
-  // `shown`.
+  // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. Each index
+  // counts the GPUs that the task may open, or the host's GPUs, but never the GPUs in `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
   int task = 0;

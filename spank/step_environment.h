@@ -28,8 +28,8 @@ SlurmStep read_step(spank_t spank);
 // Empty if unset.
 std::string get_variable(spank_t spank, const char* name);
 
-// Removes variables meant for the step that started this one; for a step without units, all variables of
-// sharedgpu.
+// Removes the inherited variables that were meant only for the step that started this step. For a step
+// without units, removes all variables of sharedgpu.
 void remove_leaked(spank_t spank, bool has_units);
 
 // Sets the variables that load and configure the interposer.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in srun in a job, as the user, before srun reads its options. srun takes the memory of a
-// step that states none from the environment of its job:
+// This code runs in srun in a job, as the user, before srun reads its options. If a step states no memory,
+// srun takes the step's memory from the job's environment:
 //
 // - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
 //   wait for one another. Slurm sets this variable in each job with units, because units bring memory per
 //   node. While srun reads its options, this code replaces the value by 0: a step with this value claims no
 //   memory, and may use all memory of its job.
-// - SLURM_MEM_PER_GPU in an allocation of salloc is salloc's own value. This value lacks the memory that the
-//   job's units bring, so a step would request less memory than its job has. This code replaces the value by
-//   that of the job. sbatch passes the job's value itself.
+// - SLURM_MEM_PER_GPU in an allocation of salloc is the value that salloc was given. It lacks the memory that
+//   the job's units bring, so a step would request less memory than its job has. This code replaces the
+//   variable's value by the job's value. In a batch job, the variable already has the job's value.
 //
 // A step that states its memory gets the memory that it states.
 #include <slurm/slurm.h>
@@ -59,7 +59,7 @@ bool has_units(const slurm_job_info_t& job) {
   return false;
 }
 
-// Returns "812" for "gres:gpu:812". Releases differ in the characters before the number.
+// Returns "812" for "gres:gpu:812". The text before the number depends on Slurm's release.
 std::string memory_per_gpu(const slurm_job_info_t& job) {
   const std::string text = job.mem_per_tres == nullptr ? "" : job.mem_per_tres;
   const std::size_t end = text.find_last_of(":=");
@@ -81,8 +81,8 @@ std::string& memory_of_job() {
   return memory;
 }
 
-// A value that differs from that of the job was set by the user, and stays. If the user has set memory per
-// CPU or GPU, srun would refuse to start with both.
+// If the value differs from the job's value, the user has set it, and it stays. If the user has set memory
+// per CPU or GPU, removes the memory per node, because srun refuses to start with both.
 void claim_no_memory(const slurm_job_info_t& job, const char* memory) {
   if (std::to_string(job.pn_min_memory) != memory) return;
   memory_of_job() = memory;

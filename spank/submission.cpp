@@ -17,8 +17,8 @@
 namespace sharedgpu {
 namespace {
 
-// Slurm's own options of this command. Each of the commands has a variable `opt`, and Slurm's library has
-// functions that read `opt` for the plugins of cli_filter. The variable and the functions are not part of
+// Reads the options of Slurm that the user gave to srun, sbatch or salloc. Each command has a variable `opt`,
+// and Slurm's library has functions that read `opt` for cli_filter plugins. These symbols are not part of
 // SPANK. If Slurm lacks the variable or one of the functions, the options are unknown.
 class SlurmOptions {
  public:

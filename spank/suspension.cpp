@@ -133,7 +133,7 @@ Watch* start(const StepName& step, const std::string& socket) {
     return nullptr;
   }
   stay_loaded();
-  // Other proctrack plugins stop the processes by a signal, which SIGCONT would undo.
+  // Only proctrack/cgroup freezes the processes. Other plugins stop them by a signal that SIGCONT would undo.
   auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
   pthread_t thread;
   if (const int error = start_own_thread(&thread, run, watch)) {

@@ -24,8 +24,7 @@ struct Part {
   std::optional<uid_t> namespace_owner = {};
 };
 
-// Two of Slurm's own users, and users whose processes are in their own jobs, in the jobs of others, or in no
-// job.
+// Root, SlurmUser, and users whose processes are in their own jobs, in the jobs of others, or in no job.
 inline constexpr Part kParts[] = {{.uid = 0},
                                   {.uid = kSlurmUser},
                                   {.uid = 1001, .job = 1, .step = "0"},
@@ -158,7 +157,7 @@ class Crowd {
       daemon_.run();
     }
   }
-  // Sends a descriptor with the message, which the arbiter must not take.
+  // Sends a descriptor with the message. The arbiter must not accept the descriptor.
   void pass() {
     std::optional<Peer>& peer = chosen();
     if (peer) send(peer, message(*peer), STDIN_FILENO);
@@ -191,8 +190,8 @@ class Crowd {
     daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
-  // If files of /proc are missing, the arbiter cannot know the job of a process. So with an honest tenant,
-  // reads fail only because of shortages.
+  // If a file of /proc is missing, the arbiter cannot know the job of a process. So if there is an honest
+  // tenant, reads of files fail only for lack of descriptors or memory.
   void fail() {
     constexpr int kErrors[] = {EMFILE, ENOENT, ENOSPC, EIO, ENOMEM, EPERM};
     constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM};
@@ -244,7 +243,7 @@ class Crowd {
     }
   }
 
-  // Returns a line of a survey about a GPU that fails or has returned.
+  // Returns a line of a survey that reports a failing GPU, or a GPU that works again.
   SurveyLine health() {
     using Kind = SurveyLine::Kind;
     constexpr Kind kKinds[] = {Kind::health, Kind::health, Kind::xid, Kind::ecc_error, Kind::status};

@@ -52,8 +52,8 @@ void register_honest_job(Daemon& daemon, pid_t stepd) {
   daemon.run();
 }
 
-// If no child could be started to close a user's connections, these stay open until a child closes the next
-// connection of the user. So each user makes one more connection here.
+// If the daemon could not start a child to close a user's connections, the connections stay open until a
+// child closes the user's next connection. So this function makes one more connection for each user.
 void close_leftovers(Daemon& daemon) {
   for (const Part& part : kParts) {
     FakeProcess& process = daemon.host.start(part.uid, "0::/\n");

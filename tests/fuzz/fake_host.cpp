@@ -21,7 +21,7 @@ FakeHost* the_host = nullptr;
 Nanoseconds the_time{};
 thread_local bool has_fake_time = false;
 
-// Above all pids that a kernel assigns.
+// A pid above all pids that a kernel assigns.
 constexpr pid_t kFirstChild = 1 << 29;
 // The clock starts far beyond the time for which a host has run, so that no real wait of the daemon ends
 // early.

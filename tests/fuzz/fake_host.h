@@ -123,7 +123,7 @@ class FakeHost : public System {
   mutable std::uint64_t random_ = 0;
 };
 
-// The ledger's files, on a disk that fails as the host says.
+// The ledger's files on a disk of `host`: operations fail with the error `host.disk`.
 struct FakeDisk : FileCalls {
   explicit FakeDisk(FakeHost& its) : host(its) {}
   int open(const std::string& path, int flags) override;

@@ -133,7 +133,7 @@ class Honest : private simulation::Process {
   std::optional<simulation::Session> session_;
   bool attached_ = false, is_surveyed_ = false, is_forgotten_ = false;
   std::uint64_t viewed_ = 0, requests_ = 0, answered_ = 0;
-  static constexpr int kSurveys = 4;  // number of surveys after which no false report of others counts
+  static constexpr int kSurveys = 4;  // after so many surveys, false reports of other peers have no effect
   int surveys_ = 0;
 };
 

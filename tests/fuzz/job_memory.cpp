@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses arbitrary requests for units and memory. The job must get at least its own request, in a size that
-// Slurm can store. Subtracting the memory of its units must yield its own request again.
+// Slurm can store. Subtracting the memory of the job's units must yield the job's own request again.
 #include "job_submit/memory.h"
 
 #include "input.h"

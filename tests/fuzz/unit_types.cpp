@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The input has three lines: arbitrary texts for SwapPerUnit=, for GpuMemory= and for the types of units. The
-// arbiter must accept the resulting memory. It must be the sum of the memory of the first type and that of
-// the others.
+// arbiter must accept the resulting memory. The resulting memory must be the sum of the memory of the first
+// type and the memory of the other types.
 #include "spank/unit_types.h"
 
 #include "arbiter/daemon/validity.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works with the driver API alone: two contexts, blocks on several streams, a graph, stream-ordered, pitched,
-// managed and mapped memory, an array, and physical memory that the program maps itself. Verifies all of this
-// memory in every round.
+// managed and mapped memory, an array, and physical memory that the program maps itself. Verifies the
+// contents of all this memory in every round.
 #include <cuda.h>
 
 #include <algorithm>

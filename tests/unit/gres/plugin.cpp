@@ -144,7 +144,7 @@ TEST_CASE("Records of sharedgpu are added up") {
 }
 
 TEST_CASE("Nothing is believed of a record whose last member is not the number of its name") {
-  // The pointer in place of the name may have any value, so it must not be followed.
+  // In an unknown layout, the pointer read as the name may have any value, so the plugin must not follow it.
   auto* wild = reinterpret_cast<char*>(std::uintptr_t{8});
   auto strange = record(wild, 8, 0);
   CHECK(units_of({{&strange}}) == 0);

@@ -298,7 +298,7 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
         "no node has the host memory: 10001M per node: 2001M (--mem) + 8000M for 8 units; the largest node "
         "with "
         "such units has 10000M");
-  // The plugin accepts a job that no node can run: Slurm itself refuses it, or learns of suitable nodes
+  // The plugin accepts a job that no node can run: Slurm itself refuses the job, or learns of suitable nodes
   // later.
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
 }

@@ -146,8 +146,8 @@ struct Message {
   std::string told() const { return user_message == nullptr ? "" : user_message; }
 };
 
-// A job with units that has been submitted. Slurm now takes the memory that the plugin has set for the job's
-// own request.
+// A job with units that has been submitted. From now on, Slurm treats the memory that the plugin wrote as if
+// the job itself had requested it.
 struct Submitted : Message {
   explicit Submitted(const char* units, std::uint64_t memory) : Message(units, memory) {
     REQUIRE(submit() == 0);
@@ -357,7 +357,7 @@ TEST_CASE("One message that changes several jobs brings each its own part") {
   CHECK(memory.change(third) == 0);
   CHECK(memory.slurms.pn_min_memory == 600);
   CHECK(memory.change(second) == 0);
-  // A new message at the same address, with the memory that was written into the last one.
+  // A new message at the same address states the memory that the plugin wrote into the earlier message.
   memory.slurms.pn_min_memory = 2648;
   memory.slurms.bitflags = 0;
   CHECK(memory.change(second) == 0);
@@ -374,7 +374,7 @@ TEST_CASE("A change of a job with memory per GPU names its requests only if the 
   CHECK(cpus.slurms.mem_per_tres == nullptr);
   CHECK(cpus.slurms.tres_per_node == nullptr);
   cluster.configure("SwapPerUnit=2GiB\n");
-  CHECK(cpus.change(job) == 0);  // takes out 2 GiB, which is more than the job has, and adds them
+  CHECK(cpus.change(job) == 0);  // 1324 MiB cannot include 2 GiB, so the plugin only adds
   CHECK(std::string(cpus.slurms.mem_per_tres) == "gres:gpu:3372");
   CHECK(std::string(cpus.slurms.tres_per_node) == "gres:gpu:1,gres:sharedgpu:1");
   // The next element of the array finds the message as the user has sent it.
@@ -412,7 +412,7 @@ TEST_CASE("A change of memory per GPU copies the requests for GPUs that the mess
   CHECK(std::string(units.slurms.mem_per_tres) == "gres:gpu:2348");
   CHECK(std::string(units.slurms.tres_per_job) == "gres:gpu:1");
   CHECK(std::string(units.slurms.tres_per_node) == "gres:sharedgpu:2");
-  // GPUs per task: Slurm computes those of the job.
+  // With GPUs per task, Slurm itself computes the job's GPUs.
   job.slurms.tres_per_task = slurm_xstrdup("gres:gpu:1");
   Message more("gres:sharedgpu:3");
   CHECK(more.change(job) == 0);

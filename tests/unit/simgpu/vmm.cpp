@@ -147,7 +147,7 @@ TEST_CASE("Memory is unmapped under a kernel", "[.unmapped-under]") {
               },
               &started) == CUDA_SUCCESS);
   CUresult result = CUDA_SUCCESS;
-  // So many long kernels that the unmapping happens before the last one has ended.
+  // There are so many long kernels that the memory is unmapped before the last kernel has ended.
   for (int i = 0; i < 2000; ++i) REQUIRE(gpu.add(memory.address, memory.size / 4, 1, stream) == CUDA_SUCCESS);
   started.wait(false);
   REQUIRE(cuMemUnmap(memory.address, memory.size) == CUDA_SUCCESS);
