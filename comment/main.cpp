@@ -2,7 +2,7 @@
 // sharedgpu-comment: writes the usage of jobs into their AdminComments. See docs/accounting.md.
 //
 // The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
-// spool is not empty. Only one instance works at a time. It exits when no work is left.
+// spool is not empty. Only one instance works at a time. The program exits when no work is left.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -174,7 +174,7 @@ int run(const Arguments& arguments) {
     take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // Every process that writes an entry then starts an instance of this program, which exits if another
+  // After a process has written an entry, it starts an instance of this program, which exits if another
   // instance holds the lock. So an instance that has released the lock checks the spool again.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

@@ -41,7 +41,7 @@ class JobRecords {
 class RetryQueue {
  public:
   using Seconds = std::chrono::seconds;
-  // `settle`: an entry is removed when checks have found it in the job's comment for this time.
+  // `settle`: the time for which checks must find an entry in the job's comment before the entry is removed.
   RetryQueue(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
       : spool_(spool), records_(records), settle_(settle), say_(std::move(say)) {}
 

@@ -6,11 +6,11 @@
 // fail, and none blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has
 // all functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
-// Devices. Plugins list device files with units. With ConstrainDevices=yes, only jobs that hold such a unit
-// may open these files. Slurm knows which units a job has only for GRES with files: Slurm numbers these
-// units, and gives each job a bitmap. Units have no files of their own, so slurmd marks the records of units
-// as having files, and reports these marks to slurmctld. The plugin lists each unit with all GPUs on which
-// the unit may be used. A job with a unit may open all GPUs of this unit; a job without units may open none.
+// Devices. A GRES plugin tells Slurm which device files belong to a unit. With ConstrainDevices=yes, only
+// jobs that hold the unit may open these files. Slurm knows which units a job has only for GRES with files:
+// Slurm numbers these units, and gives each job a bitmap. sharedgpu's units have no files of their own, so
+// slurmd marks their records as having files, and reports these marks to slurmctld. The plugin lists each
+// unit with all GPUs on which the unit may be used. A job without units may open none of these GPUs.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 

@@ -177,7 +177,7 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// The memory that a job's units bring in one partition, and its causes.
+// The memory that a job's units bring in one partition, and the values from which it is computed.
 struct Brought {
   Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;
@@ -292,7 +292,7 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
     nodes_known = nodes_known && brought.nodes.any();
     most_memory = std::max(most_memory, brought.nodes.most_memory);
   }
-  // If no node has the job's units, the job is not refused here, because Slurm itself then decides.
+  // If no node has the job's units, the job is not refused here, because Slurm itself handles such jobs.
   if (decision.sum && nodes_known && decision.sum->per_node > most_memory)
     decision.refusal = "no node has the host memory: " + decision.sum->text +
                        "; the largest node with such units has " + megabytes(most_memory);

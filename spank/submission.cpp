@@ -50,7 +50,7 @@ class SlurmOptions {
   void (*free_)(void** block) = find<decltype(free_)>("slurm_xfree");
 };
 
-// Returns nullopt for a step that gets the units of its job.
+// Returns nullopt for a step that states no GRES, because such a step gets the units of its job.
 std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   const std::string gres = options.value("gres");
   const std::string per_task = options.value("tres-per-task");

@@ -133,7 +133,7 @@ Watch* start(const StepName& step, const std::string& socket) {
     return nullptr;
   }
   stay_loaded();
-  // Only proctrack/cgroup freezes the processes. Other plugins stop them by a signal that SIGCONT would undo.
+  // Only proctrack/cgroup freezes processes. Other plugins stop processes by a signal that SIGCONT undoes.
   auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
   pthread_t thread;
   if (const int error = start_own_thread(&thread, run, watch)) {

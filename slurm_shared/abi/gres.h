@@ -66,7 +66,7 @@ struct gres_device_t {
   struct {
     std::uint32_t major;
     std::uint32_t minor;
-    int type;  // an enum: 0 none, 1 block, 2 character
+    int type;  // an enum: 0 no device, 1 block device, 2 character device
   } dev_desc;
   int dev_num;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
@@ -100,8 +100,8 @@ void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
 }
 
-// Returns true if the record is of GRES `name`. `plugin_id` is the last member: if it matches, the layout
-// before it is right, and `name` is safe to dereference.
+// Returns true if the record is of GRES `name`. `plugin_id` is the last member: if it is the ID of `name`,
+// all members have the declared layout, and `record.name` is safe to dereference.
 inline bool is_record_of(const gres_slurmd_conf_t& record, const char* name) {
   return record.plugin_id == gres_build_id(const_cast<char*>(name)) && std::strcmp(record.name, name) == 0;
 }

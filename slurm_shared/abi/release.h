@@ -9,7 +9,7 @@
 //      GRES plugin must have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
 //   2. Here: raise the limit, and the release in the message. tests/unit/slurm_shared/check_release.sh
 //      expects the limit.
-//   3. Run the cluster tests with it: a suite for it in tests/cluster/release-root, `./check --releases`.
+//   3. Add a suite for the release to tests/cluster/release-root, and run the tests: `./check --releases`.
 //   4. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
 //      CHANGELOG.md and others.
 #pragma once

@@ -181,8 +181,8 @@ class Crowd {
     }
   }
 
-  // No fault lasts for days: the arbiter would forget a tenant that cannot connect for so long. The honest
-  // tenant obeys at once.
+  // No fault lasts for days, because the arbiter would forget a tenant that cannot connect for so long. The
+  // honest tenant obeys at once.
   void wait() {
     constexpr Nanoseconds kTimes[] = {1ms, 10ms, 250ms, 1s, 11s, 5min, 25h};
     const Nanoseconds time = in_.one_of(kTimes);
@@ -257,7 +257,7 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Mostly sizes of memory as jobs have them, so that the jobs do not all fit; sometimes any number.
+  // Returns mostly usual sizes of jobs' memory, so that not all jobs fit together; sometimes any numbers.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),

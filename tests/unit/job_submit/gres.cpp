@@ -65,7 +65,7 @@ TEST_CASE("Absurd counts stay in range") {
 TEST_CASE("The length of a text and the number of types are limited") {
   std::string types = "sharedgpu:1";
   for (std::size_t i = 1; i < kMostTypes; ++i) types += ",sharedgpu:t" + std::to_string(i) + ":1";
-  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);  // the untyped unit is one of the others
+  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);  // the typed units include the untyped one
   types += ",sharedgpu:one:1,sharedgpu:t1:5";
   CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);
   CHECK(sum(counts_of(types, "sharedgpu")) == kMostTypes - 1 + 5);

@@ -218,12 +218,12 @@ TEST_CASE("A job with whole nodes gets memory for all CPUs, and no more than a n
   CHECK(result(each, where) == per_node(6600));
   CHECK(result(job("gres:sharedgpu:5"), where) == per_node(6600));
   CHECK(result(job("gres:sharedgpu:1", per_node(500)), where) == per_node(1500));
-  // The largest node determines the CPUs and the most memory.
+  // The number of CPUs and the limit of the memory are those of the largest node.
   where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 32, .cpu_step = 1, .memory = 12000});
   CHECK(result(each, where) == per_node(8200));
   each.memory = per_cpu(300);
   CHECK(result(each, where) == per_node(12000));
-  // A partition that gives parts of nodes makes no difference.
+  // A second partition, which gives parts of nodes, does not change the result.
   CHECK(decide(each, {partition(), where}, kUnits).sum->request == per_node(12000));
   each.threads_per_core = 1;
   where.nodes = {{.gres = "sharedgpu:8", .cpus = 16, .cpu_step = 2, .memory = 90000, .threads = 2}};

@@ -236,7 +236,7 @@ TEST_CASE("Partitions that do not exist, and tables of another layout, are not r
   };
   CHECK(memory_in("main") == 2548);
   CHECK(memory_in("other,main") == 2548);
-  // A partition that is named many times costs slurmctld no more than one.
+  // A partition that is named many times costs slurmctld no more time than a partition named once.
   visits = 0;
   CHECK(memory_in("main,main,other,main") == 2548);
   CHECK(visits == 1);
@@ -374,7 +374,7 @@ TEST_CASE("A change of a job with memory per GPU names its requests only if the 
   CHECK(cpus.slurms.mem_per_tres == nullptr);
   CHECK(cpus.slurms.tres_per_node == nullptr);
   cluster.configure("SwapPerUnit=2GiB\n");
-  CHECK(cpus.change(job) == 0);  // 1324 MiB cannot include 2 GiB, so the plugin only adds
+  CHECK(cpus.change(job) == 0);  // 1324 MiB cannot include 2 GiB, so the plugin only adds 2 GiB
   CHECK(std::string(cpus.slurms.mem_per_tres) == "gres:gpu:3372");
   CHECK(std::string(cpus.slurms.tres_per_node) == "gres:gpu:1,gres:sharedgpu:1");
   // The next element of the array finds the message as the user has sent it.
@@ -399,7 +399,7 @@ TEST_CASE("A change to OverSubscribe=NO gives no whole nodes") {
   Message shared;
   shared.slurms.shared = JOB_SHARED_OK;
   CHECK(shared.change(whole) == 0);
-  CHECK(shared.slurms.pn_min_memory == 2148);  // the default of a part of a node
+  CHECK(shared.slurms.pn_min_memory == 2148);  // the default for a job that gets a part of a node
 }
 
 TEST_CASE("A change of memory per GPU copies the requests for GPUs that the message does not state") {
