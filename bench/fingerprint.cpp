@@ -112,7 +112,7 @@ void verify(Gpu& gpu, const std::vector<std::byte>& data, int changes) {
   expect(unseen == 0, "a change of one bit is seen in both halves");
   unseen = 0;
   for (int i = 0; i < changes; ++i) {
-    // Every other distance is a power of two, since a mistake in the kernel's use of positions may show only
+    // Half of the distances are powers of two, since a mistake in the kernel's use of positions may show only
     // at such distances.
     const std::uint64_t step = i % 2 == 0 ? 4ull << (i / 2 % 24) : random() % (kHandle.count / 4) * 4;
     const CUdeviceptr a = base + random() % ((kHandle.count - step) / 4) * 4;

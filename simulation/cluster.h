@@ -48,7 +48,8 @@ struct Outage {
   Nanoseconds at{};
   Nanoseconds lasts{};
   unsigned node = 0;
-  std::optional<unsigned> peer;  // the link from `node` to this node is down; nullopt: the arbiter of `node`
+  std::optional<unsigned> peer;  // set: the link between `node` and `peer` is down; nullopt: the arbiter of
+                                 // `node` is down
 };
 
 // Slurm announces on one node of a job, or on all, that it suspends the job's processes, and resumes them
@@ -116,9 +117,9 @@ void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down:
 // two turns of each other job, and one timeout for a process that cannot drain because it lacks memory.
-// Another job may have two turns, because one may have begun before this job asks, and one may be offered
-// before this job is the eldest. A turn includes the handoffs of all memory in and out, and the work that is
-// on the GPU when the turn ends.
+// Another job may have two turns first: a turn that began before this job asked, and a turn that was offered
+// before this job had waited longest. A turn includes the handoffs of all memory in and out, and the work
+// that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

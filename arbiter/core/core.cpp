@@ -49,7 +49,8 @@ Actions Core::handle(const Event& event, Nanoseconds now) {
 }
 
 // Call if the arbiter did not run for `standstill`, because the host was suspended or the process was
-// stopped. Answers of tenants may still be unread, so all timeouts are extended by this time.
+// stopped. The arbiter may not have read the answers of tenants yet, so all timeouts are extended by
+// `standstill`.
 void Core::pass_over(Nanoseconds standstill) {
   memory_.pass_over(model_, standstill);
   turns_.pass_over(model_, standstill);

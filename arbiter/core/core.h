@@ -47,7 +47,7 @@ class Core {
 
   Snapshot snapshot() const;
   // The part of snapshot() about one session; nullopt if the session is unknown. Callers that need the state
-  // at each message use it, because snapshot() is slow.
+  // at each message use this function, because snapshot() is slow.
   std::optional<Snapshot::Session> session(SessionId id) const;
   // The state that figures are computed from. The second overload returns only what the last event may have
   // changed, given the actions that handle() returned for it. After a report of a session these are few

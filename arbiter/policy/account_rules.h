@@ -31,8 +31,8 @@ struct AccountRules {
   Pays pays = Pays::nothing;
   int overuse = 0;       // a tenant also pays this multiple of the time by which its work outlasts its turn
   int most_turns = 0;    // the bound on lag and debt, in turns
-  Nanoseconds window{};  // if longer than `most_turns` turns, it is the bound instead: debt is at most the
-                         // window, and lag at most the tenant's share of the window
+  Nanoseconds window{};  // if the window is longer than `most_turns` turns, the window is the bound: debt is
+                         // at most the window, lag at most the tenant's share of the window
   Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
                              // nothing
 };
@@ -61,8 +61,8 @@ constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
 }
 
 // Returns the tenant's lag for comparison with other tenants. All full accounts count as equal, so that of
-// the tenants with full accounts the one that has waited longest is next. Otherwise the one with the smallest
-// share would never be next, since its account holds the least lag.
+// the tenants with full accounts the one that has waited longest is next. Otherwise the tenant with the
+// smallest share would never be next, since its account holds the least lag.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
   return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
 }

@@ -9,8 +9,8 @@
 // the length of four turns.
 //
 // Nobody starves: a tenant with the largest debt reaches the largest lag in a time of twice the bound,
-// divided by its share. After that, each other tenant has at most one turn before it, since of tenants with
-// equal lag the one that has waited longest goes first.
+// divided by its share. After that, each other tenant has at most one turn before this tenant: of tenants
+// with equal lag, the tenant that has waited longest goes first.
 #pragma once
 
 #include "arbiter/policy/policy.h"

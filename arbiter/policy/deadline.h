@@ -20,13 +20,13 @@
 //
 // Handoffs take time, too, so tenants with deadlines may never receive their full share. They would then
 // always go first, and the other tenants would never run. Therefore a tenant counts as starving if its
-// account is full and it has waited for longer than each running set needs for two turns. A starving tenant
-// is the first of the waiting tenants, and nobody preempts it while it runs. A starving tenant preempts
-// nobody. While a starving tenant waits, tenants with deadlines may still preempt others.
+// account is full and it has waited for longer than two turns of each running set. A starving tenant is the
+// first of the waiting tenants, and nobody preempts it while it runs. A starving tenant preempts nobody.
+// While a starving tenant waits, tenants with deadlines may still preempt others.
 //
 // Nobody starves forever: deadlines leave each tenant at least the share that it requested, or a twentieth of
-// the time if that is more. The tenant waits for this time no longer than it would under elastic. A tenant
-// that has not reported a deadline for a while limits nobody.
+// the time if that is more. For its turn the tenant waits at most as long as it would under elastic with that
+// share. A tenant that has not reported a deadline for a while limits nobody.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

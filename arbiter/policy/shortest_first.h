@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// shortest-first: like round-robin, but a tenant's expected time on the GPU is subtracted from its wait. So a
-// tenant whose expected time is shorter by T precedes a tenant that has waited longer by less than T. The
-// expected time is the mean of the tenant's last bursts plus the handoffs to it and back, which depend on its
-// footprint. A tenant without measurements counts as short.
+// shortest-first: like round-robin, but a tenant's expected time on the GPU is subtracted from its wait. So
+// if a tenant expects 3 s less on the GPU than another tenant, the first tenant goes first unless the other
+// tenant has waited at least 3 s longer. The expected time is the mean of the tenant's last bursts plus the
+// handoffs to it and back, which depend on its footprint. A tenant without measurements counts as short.
 //
 // Nobody starves: at most MaxWait is subtracted. So a tenant that has waited for MaxWait precedes all tenants
 // that begin to wait after that time, and from then on waits as under round-robin.

@@ -56,7 +56,7 @@ class Stage : private simulation::Process {
   struct Seen {
     Nanoseconds lease{};
     std::vector<Nanoseconds> waits;
-    std::vector<Nanoseconds> starts;  // those waits that began with a burst
+    std::vector<Nanoseconds> starts;  // the waits that began with a burst
     unsigned turns = 0;
     std::optional<Nanoseconds> took;  // time from the program's arrival to its end; nullopt if it has not
                                       // ended

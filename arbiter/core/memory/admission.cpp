@@ -169,9 +169,9 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 
 // If a session is at work, its growth is granted when there is room on the GPU. If it is not at work, its
 // growth is granted at once, since the session needs the room only in its next turn. Growth of pinned memory
-// needs room on the GPU in either case. If a job has a turn on other nodes but not here, its processes here
-// get no memory before the job enters the running set here: no process on another node submits work that
-// waits for a process without memory.
+// needs room on the GPU in either case. If a job has a turn on other nodes, its processes on this node get no
+// memory before the job enters the running set here. This delays no other node: no process there submits work
+// that waits for a process without memory.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -263,8 +263,8 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
 
 // Growth waits for a while if it lacks room only because of unmanaged memory, or because of claimed memory
 // that no survey has shown yet: the unmanaged processes may end, and the next survey may contradict the
-// claims. After this wait, growth is refused only if it does not fit beside memory that is certain. Growth
-// waits for the first survey, too, since only surveys can contradict claims.
+// claims. After this wait, growth is refused only if it does not fit beside memory that surveys have shown.
+// Growth waits for the first survey, too, since only surveys can contradict claims.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {

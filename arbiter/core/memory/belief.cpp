@@ -64,22 +64,23 @@ Bytes MemoryBooks::unreported(const Session& session) const {
 }
 
 // The memory of the GPU that may be handed out beside processes without sessions. Hidden memory does not
-// lower this value. Like contexts, it only counts against the total (usable()), because the driver uses some
-// of it for a session without the session's knowledge.
+// lower this value. Like contexts, hidden memory counts only against the total (usable()), because the driver
+// takes some hidden memory for a session without the session's knowledge.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
 }
 
 // If the last survey has a bound for the session's contexts (most_context), reported contexts count up to
-// this bound. Otherwise they count only up to a fraction of the GPU (kContextPart). Growth that lacks room
-// only because of the difference must wait.
+// this bound. Otherwise they count only up to a fraction of the GPU (kContextPart). Growth that lacks memory
+// only because of contexts beyond that fraction must wait.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));
 }
 
-// Doubt applies to contexts first: contexts are only reported, while pinned memory was granted.
+// If surveys contradict a claim, contexts are doubted before pinned memory: pinned memory was granted, and
+// contexts are only reported.
 MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session& session,
                                                      const MemoryUse& use) const {
   const Evidence& evidence = of(session).evidence;

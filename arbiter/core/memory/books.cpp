@@ -22,8 +22,8 @@ void MemoryBooks::add(const Session& session) {
   book.last_progress = effects_.now();
 }
 
-// Requests and orders end with the connection. Whether the last ones arrived is unknown, so the heir begins
-// without requests and orders.
+// The heir begins without requests and orders: it is unknown whether the last requests and orders on the old
+// connection arrived.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
@@ -48,9 +48,9 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     reported.swappable = std::min(reported.swappable, its.use.swappable);
     reported.pinned = std::min(reported.pinned, its.use.pinned);
   }
-  // A session that has drained, or has no Restore yet, restores nothing: if it reports more resident memory,
-  // it counts memory that it pins in place. A session at work may already have filled memory that it has yet
-  // to request, in room that it has freed.
+  // A session that has drained, or has no Restore yet, restores nothing; if it reports more resident memory,
+  // the increase is memory that it pins in place. A session at work may have freed memory, and may have
+  // allocated as much again before it requests this memory.
   Bytes most = its.use.resident;
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
@@ -76,8 +76,8 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
   its.granted_pins = std::min(its.granted_pins, reported.pinned);
-  // When a session frees memory, its limit falls, so it must request memory before it allocates again.
-  // Exception: the limit of a session that restores stays, for growth that it is about to request.
+  // When a session at work frees memory, its limit falls, so it must request memory before it allocates
+  // again. The limit of a session that restores does not fall: the session may be about to request growth.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
   if (at.phase == Phase::out) its.resident_limit = std::min(its.resident_limit, reported.resident);
 }

@@ -197,7 +197,7 @@ bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) co
 }
 
 // Asks tenants without a lease, least recently run first, to evict memory that is not being evicted already.
-// If `first` is set, this tenant cannot drain without the memory, so other leaving tenants evict as well.
+// If `first` is set, that tenant cannot drain without more memory, so other leaving tenants evict as well.
 void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& all) {
   std::vector<const Session*> victims;
   for (const Session* session : gpu.sessions) {
@@ -258,8 +258,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
     SessionBook& its = book(*session);
     if (at[*session].phase != Phase::entering || its.ready || !its.restored_all) continue;
     if (nothing_there(*session)) continue;
-    // A session whose restore the driver refuses keeps reporting, so reports do not count here: only Ready
-    // does.
+    // Only Ready counts as progress here, not reports: a session whose restore the driver refuses also sends
+    // reports.
     const Nanoseconds begun = std::max(*its.all_since, its.pressed);
     Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(its.use.swappable.count >> 30);
     if (effects_.now() >= due) {

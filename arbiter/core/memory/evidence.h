@@ -76,9 +76,9 @@ class Evidence {
   Bytes doubted() const { return unevictable_.doubted; }
   // The part of the memory that the session reports as being on the GPU, but that surveys contradict.
   Bytes absent() const { return present_.doubted; }
-  // The part of absent() that is certainly not on the GPU: by this amount, the evictable memory that the
-  // session reports exceeds all memory that surveys show for its process. The rest of absent() may be pinned
-  // memory that surveys do not show.
+  // The part of absent() that is certainly not on the GPU: the evictable memory that the session reports,
+  // minus all memory that surveys show for its process. The rest of absent() may be pinned memory that
+  // surveys do not show.
   Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
   // nothing of the memory that it claims.

@@ -3,9 +3,9 @@
 //
 // A footprint that has grown without a pause is expected to grow further, by half of that growth. So a
 // program that allocates all of its memory at its start waits for a few large evictions. Without the forecast
-// it would wait for hundreds of evictions of 64 MiB, which take 3 ms each, or at least 25 ms if host memory
-// must be pinned first. Memory that is freed and allocated again is no growth. Waiting for a turn is no
-// pause, since the program continues to allocate in its next turn. Pure.
+// the program would wait for hundreds of evictions of 64 MiB, which take 3 ms each, or at least 25 ms if host
+// memory must be pinned first. Memory that is freed and allocated again is no growth. Waiting for a turn is
+// no pause, since the program continues to allocate in its next turn. Pure.
 #pragma once
 
 #include <algorithm>

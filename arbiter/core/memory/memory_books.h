@@ -65,7 +65,7 @@ struct SessionBook {
   bool ready = false;                    // all of its memory is resident
   bool restored_all = false;             // the last Restore allowed all memory that it needs
   bool restored_same_twice = false;      // it was sent two Restores with the same limit
-  std::optional<Nanoseconds> all_since;  // when a Restore first allowed all memory that it needs
+  std::optional<Nanoseconds> all_since;  // when a Restore first allowed the session all memory that it needs
   Bytes restored_limit;                  // limit of the last Restore
   // When other sessions last had to evict because this restore took too long, or when the session last
   // grew.

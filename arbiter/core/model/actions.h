@@ -73,8 +73,8 @@ struct Note {
 };
 
 // The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
-// memory that it had to evict. Until the tenant has done so, the core requests one note, and after MaxOveruse
-// one warning for each GPU or repeated cancels.
+// memory that it had to evict. The core requests one note, and after MaxOveruse either one warning for each
+// GPU or cancels, which are repeated until the tenant has left and evicted.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while

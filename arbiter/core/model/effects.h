@@ -35,8 +35,8 @@ class Effects {
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // Requests another pass. Call it when a running set has changed or its turn has ended, since further
-  // changes may follow.
+  // Requests another pass. Call when a running set has changed or its turn has ended, since further changes
+  // may follow.
   void advance_again() { again_ = true; }
 
   // Call before a domain is advanced. Afterwards wake() returns when the domain is to be advanced again, and

@@ -45,8 +45,8 @@ struct GangOrder {
 struct GangReport {
   std::uint64_t number = 0;  // counts this member's reports
   Phase phase = Phase::out;
-  // The gang's turn can begin here at once. The member keeps to the offer until an order shows that the
-  // coordinator has seen a later report without it (`seen`).
+  // The gang's turn can begin here at once. The offer holds until `seen` of an order shows that the
+  // coordinator has received a later report, in which `offers` is false.
   bool offers = true;
   bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
   bool ready = true;    // entering: all memory is resident

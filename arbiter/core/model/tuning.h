@@ -38,13 +38,13 @@ struct Tuning {
   // If a session may restore all of its memory and is not ready after this time plus one second per GiB, the
   // GPU has less free memory than the memory accounting shows. Then other sessions evict more.
   Nanoseconds shortage = std::chrono::milliseconds(500);
-  // If a session requests to pin memory in place while its turn ends, and there is no room for that, the
+  // If a session requests to pin memory in place while its turn ends, and the GPU lacks memory for that, the
   // request is refused after this time.
   Nanoseconds settle = kSettlePatience;
   // Growth that waits only for host memory to be returned is refused after this time.
   Nanoseconds host_patience = std::chrono::seconds(3);
   // Growth that lacks room only because of processes without sessions is refused after this time. The time is
-  // long because these processes may end.
+  // long because these processes may end and free their memory.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
   // The longest wait for the first survey after a recovery, and after a GPU gets its first session. Growth
   // that lacks room only because a survey is still missing is refused after this time. Zero: there are no

@@ -27,7 +27,7 @@ namespace sharedgpu {
 
 // Returns the new limit on a tenant's fraction of the time, after a higher-priority tenant of its domain has
 // reported `seen`. `part` is the limit before the report; `stated` are the claims stated by the tenant's job.
-// The new limit is at most the stated limit. If the stated limit allows that, the new limit is at least the
+// The new limit is at most the stated limit. Unless the stated limit is lower, the new limit is at least the
 // tenant's own request and at least 1/20. If the policy has no deadlines, the new limit is the stated limit.
 // If `seen` is empty, `part` is only clamped to these bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,

@@ -4,7 +4,8 @@
 // The length of a pause is not known in advance. If the arbiter waits for the duration of a handoff, it loses
 // at most twice the time that it would lose if it knew the length of the pause. A pause is long if it is
 // longer than the two handoffs, to another tenant and back. After long pauses the next pause is probably
-// long, too, so each long pause in a row halves the time. One shorter pause restores the full time. Pure.
+// long, too, so each long pause in a row halves the time for which the arbiter waits. One shorter pause
+// restores the full time. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace sharedgpu {
 
 constexpr unsigned kMostLongPauses = 3;
 
-// `least`: the minimum before long pauses halve it, even if handoffs are faster. `most`: the maximum of the
-// part that depends on `handoff`.
+// Halves `least` and `handoff` for each long pause in a row, and returns the larger one; `handoff` counts up
+// to `most`.
 constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, Nanoseconds least,
                                     Nanoseconds most) {
   const int halved = 1 << std::min(long_pauses, kMostLongPauses);

@@ -18,8 +18,8 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
     case Earns::share:
       return scaled(time, did.share);
     case Earns::due:
-      // During a handoff no tenant has a lease, and a tenant's share earns nothing. If its share has reached
-      // its limit, the tenant earns in handoffs, too, since a limit is a fraction of all time.
+      // During a handoff no tenant has a lease, and a tenant earns nothing. Exception: a tenant whose share
+      // has reached its limit also earns in handoffs, since a limit is a fraction of all time.
       return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
   }
   return {};

@@ -22,7 +22,8 @@ struct ActivityInterval {
   bool holds = false;     // it has a lease
   unsigned leases = 0;    // number of tenants with a lease in its domain
   // The tenant's fraction of the time by shares(), among the tenants that have or want a lease on the same
-  // GPU; if the tenant uses several GPUs, the smallest of its fractions. In a pause, the last value.
+  // GPU; if the tenant uses several GPUs, the smallest of its fractions. In a pause, `due` keeps its last
+  // value.
   double due = 0;
   // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
   // smallest of these sums.

@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 // A process that is to be ended is dead after at most half a minute. The tenant may have started new
 // processes by then, so the response is repeated after this time.
 constexpr Nanoseconds kUntilEnded = 31s;
-// A shorter time without waiting tenants does not reset the measurement, since a waiting tenant may let
-// others go first for a moment.
+// The measurement is reset only after this time without a waiting tenant: a waiting tenant may let others go
+// first for a moment.
 constexpr Nanoseconds kCalm = 1min;
 
 // The time that an eviction takes on a heavily loaded host, at 64 MiB/s.
@@ -105,7 +105,8 @@ void Overuse::pass_time(Row& its) const {
 }
 
 // Memory that the tenant has evicted since the last check adds to the time that does not count, at most up to
-// `patience`. A tenant that enters its turn no longer has to evict; this does not count as an eviction.
+// `patience`. When a tenant enters its turn, its order to evict ends; memory that it then keeps does not
+// count as evicted.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -124,9 +125,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. Running processes
-// are blamed before stopped ones. If all processes of the tenant are stopped, only those that keep other
-// tenants out are blamed, if there are any.
+// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. If some of these
+// sessions are of running processes, only these are returned. Otherwise only the sessions whose memory keeps
+// other tenants out are returned, or all if there are none.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -185,8 +186,8 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Returns true if the memory of the stopped process leaves no room for a waiting tenant. If the memory leaves
-// enough room, other tenants have their turns beside it.
+// Returns true if the memory of the stopped process leaves no room for a waiting tenant. If enough memory is
+// free, other tenants have their turns beside the stopped process.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);

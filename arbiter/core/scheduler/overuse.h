@@ -75,8 +75,8 @@ class Overuse {
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
-  // The way in which the time until the next check counts: not at all, fully, or with one of the excuses
-  // listed above.
+  // The way in which the time until the next check counts: not at all, fully, or with one of the exceptions
+  // at the top of this file.
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 

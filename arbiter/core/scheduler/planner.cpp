@@ -15,9 +15,9 @@ constexpr std::chrono::seconds kLongWait{10};
 }  // namespace
 
 // Members that the policy wants to retain are considered first. A member stays if it fits beside the members
-// that have been chosen to stay before. The first running member stays even if it does not fit, because
-// revoking its lease would make room for nobody. This member leaves only if it asks for more memory, or if
-// the turn is over and a tenant needs memory to drain.
+// that are already chosen to stay. The first running member stays even if it does not fit, because revoking
+// its lease would make room for nobody. This member leaves only if it asks for more memory, or if the turn is
+// over and a tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -106,9 +106,9 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// A tenant that has waited for long may fit as soon as the leaving tenants are out. As long as they still
-// have time to leave, a tenant that has had a turn since the long wait began does not enter before the
-// waiting tenant.
+// A tenant that has waited for long may fit as soon as the leaving tenants are out. While the leaving tenants
+// still have time to leave, the waiting tenant goes before all tenants that have had a turn since its wait
+// began.
 void Planner::let_nobody_pass(Nanoseconds waited) {
   if (waited < kLongWait || passed_since_) return;
   if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
@@ -217,9 +217,9 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
-// Returns true if the waiter fits beside the chosen tenants. A job that is apart never shares the GPU with
-// another job on several nodes: if one of the two grew, the other would have to leave, and on another node
-// the growing job might wait for it.
+// Returns true if the waiter fits beside the chosen tenants. If the nodes of a job do not reach each other,
+// the job never shares the GPU with another job on several nodes. If two such jobs shared a GPU and one grew,
+// the other would have to leave. On another node, the growing job might wait for the job that left.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -231,8 +231,8 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiter: a job that is apart, or whose nodes are out of
-// contact during its turn, leaves for no other job on several nodes.
+// Returns true if the member does not leave for the waiter. A job on several nodes does not leave for another
+// such job if its nodes do not reach each other, or are out of contact during its turn.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
@@ -240,8 +240,8 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 // Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
 // the turn is over and the policy does not extend the member's turn; or the policy lets the waiter preempt
 // the member. For a recall, members that are still entering leave, too. If the waiter is a gang whose turn
-// has begun on other nodes, all members may leave, except an elder gang that is still entering. That gang may
-// leave, too, if a process on another node cannot drain without the waiter.
+// has begun on other nodes, all members may leave, except an elder gang that is still entering. The elder
+// gang may leave, too, if a process on another node cannot drain without the waiter.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -257,8 +257,8 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
-// Deselects members that may leave, one after the other, until the waiter fits. Returns true if the waiter
-// fits. Otherwise chooses all members again, without the waiter.
+// Deselects members that may leave, one after the other, until the waiting tenant fits, and then returns
+// true. If the waiting tenant does not fit, chooses all members again, without the waiting tenant.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
   for (const Candidate& member : running_.members) {
@@ -335,8 +335,8 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
 }
 
 // Asks the coordinators of gangs among the leaving members to end their turns, since a gang leaves only by
-// its coordinator's order. Until these gangs have left, no other tenant takes the room that the waiter needs.
-// Returns true if a gang was asked.
+// its coordinator's order. Until these gangs have left, no other tenant takes the memory that the waiting
+// tenant needs. Returns true if a gang was asked.
 bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
   bool asked = false;
   for (const Candidate* member : leaving) {

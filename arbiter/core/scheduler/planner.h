@@ -48,7 +48,8 @@ class Planner {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
     bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
-    // Nobody runs, so no tenant may overtake a tenant that has waited for long.
+    // True while a running set forms and no member runs: no tenant may then overtake a tenant that has waited
+    // for long.
     bool nobody_passes = false;
     // Memory that leaving tenants free is kept for a member that has waited for long.
     bool is_kept_free = false;
@@ -106,8 +107,8 @@ class Planner {
   std::optional<Nanoseconds> passed_since_;
   // The gangs for which this pass has found room here, eldest first; see offer().
   std::vector<const Tenant*> gangs_before_;
-  // True if room is kept for a waiting tenant until gangs have left, or for the next turn of a gang.
-  // Meanwhile no other tenant makes members leave.
+  // True if memory is kept for a waiting tenant until gangs have left, or for the next turn of a gang. While
+  // this is true, no other tenant makes members leave.
   bool is_held_ = false;
   bool moved_ = false;    // next() has returned a move, so the running set has changed
   bool extends_ = false;  // the policy gives a member another turn

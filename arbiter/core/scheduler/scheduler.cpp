@@ -286,8 +286,8 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
 
 // A displaced tenant may have entered without memory, and then got memory that it keeps. If another such
 // tenant entered before the displaced tenant has left, tenants could displace each other forever. So others
-// wait for a displaced tenant for the longest time that it may take: MaxOveruse to drain, and MaxOveruse
-// again for memory that it needs to drain.
+// wait longer for a displaced tenant: by MaxOveruse for its drain, and by MaxOveruse for memory that it needs
+// to drain.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;

@@ -15,11 +15,11 @@ constexpr double kLeastFall = 0.05;
 // only up to this limit.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// Returns the longest turn for which only the leader's account counts; after that, Policy::extends() compares
-// the accounts of all tenants. The comparison is needed because a tenant that fits beside each other tenant
-// may have the GPU all the time. This tenant may then owe more than its account can hold, while the accounts
-// of all other tenants rise together. If the accounts of all tenants are full, turns of this length give the
-// tenants their shares.
+// Returns the longest turn whose end depends only on the account of the leader, the tenant for which the turn
+// began. After that time, Policy::extends() compares the accounts of all tenants. The comparison is needed
+// because a tenant that fits beside each other tenant may have the GPU all the time. Such a tenant may owe
+// more than its account can hold, while the accounts of all other tenants rise together. If the accounts of
+// all tenants are full, turns of this length give the tenants their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);

@@ -53,13 +53,14 @@ class Gangs {
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
-  // a further submission from it. If its gang enters urgently, because a tenant of the gang is outside and
-  // work waits for it, a tenant that has drained keeps its place: another gang could grow into this place.
+  // a further submission from it. A drained tenant stays if its gang enters urgently, because work of the
+  // gang waits for a tenant that is in no running set: if the drained tenant left, another gang could grow
+  // into its memory.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }
-  // Returns true if a tenant of the gang is not in the running set of its node. While a tenant is missing
-  // there, no submission helps the other tenants of the gang to drain.
+  // Returns true if a tenant of the gang is not in the running set of its node. Until that tenant is in the
+  // running set, no submission helps the gang's other tenants to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }

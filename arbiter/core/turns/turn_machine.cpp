@@ -270,8 +270,8 @@ bool TurnMachine::may_finish(const Tenant& tenant) const {
 }
 
 // Tenants of this node need not wait until the gang's nodes are in contact again: their turns depend on no
-// other node, so the gang can have its place back. If another gang shares the GPU, the place could be lost to
-// the growth of that gang.
+// other node, so the gang can return to the running set. If another gang shares the GPU, that gang could
+// grow, and the first gang could not return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }

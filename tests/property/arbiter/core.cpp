@@ -156,8 +156,8 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
   CHECK(world.tally().host_waits > 0);
 }
 
-// In a few worlds the core makes a decision only at the next event and not at a timer, because an estimate
-// falls as time passes. If a timer were missing, such late decisions would occur in many worlds.
+// Some estimates fall as time passes, without a timer. So in a few worlds the core makes a decision late, at
+// the next event. If a timer were missing, decisions would be late in many worlds.
 TEST_CASE("What time alone leads to has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

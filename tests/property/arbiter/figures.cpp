@@ -13,8 +13,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// The figures of one world in two books: one is updated for the sessions of each event, the other for all
-// sessions.
+// Keeps the figures of one world twice: `by_events` is updated for the sessions of each event, `by_all` for
+// all sessions.
 struct Books {
   FigureBook by_events;
   FigureBook by_all;

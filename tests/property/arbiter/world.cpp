@@ -368,7 +368,8 @@ void World::find_gpu(unsigned gpu, bool learned) {
                 .learned = learned});
 }
 
-// A decision that depends on time has a timer of its domain: advancing the domain earlier has no effect.
+// Checks that the core arms a timer for each decision that depends on time: if a domain is advanced before
+// its timer fires, the core decides nothing.
 void World::advance_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { advance_early(); });
@@ -377,7 +378,7 @@ void World::advance_early() {
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {
     if (session.frozen) continue;
-    // The core already knows that this process is not stopped. So the event only advances the domain of the
+    // The core already knows that this process is not stopped, so this event only advances the domain of the
     // process.
     const Actions actions = core_->handle(Looked{.session = session.id, .stopped = false}, now());
     for (const Action& action : actions)

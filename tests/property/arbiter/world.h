@@ -48,7 +48,8 @@ struct Scenario {
   unsigned job_host_limit = 0;
   unsigned restarts = 0;
   bool pins = false;
-  bool lockstep = false;  // a session's work ends only when all others of its tenant have submitted as much
+  bool lockstep = false;  // a session's n-th submission ends only when all sessions of its tenant have
+                          // submitted n times
   unsigned longest_sleep = 2000;  // pause of a program between two submissions, in ms
   // Programs capture streams, and some of their work ends only with their next submission. They allocate
   // meanwhile.

@@ -13,8 +13,8 @@
 
 namespace sharedgpu::test {
 
-// Memory of the GPU for contexts, beside its capacity. Contexts need no grant, and in these worlds they fit
-// in here.
+// Memory of the GPU for contexts, beside its capacity. Contexts need no grant; in these worlds all contexts
+// fit into this memory.
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
@@ -55,8 +55,9 @@ struct World::Client : simulation::Session {
   bool mute = false;           // obeys no order
   bool waiting = false;        // at the gate
   bool asking = false;         // for a Verdict
-  bool hoarding = false;       // has no free host memory: cannot evict
-  Nanoseconds barred_until{};  // until then its program needs the host memory: cannot evict
+  bool hoarding = false;       // the session cannot evict, since it has no free host memory
+  Nanoseconds barred_until{};  // the session cannot evict until this time, since its program needs the host
+                               // memory
   Nanoseconds waiting_since{};
   Nanoseconds asking_since{};
   Nanoseconds idle_since{};

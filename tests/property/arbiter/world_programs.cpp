@@ -156,8 +156,8 @@ bool World::waits(const simulation::Session& session) const {
 }
 
 // Returns zero in scenarios with early_advances. With a longer time, turns would consist of whole
-// submissions, so a small change of an account could move the end of a turn at once, and no timer foresees
-// this.
+// submissions. A small change of an account could then move the end of a turn by a whole submission, and no
+// timer foresees this.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -190,8 +190,8 @@ void World::live(Client& client) {
     at(now() + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now(), [this, key = client.key] { die(key); });
   }
-  // If several tenants grew while they drain, the sum could exceed the GPU, so they allocate before they
-  // work.
+  // In lockstep, each process allocates before it begins to work: if several tenants grew while they drain,
+  // their memory could exceed the GPU.
   unsigned growth = 15;
   if (scenario_.lockstep) growth = client.begun ? 0 : 60;
   if (what < growth) return grow(client);

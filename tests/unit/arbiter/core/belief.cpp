@@ -277,7 +277,7 @@ TEST_CASE("Evictable memory that is not on the GPU, as two surveys show, makes n
   CHECK((b.tenant(2).phase == Phase::running) == !takes_turns);
   if (takes_turns) return;
   CHECK(b.gpu().promised < mebibytes(85));
-  // Once a survey shows the memory, it counts again.
+  // Once a survey shows the claimed memory, the memory counts again.
   survey(b, {{1, 61}, {2, 76}});
   b.want(2);
   b.pass_by_timers(1s);
@@ -455,7 +455,7 @@ TEST_CASE("Contexts count up to what a survey leaves of them") {
   survey_contexts(28);
   CHECK(b.gpu().usable == mebibytes(90));
   b.grow(1, 95, 0);
-  CHECK_FALSE(b.refused(1));  // the growth waits, since the contexts may end
+  CHECK_FALSE(b.refused(1));  // the growth waits, since the processes of these contexts may end
   CHECK_FALSE(b.granted(1));
   survey_contexts(0);
   CHECK(b.granted(1));

@@ -524,8 +524,8 @@ TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the ne
   b.pass(9s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  // Tenant 2 gets room for its 60 MiB and for further growth by half of these 60 MiB. If it has given memory
-  // back, it gets room only for its 58 MiB.
+  // Tenant 2 gets room for its 60 MiB and for further growth by half of these 60 MiB. If tenant 2 has given
+  // memory back, it gets room only for its 58 MiB.
   CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
@@ -732,7 +732,7 @@ TEST_CASE("Memory that is to be pinned in place is pinned at once, within the sa
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
     CHECK(b.gpu().promised == mebibytes(90));
-    // A report that was sent before the Verdict arrived lowers nothing.
+    // A report that was sent before the Verdict arrived does not lower the values.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
     b.say(1, Usage{.request = 0, .use = old, .stuck = 0});

@@ -122,8 +122,8 @@ class Watched {
 
 TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
   const unsigned jobs = GENERATE(3u, 4u);
-  const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest jobs-1
-                                          // sessions live
+  const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest `jobs` - 1
+                                          // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);  // MiB on the GPU, of the 80 MiB that each session claims to
                                                  // have
   const bool begins_small = GENERATE(false, true);  // or comes in with nothing

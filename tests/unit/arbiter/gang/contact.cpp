@@ -765,7 +765,7 @@ TEST_CASE("One that follows a job whose processes have ended asks Slurm at once 
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // begins after job 3, which the core knows
+  REQUIRE(line.alone(4));  // job 4 begins after job 3, which the core knows
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);

@@ -396,7 +396,7 @@ struct WithoutPlace : Members {
     leave(0, false);
     leave(1, true);
   }
-  // Waits until the order is `enter` again, and lets that fail. Returns the time waited.
+  // Waits until the order is `enter` again, and lets member 2 fail to enter. Returns the time waited.
   Nanoseconds try_once() {
     const Nanoseconds since = now;
     while (command() == GangCommand::leave) pass(1ms);

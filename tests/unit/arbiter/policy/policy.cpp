@@ -193,9 +193,9 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.elapsed = 1s;
   CHECK(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 10s;  // the tenant got its turn by the length of its wait, and keeps this turn
+  low.waited = 10s;  // the tenant got its turn because it had waited for long, so it keeps the turn
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 1h;  // but gets no second turn
+  low.waited = 1h;  // the tenant gets no second turn
   CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
 }
 
@@ -307,7 +307,7 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
       CAPTURE(waiting, handoff.count());
       const TurnLength step = policy->length(rules, handoff, waiting);
       const double due = 1.0 / (waiting + 1);
-      // In a turn, the account falls from half a step ahead to half a step behind.
+      // In a turn, the account falls from half of `step` to minus half of `step`.
       const auto turn = std::chrono::duration<double>(step.length) / (1 - due);
       const auto wait = waiting * (turn + handoff) + handoff;
       if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
@@ -356,7 +356,7 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
   TenantView view;
   view.due = 0.5;
-  view.lag = 10ms;  // in a turn, the account falls from 10 ms to -10 ms, at half the speed of time
+  view.lag = 10ms;  // in a turn, the account falls from 10 ms to -10 ms, by 1 ms in each 2 ms
   const auto length = [&](Nanoseconds submission) {
     view.submission = submission;
     return std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, {}, turn));
