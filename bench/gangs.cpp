@@ -93,7 +93,7 @@ double median(std::vector<double> values) {
 
 struct Faults {
   unsigned outages = 0;   // number of outages of arbiters and links
-  unsigned longer = 1;    // factor of their length
+  unsigned longer = 1;    // factor of the length of the outages
   unsigned restarts = 0;  // restarts of arbiters for each link that is down
   unsigned lost = 0;      // lost letters per thousand
   std::string cut;        // "link": the first two nodes never reach each other; "all": no two nodes do

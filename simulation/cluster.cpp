@@ -61,7 +61,7 @@ class Cluster {
     std::vector<std::unique_ptr<Policy>> policies;
     unsigned life = 0;  // number of starts of the arbiter; messages to an earlier life are lost
     std::uint64_t alarms = 0;
-    LeaseBook written;  // the leases that its ledger would have
+    LeaseBook written;  // the leases that the arbiter's ledger would have
     Nanoseconds last_written{};
     std::optional<HeardNodes> heard;  // outlives the arbiter, in a file
     std::optional<GangMembers> members;
@@ -149,14 +149,14 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t member = 0;
   bool here = false;  // begun and not ended
   bool attached = false;
-  bool working = false;  // its memory was granted, so the job's processes can work together
+  bool working = false;  // the process's memory was granted, so the job's processes can work together
   bool waiting = false;  // at the gate
-  bool lonely = false;   // waits until all processes of its job are working
+  bool lonely = false;   // the process waits until all processes of its job are working
   bool full = false;     // has as many unfinished kernels as a process may submit in advance
   bool thinking = false;
   std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;
-  Bytes granted;  // its memory before that request
+  Bytes granted;  // the process's memory before that request
   unsigned submitted = 0;
   unsigned done = 0;
   Nanoseconds waiting_since{};

@@ -38,7 +38,7 @@ struct ClusterJob {
   Nanoseconds computes{};  // mean duration of a kernel after all processes have submitted it
   unsigned ahead = 1;      // number of kernels that a process submits before it waits for the first one
   Nanoseconds starts{};
-  Nanoseconds spread = std::chrono::milliseconds(200);  // all its processes come within this time
+  Nanoseconds spread = std::chrono::milliseconds(200);  // all processes of the job come within this time
   unsigned grows_at = 0;  // the iteration in which each process allocates `growth` more; zero: never
   Bytes growth;
 };

@@ -87,7 +87,7 @@ struct Unplace {
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // it is stopped by root
+  bool suspended = false;  // root has stopped the process
 };
 
 // If `suspended`: Slurm is about to stop the tenant's processes, which have a short time to release the GPU.

@@ -15,9 +15,9 @@ namespace sharedgpu {
 
 // The request of a tenant that is to be placed.
 struct Demand {
-  unsigned units = 1;      // total number of units, which are spread over its GPUs
+  unsigned units = 1;      // total number of units, which are spread over the tenant's GPUs
   unsigned gpus = 1;       // number of GPUs; if the host has fewer, the tenant gets all of them
-  DeviceSet devices = {};  // the devices that its processes can open; empty: unknown
+  DeviceSet devices = {};  // the devices that the tenant's processes can open; empty: unknown
 };
 
 // Returns true if the tenant's processes can open the GPU. Call only if the arbiter itself has found the

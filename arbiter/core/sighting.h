@@ -14,8 +14,8 @@ struct Sighting {
     SessionId id;
     TenantId tenant;
     StepName step;
-    bool wants = false;  // a thread waits at its gate
-    Bytes footprint;     // including memory that it does not report (GpuSurvey::unreported)
+    bool wants = false;  // a thread waits at the session's gate
+    Bytes footprint;     // including memory that the session does not report (GpuSurvey::unreported)
     Bytes resident;      // on the GPU, including memory that cannot be swapped
     bool operator==(const Session&) const = default;
   };
@@ -24,7 +24,7 @@ struct Sighting {
     // The tenant has no lease, but could get one: its sessions that want the GPU wait for it.
     bool may_wait = false;
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
-    Nanoseconds turn_ends{};  // planned end of the turn that it yielded last
+    Nanoseconds turn_ends{};  // planned end of the last turn whose rest the tenant yielded
     bool operator==(const Tenant&) const = default;
   };
 

@@ -38,16 +38,16 @@ struct Snapshot {
     Backend backend = Backend::swap;
     Bytes resident_limit;  // upper bound on the session's evictable resident memory
     bool gate_open = false;
-    bool wants = false;          // a thread waits at its gate
-    bool frozen = false;         // its process is stopped, as of the last poll
-    bool suspended = false;      // as of the last poll, root has stopped its process
-    bool stuck = false;          // it cannot evict at present
-    bool restoring = false;      // it has been sent a Restore in this turn
-    bool ready = false;          // all of its memory is resident
-    bool drained = false;        // its gate is closed and its work on the GPU is done
-    bool returned = false;       // it was connected to an earlier arbiter and has not drained since
-    bool host_short = false;     // in its present wait at the gate, it has reported a lack of host memory
-    bool defers_growth = false;  // its growth waits until host memory is returned
+    bool wants = false;          // a thread waits at the session's gate
+    bool frozen = false;         // as of the last poll, the session's process is stopped
+    bool suspended = false;      // as of the last poll, root has stopped the session's process
+    bool stuck = false;          // the session cannot evict at present
+    bool restoring = false;      // the session has been sent a Restore in this turn
+    bool ready = false;          // all memory of the session is resident
+    bool drained = false;        // the gate is closed and the session's work on the GPU is done
+    bool returned = false;       // the session was connected to an earlier arbiter and has not drained since
+    bool host_short = false;     // in this wait at the gate, the session has reported a lack of host memory
+    bool defers_growth = false;  // the session's growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step message
     Bytes prepared_host;         // host memory named by the last Prepare
@@ -57,10 +57,10 @@ struct Snapshot {
     bool oversubscribed = false;
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
-    Evidence evidence;            // the memory that surveys show for its process on the GPU
+    Evidence evidence;            // the memory that surveys show for the session's process on the GPU
     Bytes disproved;              // evictable memory reported as resident, but missing in surveys
-    Bytes unreported;             // memory beyond its reports that counts as its tenant's
-    Allowed allowed;              // the most that it was allowed to have since the last survey
+    Bytes unreported;             // memory beyond the session's reports that counts as its tenant's
+    Allowed allowed;              // most memory that the session was allowed to have since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
 
@@ -69,33 +69,35 @@ struct Snapshot {
     Phase phase = Phase::out;
     Epoch epoch;
     std::vector<SessionId> sessions;
-    const Policy* policy = nullptr;  // the policy that rules it
-    Claims stated;                   // stated by its job
+    const Policy* policy = nullptr;  // the policy that governs the tenant
+    Claims stated;                   // stated by the tenant's job
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
-    bool exclusive = false;          // it runs alone on its GPUs
-    double share = 0;                // the fraction of the domain's time that it is entitled to; zero if none
+    bool exclusive = false;          // the tenant runs alone on its GPUs
+    double share = 0;                // the fraction of the domain's time to which the tenant is entitled;
+                                     // zero if none
     // The tenant's fraction of the time of one GPU, the GPU on which this fraction is smallest; while the
     // tenant is entitled to no time, the last value.
     double due = 0;
-    double due_now = 0;      // `due`; zero while it neither competes for time nor pauses
-    Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share
-    bool wants = false;      // a session waits at its gate
-    bool frozen = false;     // a process is stopped
-    bool absent = false;     // a process is stopped, or a suspension has been announced
+    double due_now = 0;      // `due`, or zero while the tenant neither competes for time nor pauses
+    Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
+    bool wants = false;      // a session of the tenant waits at its gate
+    bool frozen = false;     // a process of the tenant is stopped
+    bool absent = false;     // a process of the tenant is stopped, or a suspension has been announced
     bool suspended = false;  // Slurm has announced a suspension and has not ended it
-    bool revoked = false;    // its lease was ended without an answer from its processes
+    bool revoked = false;    // the tenant's lease was ended without an answer from its processes
     bool recalled = false;   // the tenant was recalled for its host memory
-    std::optional<Overdue> overdue;  // set while it keeps others waiting although its lease was revoked
+    std::optional<Overdue> overdue;  // set while the tenant keeps others waiting although its lease was
+                                     // revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
-    Nanoseconds gates_closed{};   // when they last closed
-    Nanoseconds yielded_until{};  // planned end of the turn that it yielded last
-    Nanoseconds handoff{};        // running mean of the time that it takes to enter; zero: unknown
-    // Duration of its last drain if its processes waited for each other meanwhile; otherwise zero.
+    Nanoseconds gates_closed{};   // when the tenant's gates last closed
+    Nanoseconds yielded_until{};  // planned end of the last turn whose rest the tenant yielded
+    Nanoseconds handoff{};        // running mean of the time that the tenant takes to enter; zero: unknown
+    // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};
     Nanoseconds used{};        // GPU time that the current burst used in earlier turns
     Nanoseconds mean_burst{};  // running mean of the GPU time of a burst; zero: unknown
-    unsigned long_pauses = 0;  // number of long pauses in a row
+    unsigned long_pauses = 0;  // number of the tenant's long pauses in a row
     struct Deadlines {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
@@ -108,7 +110,7 @@ struct Snapshot {
   struct Gpu {
     GpuUuid uuid;
     unsigned number = 0;            // in the host's order
-    std::optional<unsigned> minor;  // minor number of its device file, if the driver reports it
+    std::optional<unsigned> minor;  // minor number of the GPU's device file, if the driver reports it
     Bytes total;
     Bytes capacity;
     bool learned = false;  // known only from sessions
@@ -116,8 +118,8 @@ struct Snapshot {
     bool drained = false;  // by an administrator
     // Memory for footprints: the capacity, or less if contexts and unmanaged memory leave less.
     Bytes usable;
-    bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;  // memory of processes without a session there, and hidden memory of processes with
+    bool surveyed = false;  // surveys show the memory of the GPU's processes
+    Bytes unmanaged;  // memory of processes without a session on the GPU, and hidden memory of processes with
                       // sessions; zero if not surveyed
     Bytes promised;   // memory that sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;

@@ -14,18 +14,18 @@ namespace sharedgpu {
 struct AccountRules {
   enum class Earns : std::uint8_t {
     nothing,
-    pauses,  // earns its share of the time in which it neither has the GPU nor asks for it
-    share,   // earns its share of the domain's time, while others wait
-    due,  // earns its share (the smallest on any of its GPUs), while tenants take turns and one of them has a
-          // lease
+    pauses,  // a tenant earns its share of the time in which it neither has the GPU nor asks for it
+    share,   // a tenant earns its share of the domain's time, while others wait
+    due,     // a tenant earns its share (the smallest on any of its GPUs) while tenants take turns and one of
+             // these has a lease
   };
   enum class Pays : std::uint8_t {
     nothing,
-    turns,          // pays for the time in which it has the GPU and others wait
-    part_of_turns,  // pays for the time in which it has the GPU or is entering while others wait; all such
-                    // tenants divide the payment equally
-    due,  // while some tenants take turns, pays for the time in which it has the GPU; tenants that have it
-          // together divide the payment in proportion to `due`
+    turns,          // a tenant pays for the time in which it has the GPU and others wait
+    part_of_turns,  // a tenant pays for the time in which it has the GPU or is entering while others wait;
+                    // all such tenants divide the payment equally
+    due,  // while some tenants take turns, a tenant pays for the time in which it has the GPU; tenants that
+          // have the GPU together divide the payment in proportion to `due`
   };
   Earns earns = Earns::nothing;
   Pays pays = Pays::nothing;

@@ -12,13 +12,13 @@ namespace sharedgpu {
 // The GPU time to which a tenant's job is entitled, and its priority.
 struct Claims {
   std::uint32_t units = 1;
-  std::int32_t priority = 0;  // the higher one goes first
+  std::int32_t priority = 0;  // a tenant with a higher priority goes first
   // Fractions of the GPU's time, see entitlement.h.
   double request = 0;
   double limit = 1;
-  bool timed = false;  // the claims are enforced even while memory suffices for all tenants
-  Nanoseconds
-      deadline{};  // time limit for each piece of its work; the tenant itself reports misses; zero: no limit
+  bool timed = false;      // the claims are enforced even while memory suffices for all tenants
+  Nanoseconds deadline{};  // time limit for each piece of the tenant's work; the tenant itself reports
+                           // misses; zero: no limit
   bool operator==(const Claims&) const = default;
 };
 
@@ -31,26 +31,27 @@ struct DeadlinesSeen {
 struct TenantView {
   TenantId tenant;
   Claims claims;
-  Nanoseconds
-      lag{};  // GPU time that it was entitled to and has not had; negative: it has had more; see AccountRules
-  Nanoseconds waited{};    // time of its current wait; for a running tenant, of the wait before its turn
-  bool preempted = false;  // its last turn ended by preemption
-  // Its mean GPU time from a request to a pause, or the time of the current burst if that is longer. Measured
-  // while others wait; zero: not measured yet.
+  Nanoseconds lag{};  // GPU time that the tenant was entitled to and has not had, see AccountRules; negative:
+                      // it has had more
+  Nanoseconds waited{};    // the current wait; while the tenant runs, the wait before its turn
+  bool preempted = false;  // the tenant's last turn ended by preemption
+  // The tenant's mean GPU time from a request to a pause, or the time of the current burst if that is longer.
+  // Measured while others wait; zero: not measured yet.
   Nanoseconds burst{};
-  Nanoseconds handoff{};  // duration of a handoff to it, measured or estimated from its footprint
-  double due = 0;         // its share, see ActivityInterval::due
+  Nanoseconds handoff{};  // duration of a handoff to the tenant, measured or estimated from its footprint
+  double due = 0;         // the tenant's share, see ActivityInterval::due
 
   // For a tenant that runs:
-  Nanoseconds elapsed{};  // since its gates were opened
+  Nanoseconds elapsed{};  // time since the tenant's gates were opened
   // GPU time of one of its submissions, if the tenant ends its turn early instead of making a submission that
   // would outlast the turn. Zero: the tenant does not do this, or the time is unknown.
   Nanoseconds submission{};
-  // Duration of its last drain, if its processes waited for each other and so had to submit more; else zero.
+  // Duration of the tenant's last drain, if its processes waited for each other and so had to submit more;
+  // else zero.
   Nanoseconds last_drain{};
-  bool leads = false;  // this turn began for it
-  bool grows = false;  // it requests more memory than the GPU has left beside the running set
-  bool idle = false;   // it has had nothing to do for longer than a handoff takes
+  bool leads = false;  // this turn began for the tenant
+  bool grows = false;  // the tenant requests more memory than the GPU has left beside the running set
+  bool idle = false;   // the tenant has had nothing to do for longer than a handoff takes
 };
 
 struct TurnView {

@@ -21,7 +21,7 @@ constexpr Nanoseconds kFirstIdle = 1ms;
 struct Stage::Actor : simulation::Session {
   Program program;
   bool has_work = false;  // has unfinished work
-  bool working = false;   // true while it works on the GPU, and while it drains
+  bool working = false;   // true while the program works on the GPU, and while it drains
   bool waiting = false;   // waits at the gate
   bool starting = false;  // is at the beginning of a burst
   Nanoseconds waiting_since{};
@@ -30,7 +30,8 @@ struct Stage::Actor : simulation::Session {
   Nanoseconds idle_since{};
   unsigned generation = 0;  // number of the current work; events planned for earlier work are ignored
   Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
-  std::optional<Nanoseconds> drained_at;  // the time at which its drain ends; nullopt if it does not drain
+  std::optional<Nanoseconds> drained_at;  // the time at which the program's drain ends; nullopt if it does
+                                          // not drain
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;

@@ -222,7 +222,9 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
     if (kept == Bytes{}) continue;
     const Bytes asked = std::min(kept, shortage);
     shortage -= asked;
-    if (its.resident_limit >= its.use.resident) its.evicted_at = effects_.now();  // its timeout starts
+    if (its.resident_limit >= its.use.resident)
+      its.evicted_at = effects_.now();  // the timeout of the
+                                        // session's eviction starts
     its.resident_limit = kept - asked;
     its.evicting = true;
     its.evict_to = its.resident_limit;

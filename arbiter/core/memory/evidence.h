@@ -20,9 +20,9 @@ namespace sharedgpu {
 // The memory that a session has, by its reports.
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
-  Bytes present;      // all memory that it reports as being on the GPU
+  Bytes present;      // all memory that the session reports as being on the GPU
   Bytes evictable;    // the evictable part of `present`; zero for managed memory, which surveys do not show
-  Bytes all;          // its whole footprint, on the GPU or evicted, and its contexts
+  Bytes all;          // the session's whole footprint, on the GPU or evicted, and its contexts
 };
 
 // The most memory that a session may have on the GPU, including memory that it may take at any moment.

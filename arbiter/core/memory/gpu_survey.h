@@ -10,8 +10,8 @@
 namespace sharedgpu {
 
 struct GpuSurvey {
-  Bytes unmanaged;    // memory of processes without a session there
-  Bytes hidden = {};  // memory of processes beyond the limits of their sessions there
+  Bytes unmanaged;    // memory of processes that have no session on the GPU
+  Bytes hidden = {};  // memory of processes beyond the limits of their sessions on the GPU
   // For each session, the part of the hidden memory that counts as if the session had reported it.
   std::map<SessionId, Bytes> unreported = {};
   // The site's limits on the memory that the arbiter may hand out, see capacity_of().

@@ -10,7 +10,8 @@ namespace sharedgpu {
 
 struct HostLimits {
   std::optional<Bytes> units;  // the host memory that the tenant gets with its units
-  std::optional<Bytes> job;    // the limit of its cgroup, which counts the program's own memory, too
+  std::optional<Bytes> job;    // the limit of the job's cgroup, which also counts the memory of the program
+                               // itself
   // The most host memory that its swap may use: `units`, or `job` less a margin, whichever is smaller.
   std::optional<Bytes> budget;
 };

@@ -49,7 +49,7 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     to_leave.begin(*session->tenant) = all[*session].suspending ? Bytes{~0ull} : of_one;
   for (const Session* session : gpu.sessions) {
     const Residency& at = all[*session];
-    if (at.frozen) continue;  // stopped; other sessions of its tenant evict instead
+    if (at.frozen) continue;  // the session is stopped; other sessions of its tenant evict instead
     const SessionBook& its = of(*session);
     Bytes& left = to_leave[*session->tenant];
     const Bytes share = std::min(its.use.swappable, left);

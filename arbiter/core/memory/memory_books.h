@@ -26,7 +26,7 @@ namespace sharedgpu {
 // The entries of one session.
 struct SessionBook {
   MemoryUse use;       // as reported, including growth that the session waits for
-  Bytes told_context;  // size of the contexts as reported, even if surveys contradict it
+  Bytes told_context;  // size of the contexts as reported, even if surveys contradict the report
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
@@ -35,10 +35,11 @@ struct SessionBook {
   Bytes restore_in_flight;
   Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
-  Bytes peak;          // the largest footprint since its turn began
+  Bytes peak;          // the session's largest footprint since its turn began
   GrowthForecast forecast;
   Evidence evidence;                  // the memory that surveys show for the session's process on the GPU
-  std::optional<Bytes> most_context;  // the most that counts as contexts, by the last survey; none: no bound
+  std::optional<Bytes> most_context;  // most memory that counts as contexts, by the last survey; none: no
+                                      // bound
   Allowed allowed;                    // the maximum of allowed_now() since the last survey
 
   // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
@@ -49,8 +50,8 @@ struct SessionBook {
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
   std::optional<Nanoseconds> crowded_since;  // since when processes without sessions leave too little memory
-  Bytes reported_swappable;                  // as of its last report, including deferred growth
-  Bytes reported_pinned;                     // as of its last report, including deferred growth
+  Bytes reported_swappable;                  // as of the session's last report, including deferred growth
+  Bytes reported_pinned;                     // as of the session's last report, including deferred growth
   Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
 
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
@@ -61,25 +62,26 @@ struct SessionBook {
   bool unjudged = false;  // requests that came during the recovery have not been judged
 
   // The restore of the session's memory for the turn that its tenant enters.
-  bool restoring = false;                // it has been sent a Restore in this turn
-  bool ready = false;                    // all of its memory is resident
-  bool restored_all = false;             // the last Restore allowed all memory that it needs
-  bool restored_same_twice = false;      // it was sent two Restores with the same limit
+  bool restoring = false;                // the session has been sent a Restore in this turn
+  bool ready = false;                    // all memory of the session is resident
+  bool restored_all = false;             // the last Restore allowed all memory that the session needs
+  bool restored_same_twice = false;      // the session was sent two Restores with the same limit
   std::optional<Nanoseconds> all_since;  // when a Restore first allowed the session all memory that it needs
   Bytes restored_limit;                  // limit of the last Restore
   // When other sessions last had to evict because this restore took too long, or when the session last
   // grew.
   Nanoseconds pressed{};
 
-  bool evicting = false;  // it was asked to evict since it was last ready
+  bool evicting = false;  // the session was asked to evict since it was last ready
   // The limit of the last Evict. The field is reset when the session has reached the limit, has reported that
   // it cannot evict more, or has begun its next turn.
   std::optional<Bytes> evict_to;
-  Bytes taken;               // the part of its memory that is evicted for tenants that cannot drain otherwise
-  Nanoseconds evicted_at{};  // when it was asked to evict, or when its memory last left the GPU
-  // When it last reported progress, or was last asked to do something.
+  Bytes taken;               // the part of the session's memory that is evicted for tenants that cannot drain
+                             // otherwise
+  Nanoseconds evicted_at{};  // when the session was asked to evict, or when its memory last left the GPU
+  // When the session last reported progress, or was last asked to do something.
   Nanoseconds last_progress{};
-  Nanoseconds stuck_until{};               // it counts as unable to evict until this time
+  Nanoseconds stuck_until{};               // until this time the session counts as unable to evict
   std::optional<Nanoseconds> stuck_noted;  // time of the last log message about stuck_until
 
   Bytes prepared_host;        // host memory named by the last Prepare

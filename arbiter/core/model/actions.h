@@ -87,7 +87,7 @@ struct Overstay {
   Nanoseconds lasted{};  // how long others have waited, as counted by scheduler/overuse.h
   Response response = Response::note;
   bool evicts = false;   // the tenant has released the GPU, and still has to evict memory there
-  bool stopped = false;  // its processes there are stopped
+  bool stopped = false;  // the tenant's processes on the GPU are stopped
 };
 
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,

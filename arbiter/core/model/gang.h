@@ -30,8 +30,8 @@ struct GangOrder {
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
-  bool settled = false;   // for a while, no member's footprint has grown in its turn
-  bool urgent = false;    // entering: another member cannot drain without this one
+  bool settled = false;   // for a while, no member's footprint has grown in the gang's turns
+  bool urgent = false;    // entering: another member cannot drain without this member
   bool drains = false;    // leaving: a member has not drained
   bool grows = false;     // leaving: a member needs more memory to drain
   bool lacks = false;     // leaving: a member is in no running set, so no submission helps others to drain

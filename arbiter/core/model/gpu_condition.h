@@ -10,7 +10,7 @@ enum class GpuCondition : std::uint8_t {
   healthy,
   failing,  // it has reported an error that only a reset clears; its tenants continue, new tenants are not
             // placed on it
-  lost,     // it does not answer or is missing: nobody can use it
+  lost,     // the GPU does not answer or is missing: nobody can use it
 };
 
 }  // namespace sharedgpu

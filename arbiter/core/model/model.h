@@ -39,7 +39,7 @@ struct Session {
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
   Backend backend = Backend::swap;
-  bool resumes = false;  // its process was connected to an earlier arbiter
+  bool resumes = false;  // the session's process was connected to an earlier arbiter
 };
 
 // Limits of a tenant. Zero: none.
@@ -54,12 +54,14 @@ struct Tenant {
   Slot slot = 0;
   Limits limits;
   Claims stated;                   // stated by its job
-  bool exclusive = false;          // the policy lets no tenant run beside it, even if memory suffices
-  std::uint32_t job = 0;           // number of its job if that spans several nodes (gang.h); otherwise zero
-  bool gang = false;               // a coordinator orders its turns, on all nodes of its job at once
-  bool unsettled = false;          // a gang that may still be allocating; no two such gangs run together
+  bool exclusive = false;          // the policy lets no other tenant run beside this one, even if memory
+                                   // suffices
+  std::uint32_t job = 0;           // number of the tenant's job if the job spans several nodes (gang.h);
+                                   // otherwise zero
+  bool gang = false;               // a coordinator orders the tenant's turns, on all nodes of the job at once
+  bool unsettled = false;          // the gang may still be allocating; no two such gangs run together
   std::vector<Session*> sessions;  // in the order in which they connected
-  std::optional<std::size_t> domain;  // index of its domain; none while no session is attached
+  std::optional<std::size_t> domain;  // index of the tenant's domain; none while no session is attached
 
   bool attached() const {
     return std::any_of(sessions.begin(), sessions.end(), [](const Session* its) { return its->gpu; });
@@ -70,21 +72,22 @@ struct Gpu {
   GpuUuid uuid;
   Slot slot = 0;
   unsigned number = 0;            // in the host's order
-  std::optional<unsigned> minor;  // minor number of its device file, if the driver reports it
+  std::optional<unsigned> minor;  // minor number of the GPU's device file, if the driver reports it
   Bytes total;
   Bytes capacity;        // see docs/design/memory.md
-  bool learned = false;  // known only from sessions; removed with its last session
+  bool learned = false;  // the arbiter knows the GPU only from sessions; removed with its last session
   GpuCondition condition = GpuCondition::healthy;
-  bool drained = false;            // taken out of service by an administrator; its tenants continue
-  std::vector<Session*> sessions;  // the sessions attached to it, sorted by id
+  bool drained = false;            // an administrator has taken the GPU out of service; its tenants continue
+  std::vector<Session*> sessions;  // the sessions attached to the GPU, sorted by id
 };
 
 // A set of GPUs that have tenants in common, and all tenants that use them. Their running sets change
 // together.
 struct Domain {
-  Slot slot = 0;  // its index among the domains
+  Slot slot = 0;  // index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // unsorted after domains were merged: sorted by id within each former one
+  std::vector<Tenant*> tenants;  // sorted by id; after domains were merged, sorted only within each of the
+                                 // merged domains
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced
@@ -115,8 +118,8 @@ class Model {
   std::pair<Gpu*, bool> add(const GpuUuid& uuid);
   void join(Tenant& tenant, Session& session);
   void attach(Session& session, Gpu& gpu);
-  void remove(Session& session);  // removes a learned GPU, too, if this was its last session
-  void remove(Tenant& tenant);    // it must have no sessions
+  void remove(Session& session);  // if this was the last session of a learned GPU, removes the GPU, too
+  void remove(Tenant& tenant);    // the tenant must have no sessions
 
   const std::map<SessionId, Session>& sessions() const { return sessions_; }
   const std::map<TenantId, Tenant>& tenants() const { return tenants_; }

@@ -11,10 +11,10 @@ namespace sharedgpu {
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
-  // True: its processes there are stopped. False: one of its processes there runs, and has yet to drain or to
-  // evict.
+  // True: the tenant's processes on the GPU are stopped. False: one of these processes runs, and has yet to
+  // drain or to evict.
   bool stopped = false;
-  bool evicts = false;  // it has drained, and others wait only for its memory
+  bool evicts = false;  // the tenant has drained, and others wait only for its memory
 };
 
 }  // namespace sharedgpu

@@ -7,8 +7,8 @@ namespace sharedgpu {
 
 // The phases of a tenant: without leases, with leases, and the transitions between these.
 enum class Phase : std::uint8_t {
-  out,       // gates closed, everything drained: its memory may be evicted
-  entering,  // chosen for the running set: its memory is being restored
+  out,       // gates closed, everything drained: the tenant's memory may be evicted
+  entering,  // chosen for the running set: the tenant's memory is being restored
   running,   // gates open
   leaving,   // gates closed, Revoke sent, waiting for every Released
 };

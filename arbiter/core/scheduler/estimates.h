@@ -70,10 +70,12 @@ class Estimates {
   struct TenantRow {
     Nanoseconds handoff{};
     bool handoff_is_first = false;  // `handoff` comes from a single handoff
-    Nanoseconds used{};             // GPU time in its turns since it last paused
-    Nanoseconds burst{};            // running mean of `used` at its pauses; zero: unknown
-    Nanoseconds busy_since{};       // since when it has held a lease while others wait
-    bool released_idle = false;  // it lost its place because it was idle, and has not asked for the GPU since
+    Nanoseconds used{};             // GPU time in the tenant's turns since its last pause
+    Nanoseconds burst{};            // running mean of the values that `used` had when a pause began; zero:
+                                    // unknown
+    Nanoseconds busy_since{};       // since when the tenant has held a lease while others wait
+    bool released_idle = false;  // the tenant lost its place because it was idle, and has not asked for the
+                                 // GPU since
     unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h
   };
   struct SessionRow {

@@ -10,17 +10,17 @@ namespace sharedgpu {
 // A tenant's activity and its circumstances, which hold until one of them changes. An account is updated at
 // each change, even one that its rules ignore, so that rounding does not depend on the rules.
 struct ActivityInterval {
-  bool pauses = false;    // it has no lease and asks for none
-  bool pays = false;      // it has a lease, and others wait
+  bool pauses = false;    // the tenant has no lease and asks for none
+  bool pays = false;      // the tenant has a lease, and others wait
   unsigned sets = 1;      // number of running sets that take turns if all tenants want a turn
   Nanoseconds turn{};     // length of a turn
   bool comes_in = false;  // the tenant is entering, and others wait
-  bool overuses = false;  // it has a lease although its turn is over
-  unsigned holders = 1;   // number of tenants on its GPUs that have a lease or are entering
-  double share = 1;       // its fraction of the domain's time; zero while no other tenant waits
+  bool overuses = false;  // the tenant has a lease although its turn is over
+  unsigned holders = 1;   // number of tenants on the tenant's GPUs that have a lease or are entering
+  double share = 1;       // the tenant's fraction of the domain's time; zero while no other tenant waits
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
-  bool holds = false;     // it has a lease
-  unsigned leases = 0;    // number of tenants with a lease in its domain
+  bool holds = false;     // the tenant has a lease
+  unsigned leases = 0;    // number of tenants with a lease in the tenant's domain
   // The tenant's fraction of the time by shares(), among the tenants that have or want a lease on the same
   // GPU; if the tenant uses several GPUs, the smallest of its fractions. In a pause, `due` keeps its last
   // value.
@@ -28,7 +28,7 @@ struct ActivityInterval {
   // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
   // smallest of these sums.
   double due_to_holders = 0;
-  double limit = 1;  // the limit of its Claims
+  double limit = 1;  // the limit of the tenant's Claims
   bool operator==(const ActivityInterval&) const = default;
 };
 

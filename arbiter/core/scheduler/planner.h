@@ -42,7 +42,7 @@ class Planner {
   struct Candidate {
     const Tenant* tenant;
     TenantView view;
-    bool for_host = false;  // the tenant must be recalled for its host memory
+    bool for_host = false;  // the tenant must be recalled because its evicted memory takes host memory
   };
   struct RunningSet {
     Scheduler::Turn turn;
@@ -56,7 +56,7 @@ class Planner {
   };
   struct InLine {
     const Tenant* tenant;
-    bool ordered;  // the coordinator of its gang has ordered it to enter: its turn has begun
+    bool ordered;  // the coordinator of the tenant's gang has ordered the tenant to enter: its turn has begun
     bool for_host;
     Rank rank;
     Nanoseconds waited;

@@ -128,13 +128,13 @@ class Scheduler {
  private:
   struct Row {
     Nanoseconds waiting_since{};
-    Nanoseconds waited{};    // how long it had waited when it was chosen for the set
-    Nanoseconds elapsed{};   // the used part of its preempted turn; the tenant still gets the rest
-    bool preempted = false;  // its turn was preempted
-    bool yields = false;     // it yields the rest of its present turn
+    Nanoseconds waited{};    // how long the tenant had waited when it was chosen for the running set
+    Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant still gets the rest
+    bool preempted = false;  // the tenant's turn was preempted
+    bool yields = false;     // the tenant yields the rest of its present turn
     // Planned end of the turn that it yielded last; before this time, it does not overuse the GPU.
     Nanoseconds yielded_until{};
-    bool displaced = false;  // it lost its place because the running set had grown
+    bool displaced = false;  // the tenant lost its place because the running set had grown
   };
   struct Facts {
     bool exclusive = false;  // a tenant of the domain runs alone on its GPUs

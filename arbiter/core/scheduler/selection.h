@@ -66,12 +66,12 @@ class Selection {
   struct GpuRow {
     Bytes usable;
     Bytes load;
-    unsigned members = 0;    // chosen tenants there
-    unsigned exclusive = 0;  // exclusive ones among them
+    unsigned members = 0;    // chosen tenants on the GPU
+    unsigned exclusive = 0;  // chosen tenants that are exclusive
     Bytes needed_by_all;
-    unsigned users = 0;  // all tenants there
+    unsigned users = 0;  // all tenants on the GPU
     unsigned exclusive_users = 0;
-    unsigned unsettled = 0;  // chosen ones
+    unsigned unsettled = 0;  // chosen tenants that are unsettled
     unsigned unsettled_users = 0;
     bool has_time() const { return (exclusive == 0 || members <= 1) && unsettled <= 1; }
     bool has_time_for_all() const { return (exclusive_users == 0 || users <= 1) && unsettled_users <= 1; }

@@ -14,9 +14,9 @@ namespace sharedgpu {
 // The values of one tenant from which the length of turns is computed.
 struct TurnDemand {
   bool waits = false;
-  bool takes_turns = false;  // it waits, or has the GPU
-  Nanoseconds measured{};    // mean duration of its handoffs; zero: none measured yet
-  Nanoseconds expected{};    // `measured`, or a guess from its size if nothing was measured
+  bool takes_turns = false;  // the tenant waits, or has the GPU
+  Nanoseconds measured{};    // mean duration of the tenant's handoffs; zero: none measured yet
+  Nanoseconds expected{};    // `measured`, or a guess from the tenant's size if nothing was measured
 };
 
 class TurnLengths {

@@ -61,8 +61,8 @@ class Presence {
   static constexpr Nanoseconds kNever = Nanoseconds::min();
 
   struct Row {
-    bool frozen = false;          // its process is stopped, as of the last poll
-    bool suspended = false;       // its process is stopped by root, as of the last poll
+    bool frozen = false;          // as of the last poll, the session's process is stopped
+    bool suspended = false;       // as of the last poll, root has stopped the session's process
     Nanoseconds polled = kNever;  // time of the last poll; before the first poll: the time at which the
                                   // answer became due
   };

@@ -185,7 +185,7 @@ class TurnMachine {
     TenantPhase phase = Out{};
     Epoch epoch;              // epoch of the tenant's last turn, or of its first turn if it has had none
     bool epoch_used = false;  // the tenant has entered, or was sent a Revoke, with this epoch
-    bool resuming = false;    // its lease is from the ledger, and its sessions may still reconnect
+    bool resuming = false;    // the tenant's lease is from the ledger, and its sessions may still reconnect
     unsigned wanting = 0;     // sessions that want the GPU
     Nanoseconds gates_closed{};
     Nanoseconds last_ran{};  // when the tenant last held a lease

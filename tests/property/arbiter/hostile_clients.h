@@ -57,8 +57,8 @@ class HostileClients {
   struct Client {
     TenantId tenant;
     GpuUuid gpu;
-    Bytes there;   // memory that it really has on the GPU, without `hidden`
-    Bytes hidden;  // memory on the GPU that it never reports
+    Bytes there;   // memory that the client really has on the GPU, without `hidden`
+    Bytes hidden;  // memory on the GPU that the client never reports
     bool attached = false;
     Epoch epoch;              // of the last order
     std::uint64_t order = 0;  // number of the last order

@@ -168,7 +168,8 @@ TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the 
   beside.begin_measuring();
   beside.run(1000s);
   CHECK(beside.seen(1).starts.size() > 100);
-  CHECK(mean(beside.seen(1).starts) < 300ms);  // its time to enter, and the other tenant's time to drain
+  CHECK(mean(beside.seen(1).starts) < 300ms);  // the program's time to enter, and the other tenant's time to
+                                               // drain
 }
 
 TEST_CASE("priority: the time before a program came does not count as waiting") {
@@ -334,7 +335,7 @@ TEST_CASE(
     } else if (!works && !ends) {
       ++unused;
       CHECK(share[0] < 0.001);
-      CHECK(share[1] > 0.5);  // its request, and half of the time that is left
+      CHECK(share[1] > 0.5);  // the program's request, and half of the time that is left
       CHECK(share[2] > 0.4);
     }
   }

@@ -90,7 +90,7 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
   for (const auto& [id, memory] : shown) {
     const Snapshot::Session* session = state.find(id);
     if (session == nullptr || !session->gpu) continue;
-    if (session->claims_nothing) continue;  // its first report has not arrived yet
+    if (session->claims_nothing) continue;  // the session's first report has not arrived yet
     const Bytes allowed = session->allowed.memory + session->allowed.context;
     must(*memory <= allowed + Bytes{allowed.count / 16} + mebibytes(1), "an honest session hides memory");
   }

@@ -34,18 +34,18 @@ inline void must(bool holds, const char* what) {
 
 // One well-behaved process, with its real memory. `id` is the number of its session with the current arbiter.
 struct World::Client : simulation::Session {
-  SessionId key;  // its number in this world, independent of arbiters
+  SessionId key;  // the client's number in this world, independent of arbiters
   TenantId tenant;
   unsigned gpu = 0;
   bool attached = false;
-  bool had_gate = false;   // held a lease when the arbiter died
+  bool had_gate = false;   // the client held a lease when the arbiter died
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted work that is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
   bool busy = false;  // the GPU works on the first unfinished submission
-  bool full = false;  // waits until a part of its work is done
+  bool full = false;  // the program waits until a part of its work is done
   Bytes prepared;     // host memory for evictions, as in the last Prepare
   bool capturing = false;
   std::set<unsigned> holding;  // numbers of submissions that end only after the next submission
@@ -70,7 +70,7 @@ struct World::Client : simulation::Session {
   bool stopped = false;
   Nanoseconds went_on{};
   Nanoseconds came_back{};                     // to a restarted arbiter
-  std::vector<std::function<void()>> put_off;  // until it goes on
+  std::vector<std::function<void()>> put_off;  // actions that wait until the process goes on
   // Delays the actions of a stopped process.
   bool puts_off(std::function<void()> what) {
     if (stopped) put_off.push_back(std::move(what));

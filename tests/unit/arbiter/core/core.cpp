@@ -390,7 +390,7 @@ TEST_CASE("Who is short of host memory does not wait for one that is just on its
   b.queue_up(2, 2, 75);
   b.pass(10s);
   b.release(1, 75, false);
-  b.tell(1, 40, 0);  // all of it is away
+  b.tell(1, 40, 0);  // all memory of session 1 is evicted
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.tenant(2).phase == Phase::entering);
   b.want(1);
@@ -664,7 +664,7 @@ TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
   CHECK(b.sent<Revoke>(1));
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(25));
-  CHECK_FALSE(b.sent<Evict>(1));  // it has not drained
+  CHECK_FALSE(b.sent<Evict>(1));  // session 1 has not drained
 
   b.release(1, 75, true);
   REQUIRE(b.sent<Evict>(1));
@@ -1054,7 +1054,7 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   b.grow(1, 60, 45);
   if (both_need) b.grow(2, 60, 45);
   b.pass(100ms);
-  b.release(3, true, Bench::use(75, 10));  // it gives up its place
+  b.release(3, true, Bench::use(75, 10));  // the entering tenant gives up its place
   if (both_need) {
     REQUIRE(b.until_sent<Verdict>(2));
     CHECK_FALSE(b.sent<Verdict>(1));
@@ -1200,7 +1200,7 @@ TEST_CASE("Crossing messages change nothing") {
   b.release(2, 0, true);
   CHECK(b.tenant(2).phase == Phase::out);
   CHECK(b.tenant(2).wants);
-  b.want(1);  // its gate is open
+  b.want(1);  // the gate of session 1 is open
   CHECK_FALSE(b.tenant(1).wants);
   b.say(77, Want{});  // nobody
   CHECK(b.open(1));

@@ -938,7 +938,7 @@ TEST_CASE("A process that stops itself when it has released the GPU is overdue, 
   Bench b = revoked({.cancel = true});
   b.release(1, true, Bench::use(60, 60));
   const bool stops_at_once = GENERATE(true, false);
-  if (!stops_at_once) b.tell(1, 60, 40);  // it has evicted as ordered
+  if (!stops_at_once) b.tell(1, 60, 40);  // session 1 has evicted as ordered
   stop(b, 1);
   b.ready(2, 60);
   b.pass_by_timers(6min);

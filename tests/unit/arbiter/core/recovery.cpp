@@ -170,7 +170,7 @@ TEST_CASE(
     while (b.timer && !b.sent<Verdict>(1) && b.now - begun < 10s) b.pass_to_timer();
     CHECK(b.refused(1));
     CHECK(b.now - begun <= 5s);
-    CHECK(b.now - begun >= 3s);  // its turn is to end
+    CHECK(b.now - begun >= 3s);  // the tenant's turn is to end
   }
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("What a process has is in the books, and once, from its return to its 
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
-  b.come(3, 1);  // it has no GPU yet
+  b.come(3, 1);  // session 3 has no GPU yet
   CHECK(b.gpu().promised == mebibytes(60));
   CHECK(b.holds(1));
   b.pass_by_timers(10s);

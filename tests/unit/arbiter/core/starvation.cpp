@@ -89,7 +89,7 @@ class Watched {
     unsigned resident = 0;
     bool hangs = false;
     Nanoseconds works_on{};
-    std::optional<Nanoseconds> done = {};  // when its work ends
+    std::optional<Nanoseconds> done = {};  // when the session's work ends
   };
 
   bool works(Memory& its, const Message& order) const {
@@ -124,8 +124,8 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
   const unsigned jobs = GENERATE(3u, 4u);
   const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest `jobs` - 1
                                           // sessions are alive
-  const unsigned there = GENERATE(0u, 2u, 80u);  // MiB on the GPU, of the 80 MiB that each session claims to
-                                                 // have
+  const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
+                                                    // each claims 80 MiB
   const bool begins_small = GENERATE(false, true);  // or comes in with nothing
   CAPTURE(jobs, life, there, begins_small);
   Watched w;

@@ -82,13 +82,13 @@ TEST_CASE("The lease of who goes on and is stopped again is taken as long after 
   b.settle_in(1, 1, 80);
   b.queue_up(2, 2, 80);
   b.want(2);
-  b.pass(10s);  // its turn is over
+  b.pass(10s);  // the turn of tenant 1 is over
   REQUIRE_FALSE(b.open(1));
   stop(b, 1);
   b.pass(1s);
   REQUIRE_FALSE(holds());
   go_on(b, 1);
-  REQUIRE(holds());  // it may submit once more
+  REQUIRE(holds());  // tenant 1 may submit once more
   stop(b, 1);
   b.pass(999ms);
   CHECK(holds());
@@ -226,7 +226,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   // The session may still obey its last Restore, so others cannot have that memory yet.
   CHECK_FALSE(b.tenant(1).in_set());
   go_on(b, 2);
-  CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // it never had one
+  CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // tenant 2 never had a lease
   b.release(2, true, Bench::use(60, 0));
   CHECK(b.tenant(1).in_set());
 }
@@ -298,7 +298,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK(b.sent<Prepare>(1).has_value() == false);  // the Revoke has told it
   REQUIRE(b.sent<Evict>(1));
   CHECK(b.sent<Evict>(1)->allowed == Bytes{});
-  CHECK_FALSE(b.tenant(1).in_set());  // though it wants
+  CHECK_FALSE(b.tenant(1).in_set());  // although tenant 1 wants to run
   b.tell(1, 60, 10);
   b.pass(250ms);
   stop(b, 1);

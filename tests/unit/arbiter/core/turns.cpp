@@ -534,7 +534,7 @@ TEST_CASE("Sessions on all GPUs of a domain are looked at, and one that is stopp
   }
   b.handle(Looked{.session = SessionId{4}, .stopped = true});
   CHECK(b.tenant(1).frozen);
-  CHECK(b.open(1));  // its other process is not
+  CHECK(b.open(1));  // the tenant's other process is not stopped
 }
 
 TEST_CASE("All leases that nobody comes back for end with the recovery") {

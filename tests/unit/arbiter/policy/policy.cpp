@@ -209,7 +209,7 @@ TEST_CASE("A policy says when time alone lets a tenant that waits preempt others
   CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());
   owes.claims.deadline = 20s;
   owes.due = 0.5;
-  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // it may do so already
+  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // the tenant may preempt already
   owes.lag = -3s;
   const Nanoseconds wait = deadline->unchanged_for(owes, turn);
   CHECK(wait > 2s);  // a debt of 2 s (half a turn) is allowed; the tenant earns half a second in each second
