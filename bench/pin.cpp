@@ -34,7 +34,8 @@ void check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// The program that keeps the GPU busy. It queues as much work as a tenant may queue while others wait.
+// The program that keeps the GPU busy. The program queues as much work as a tenant may queue while others
+// wait.
 class Beside {
  public:
   Beside(CUcontext context, CUdeviceptr block, Bytes size)

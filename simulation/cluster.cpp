@@ -635,7 +635,7 @@ void Cluster::compute(std::size_t job) {
   });
 }
 
-// Ends a job, one of whose requests for memory was refused.
+// Ends a job after one of its requests for memory was refused.
 void Cluster::give_up(std::size_t job) {
   if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].refused = true;

@@ -61,8 +61,8 @@ struct Suspension {
   std::optional<unsigned> member;  // none: all
 };
 
-// The GPU of a node is lost, and comes back after a second. Jobs with a process on that GPU fail: Slurm ends
-// their other processes ten seconds later.
+// The GPU of a node is lost, and comes back after a second. If a job has a process on that GPU, the job
+// fails, and Slurm ends its other processes ten seconds later.
 struct LostGpu {
   Nanoseconds at{};
   unsigned node = 0;

@@ -72,8 +72,8 @@ class Core {
   // Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
-  // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on its footprint (zero:
-  // none). The tenant needs no session there.
+  // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on the tenant's footprint
+  // (zero: none). The tenant needs no session on the GPU.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
   // Returns the limit that forbids the session `size` more evictable bytes. The caller sets `request` and

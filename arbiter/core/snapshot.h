@@ -73,8 +73,7 @@ struct Snapshot {
     Claims stated;                   // stated by the tenant's job
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // the tenant runs alone on its GPUs
-    double share = 0;                // the fraction of the domain's time to which the tenant is entitled;
-                                     // zero if none
+    double share = 0;                // the fraction of the domain's time due to the tenant; zero if none
     // The tenant's fraction of the time of one GPU, the GPU on which this fraction is smallest; while the
     // tenant is entitled to no time, the last value.
     double due = 0;

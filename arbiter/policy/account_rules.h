@@ -22,17 +22,18 @@ struct AccountRules {
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // a tenant pays for the time in which it has the GPU and others wait
-    part_of_turns,  // a tenant pays for the time in which it has the GPU or is entering while others wait;
-                    // all such tenants divide the payment equally
-    due,  // while some tenants take turns, a tenant pays for the time in which it has the GPU; tenants that
-          // have the GPU together divide the payment in proportion to `due`
+    part_of_turns,  // as `turns`, also while the tenant is entering; all such tenants pay equal parts
+    // While some tenants take turns, a tenant pays for the time in which it has the GPU. Tenants that have
+    // the GPU together divide the payment in proportion to `due`.
+    due,
   };
   Earns earns = Earns::nothing;
   Pays pays = Pays::nothing;
-  int overuse = 0;       // a tenant also pays this multiple of the time by which its work outlasts its turn
-  int most_turns = 0;    // the bound on lag and debt, in turns
-  Nanoseconds window{};  // if the window is longer than `most_turns` turns, the window is the bound: debt is
-                         // at most the window, lag at most the tenant's share of the window
+  int overuse = 0;     // a tenant also pays this multiple of the time by which its work outlasts its turn
+  int most_turns = 0;  // the bound on lag and debt, in turns
+  // If the window is longer than `most_turns` turns, the window is the bound: debt is at most the window, and
+  // lag at most the tenant's share of the window.
+  Nanoseconds window{};
   Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
                              // nothing
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // credit: while a tenant waits, each tenant that has the GPU or asks for it earns in proportion to its units.
-// A tenant pays for the time in which it has the GPU or is entering. It pays twice for its overuse, which is
-// the time from the end of its turn until its work has ended. The tenant with the most lag is next, even
-// directly after its own turn. So tenants share the time in proportion to their units.
+// A tenant pays for the time in which it has the GPU or is entering. A tenant pays twice for its overuse: the
+// time from the end of its turn until its work has ended. The tenant with the most lag is next, even directly
+// after its own turn. So tenants share the time in proportion to their units.
 //
 // A tenant that pauses earns nothing and keeps its lag. All tenants together earn as much as the tenants with
 // the GPU pay. So the sum of all lags is constant until a tenant reaches the bound on lag and debt, which is

@@ -2,11 +2,11 @@
 // A scheduling policy is an order and parameters: it ranks the waiting tenants, decides which tenants make
 // room for which, and sets the mechanisms of the scheduler. It never touches memory.
 //
-// The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. It
-// asks a policy which waiting tenant is next, whether running tenants make room for it, and how long turns
-// are. Tenants that fit on the GPU together with the next tenant enter with it. A policy is pure: it has no
-// state and no clock. It sees a tenant's past only in the tenant's lag, which the core computes by
-// AccountRules, and in the core's measurements. So the policy can be changed at any moment.
+// The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. The
+// core asks a policy which waiting tenant is next, whether running tenants make room for it, and how long
+// turns are. Tenants that fit on the GPU together with the next tenant enter with it. A policy is pure: it
+// has no state and no clock. A policy sees a tenant's past only in the tenant's lag, which the core computes
+// by AccountRules, and in the core's measurements. So the policy can be changed at any moment.
 //
 // To add a policy:
 //   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, add the
@@ -15,9 +15,9 @@
 //   2. Write arbiter/policy/NAME.h, a class that derives from Policy. State the longest wait of a tenant in
 //      the comment at the top of the file. If the policy needs a value that views.h lacks, add a field to
 //      TenantView or TurnView, and fill it in Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).
-//   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
+//   3. Document the policy in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
 //      docs/design/scheduling.md.
-//   4. Test it in tests/unit/arbiter/policy/policy.cpp, and test the longest wait in
+//   4. Test the policy in tests/unit/arbiter/policy/policy.cpp, and test the longest wait in
 //      tests/property/arbiter/policies.cpp, which runs every policy; add the policy to
 //      tests/unit/config/settings.cpp and keys_golden.cpp, and to bench/decision.cpp.
 //   5. Regenerate tests/unit/config/keys.golden (see tests/golden).

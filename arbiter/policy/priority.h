@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
-// from a tenant of lower priority once that tenant has had the GPU for the duration of a handoff. Tenants of
-// the same priority take turns. A tenant's priority rises by one for each MaxWait of waiting. The increase
+// priority: the tenant with the highest priority has the GPU for as long as it has work. A tenant loses the
+// GPU to a waiting tenant of higher priority once it has had the GPU for the duration of a handoff. Tenants
+// of the same priority take turns. A tenant's priority rises by one for each MaxWait of waiting. The increase
 // lasts until the end of the tenant's next turn.
 //
-// Nobody starves: a tenant whose priority is lower than all others' by P waits (P + 1) times MaxWait, and
-// then at most for one turn of each tenant that has also waited for that long. During the tenant's turn, the
-// increase protects it against preemption by tenants that have just arrived.
+// Nobody starves: a tenant whose priority is P below that of all other tenants waits for (P + 1) times
+// MaxWait. After that time, it waits at most for one turn of each tenant that has also waited for that long.
+// During the tenant's turn, the increase protects it against preemption by tenants that have just arrived.
 #pragma once
 
 #include <algorithm>

@@ -167,11 +167,11 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   }
 }
 
-// If a session is at work, its growth is granted when there is room on the GPU. If it is not at work, its
-// growth is granted at once, since the session needs the room only in its next turn. Growth of pinned memory
-// needs room on the GPU in either case. If a job has a turn on other nodes, its processes on this node get no
-// memory before the job enters the running set here. This delays no other node: no process there submits work
-// that waits for a process without memory.
+// If a session is at work, its growth is granted when there is room on the GPU. If the session is not at
+// work, its growth is granted at once, since it needs the memory only in its next turn. Growth of pinned
+// memory is always granted only when there is room on the GPU. If a job has a turn on other nodes, its
+// processes on this node get no memory before the job enters the running set here. This delays no other node:
+// no process there submits work that waits for a process without memory.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

@@ -72,8 +72,8 @@ Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
 }
 
 // If the last survey has a bound for the session's contexts (most_context), reported contexts count up to
-// this bound. Otherwise they count only up to a fraction of the GPU (kContextPart). Growth that lacks memory
-// only because of contexts beyond that fraction must wait.
+// this bound. Otherwise contexts count only up to a fraction of the GPU (kContextPart). Growth that lacks
+// memory only because of contexts beyond that fraction must wait.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));

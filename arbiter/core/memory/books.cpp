@@ -94,8 +94,8 @@ void MemoryBooks::on_ready(const Session& session) {
   its.ready = its.use.resident >= its.use.swappable;
   if (!its.ready) return;
   its.evicting = false;
-  // The session may have freed memory after a Restore with a higher limit was sent. That Restore may not have
-  // arrived yet.
+  // The session may have freed memory after a Restore with a higher limit was sent, and that Restore may not
+  // have arrived yet.
   const bool more_to_come = its.restored_same_twice || its.restored_limit > its.use.resident;
   its.restore_in_flight = more_to_come ? its.restored_limit : Bytes{};
 }

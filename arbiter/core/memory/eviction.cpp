@@ -14,8 +14,8 @@
 
 namespace sharedgpu {
 
-// Finds sessions that were asked to evict and make no progress. For a while, their memory counts as staying
-// on the GPU.
+// Finds sessions that were asked to evict and make no progress. For a while, the memory of these sessions
+// counts as staying on the GPU.
 void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -54,8 +54,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
-  // A session gets all the memory that it lacks, or nothing yet. If two sessions each got only a part, each
-  // could wait for the part of the other one.
+  // A session gets all the memory that it lacks, or nothing yet. If each of two sessions got only a part of
+  // the memory that it lacks, each could wait for memory that the other one got.
   const auto fill = [&](SessionBook& its) {
     const Bytes costs = lacks(its);
     if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);

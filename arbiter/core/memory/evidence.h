@@ -2,10 +2,10 @@
 // The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
 //
 // A survey is slightly older than the claims, and memory may be freed and allocated while it is taken. So a
-// claim is doubted only if it is older than the survey before the last one and neither of the two surveys
-// shows the memory. Between two surveys, evictable memory may leave the GPU and return. So a claim of
-// evictable memory is disproved only if the session has claimed the memory all the time between the surveys.
-// A session that surveys cannot see is believed. Pure; sizes in bytes.
+// claim is doubted only if it is older than the last two surveys and neither of them shows the memory.
+// Between two surveys, evictable memory may leave the GPU and return. So a claim of evictable memory is
+// disproved only if the session has claimed the memory all the time between the surveys. A session that
+// surveys cannot see is believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Evidence {
   // Call if there are no surveys any more.
   void forget() { *this = {}; }
 
-  // The memory of its process in the last survey; none if unknown.
+  // The memory of the session's process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
   // The part of a claim that is certain while surveys are taken: nothing before the first survey, later at
   // most the memory that the last survey shows. If surveys cannot see the session, the whole claim is

@@ -25,8 +25,8 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
-  // If set, it is in doubt whether the lease is still held. The value is the last time at which the lease
-  // surely was held. Until the lease is confirmed, its lease time is counted only up to this value.
+  // If set, the lease may no longer be held. The value is the last time at which the lease surely was held.
+  // Until the lease is confirmed, its lease time is counted only up to this value.
   std::optional<Nanoseconds> doubted = {};
 };
 

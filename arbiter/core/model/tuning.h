@@ -62,12 +62,13 @@ struct Tuning {
   // The time between two polls of a tenant that runs while others wait; each poll looks at one of its
   // processes.
   Nanoseconds look_in_turn = std::chrono::milliseconds(500);
-  // A tenant whose processes are stopped loses its lease this long after it could last submit. Work that it
-  // submitted may still run after that, since a stopped process cannot report the end of its work.
+  // A tenant whose processes are stopped loses its lease this long after it could last submit. The tenant's
+  // work may still run after that time, since a stopped process cannot report the end of its work.
   Nanoseconds stop_grace = std::chrono::seconds(1);
   // A tenant that was announced as suspending and is not stopped within this time counts as resumed.
   Nanoseconds suspend_notice = std::chrono::seconds(30);
-  // The least amount to evict for a growing tenant. Without it, each small allocation would need a message.
+  // The least amount to evict for a growing tenant. Without this minimum, each small allocation would need a
+  // message.
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);

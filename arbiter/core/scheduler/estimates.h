@@ -31,7 +31,7 @@ class Estimates {
 
   // ---- events ----
 
-  // The tenant asks for the GPU, perhaps after a pause. `first`: none of its sessions had asked before.
+  // The tenant asks for the GPU, perhaps after a pause. `first`: no session of the tenant had asked before.
   void on_want(const Tenant& tenant, bool first);
   void on_idle(const Session& session, Nanoseconds idle);
   void on_contended(const Session& session, bool contended);

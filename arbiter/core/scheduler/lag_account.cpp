@@ -62,8 +62,8 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // The account may fall at least by the length of a turn. Otherwise it could not fall far enough to end a
-  // long turn.
+  // The account may fall at least by the length of a turn. Otherwise the account could not fall far enough to
+  // end a long turn.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

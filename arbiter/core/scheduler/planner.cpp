@@ -370,8 +370,8 @@ void Planner::offer(const Candidate& waiting) {
 }
 
 // Returns true if another job on several nodes has not drained here, or has left its place to tenants of this
-// node while its nodes are out of contact. That job may need its turn on other nodes, or more memory here,
-// before it can drain.
+// node while its nodes are out of contact. The other job may need its turn on other nodes, or more memory
+// here, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&

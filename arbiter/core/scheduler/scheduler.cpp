@@ -324,9 +324,9 @@ bool Scheduler::yields(const Tenant& tenant) const {
 }
 
 // A recall does not wait for the end of the turn, since a tenant that is short of host memory stops evicting.
-// Such a tenant reports the shortage every second. The report may be a lie, or the tenant itself may have
-// caused the shortage. So there is a pause between two recalls of a tenant, even if its processes have
-// changed. After each recall, other tenants have the GPU for at least as long as the recall took.
+// A tenant reports its shortage of host memory every second. The report may be a lie, or the tenant itself
+// may have caused the shortage. So there is a pause between two recalls of a tenant, even if its processes
+// have changed. After each recall, other tenants have the GPU for at least as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

@@ -49,7 +49,7 @@ class Scheduler {
 
   // ---- events ----
 
-  // A session asks for the GPU. `first`: no session of its tenant had asked before.
+  // A session asks for the GPU. `first`: no session of the session's tenant had asked before.
   void on_want(const Session& session, bool first, bool host_short);
   void on_waiting(const Tenant& tenant) { tenants_[tenant].waiting_since = effects_.now(); }
   void on_idle(const Session& session, Nanoseconds idle) { estimates_.on_idle(session, idle); }

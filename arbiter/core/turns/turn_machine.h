@@ -112,8 +112,8 @@ class TurnMachine {
   // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
   // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // Call when the arbiter stood still for `standstill` and handled no messages. This time then does not count
-  // as awaited.
+  // Call when the arbiter stood still for `standstill` and handled no messages. The time `standstill` then
+  // does not count as awaited.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -123,7 +123,7 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // These two return false if the session sent the message before it had received the last Revoke or Step.
+  // accepts() returns false if the session sent the message before it had received the last Revoke or Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -168,8 +168,8 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // Returns true if an answer of the session may be overdue. This includes sessions of a stopped tenant,
-  // which may still hold its lease.
+  // Returns true if an answer of the session may be overdue. Sessions of a stopped tenant may still hold its
+  // lease, so their answers may be overdue, too.
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;

@@ -3,9 +3,9 @@
 //
 // On the GPU, a hostile client really has a context of 1 MiB or nothing. Some clients have another 1 MiB that
 // they do not report. Surveys show the real memory, like the surveys of the daemon. The daemon itself
-// determines the process and its GPU, so clients do not lie about these here. Numbers go up to the largest
-// that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends within a second; its
-// tenant reconnects a moment later. One thread.
+// determines the process of a session and its GPU, so these clients do not lie about process and GPU. Numbers
+// go up to the largest that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends
+// within a second; its tenant reconnects a moment later. One thread.
 #pragma once
 
 #include <functional>

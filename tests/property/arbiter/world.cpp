@@ -127,7 +127,7 @@ void World::perform(const Actions& actions) {
     return nullptr;
   };
   // If a lease was revoked while its session was stopped, the session holds the lease again after it resumes,
-  // until it has drained. This also applies if a new arbiter does not know of the revocation.
+  // until it has drained. The same is true if the arbiter was restarted and does not know of the revocation.
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
@@ -438,8 +438,7 @@ void World::forget_somebody() {
   ++tally_.forgotten;
 }
 
-// Stops one process of a tenant, or all of them. Some of these stops are those of Slurm, which announces
-// them.
+// Stops one process of a tenant, or all of them. Some stops are suspensions by Slurm, which announces them.
 void World::stop_somebody() {
   if (winding_down_) return;
   at(now() + delay(5000), [this] { stop_somebody(); });

@@ -59,7 +59,7 @@ struct Scenario {
   bool queries = false;  // programs query the free memory
   bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads instead of time
   bool forgets = false;  // tenants that have no process are forgotten
-  bool learned = false;  // sessions report the GPUs; later the arbiter itself finds one
+  bool learned = false;  // sessions report the GPUs; later the arbiter itself finds one of them
   bool losses =
       false;  // GPUs fail, are lost, return and are drained; tenants use the GPUs where they are placed
   // Number of additional tenants that obey no order. A tenant that keeps others waiting for 5 s is ended, and
@@ -116,7 +116,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned dropped = 0;     // sessions of hostile clients
     unsigned gpu_changes = 0;
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
-    unsigned displaced = 0;      // tenants that got another GPU for one that had failed
+    unsigned displaced = 0;      // tenants that got another GPU because their GPU had failed
     Nanoseconds longest_wait{};
     double most_actions = 0;  // largest number of actions after one event, per session
     DecisionDigest decisions;

@@ -14,9 +14,9 @@ constexpr Nanoseconds kSeen = 400ms;  // time until the arbiter notices that a p
 
 }  // namespace
 
-// A hostile tenant that sends messages delays others for up to six timeouts while it enters. While it leaves,
-// it delays them for up to the longest overuse, and then ends within a second. Three surveys disprove its
-// reports of memory; each survey comes within 1.5 s.
+// A hostile tenant delays others by its messages for up to six timeouts while it enters. While it leaves, a
+// hostile tenant delays others for up to the longest overuse, and then ends within a second. Three surveys
+// disprove the reports of memory of hostile tenants; each survey comes within 1.5 s.
 Nanoseconds progress_bound(const Scenario& scenario) {
   constexpr Nanoseconds kHonest = kQuantum + 2s;
   constexpr Nanoseconds kHostile = 6 * (kPatience + 1s) + kMostOveruse + 1s;

@@ -166,8 +166,8 @@ TEST_CASE("Contexts are believed as far as surveys show them, and a little befor
   survey(b, {{1, 0}, {2, 0}});
   claim_context(b, 1, 30);
   claim_context(b, 2, 30);
-  // Contexts that no survey has shown count for a sixteenth of the GPU at most. This is less than the 20 MiB
-  // that the GPU has beyond the capacity.
+  // Contexts that no survey has shown count for at most a sixteenth of the GPU, which is less than the 20 MiB
+  // beyond the capacity.
   CHECK(b.gpu().usable == mebibytes(100));
   survey(b, {{1, 29}, {2, 0}});
   CHECK(b.gpu().usable < mebibytes(92));
