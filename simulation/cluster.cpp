@@ -152,7 +152,7 @@ struct Cluster::Process final : Session, simulation::Process {
   bool working = false;  // the process's memory was granted, so the job's processes can work together
   bool waiting = false;  // at the gate
   bool lonely = false;   // the process waits until all processes of its job are working
-  bool full = false;     // has as many unfinished kernels as a process may submit in advance
+  bool full = false;     // the process has as many unfinished kernels as a process may submit in advance
   bool thinking = false;
   std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;

@@ -41,8 +41,8 @@ class Core {
   // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Call if the tenant will not return or is to start at zero: drops its lease times. Also ends leases of the
-  // tenant from before the core's start, if no session has reconnected to continue them.
+  // Drops the tenant's lease times. Call if the tenant will not return or is to start at zero. Also ends
+  // leases of the tenant from before the core's start, if no session has reconnected to continue them.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;

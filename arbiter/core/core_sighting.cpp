@@ -25,8 +25,8 @@ std::optional<SessionId> reporter_in(const Other& /*event*/) {
   return std::nullopt;
 }
 
-// Returns true if the event concerns only the domains that are advanced with it. Call only for events that
-// are no messages of sessions. If false, the event concerns all domains.
+// Returns true if the event concerns only the domains that are advanced after it; otherwise the event
+// concerns all domains. Call only for events that are not messages of sessions.
 bool concerns_some(const Event& event) {
   return std::holds_alternative<TimerFired>(event) || std::holds_alternative<Surveyed>(event);
 }

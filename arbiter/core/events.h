@@ -65,7 +65,7 @@ struct CapSet {
   Claims claims = {};
 };
 
-// Sets the rules: those in `own` for the GPUs that `own` lists, `node` for all other GPUs.
+// Sets the rules of GPUs: `own` has the rules of the GPUs that it lists, `node` is for all other GPUs.
 struct RulesSet {
   Rules node;
   std::map<GpuUuid, Rules> own = {};

@@ -21,7 +21,7 @@ struct Sighting {
   };
   struct Tenant {
     TenantId id;
-    // The tenant has no lease, but could get one: its sessions that want the GPU wait for it.
+    // The tenant has no lease, but could get one, so its sessions that want the GPU are waiting.
     bool may_wait = false;
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
     Nanoseconds turn_ends{};  // planned end of the last turn whose rest the tenant yielded
@@ -30,7 +30,7 @@ struct Sighting {
 
   bool whole = false;             // all sessions are listed; a session that is not listed has ended
   std::vector<Session> sessions;  // sorted by id
-  std::vector<Tenant> tenants;    // at least the tenants of all listed sessions
+  std::vector<Tenant> tenants;    // includes the tenants of all listed sessions
 };
 
 }  // namespace sharedgpu

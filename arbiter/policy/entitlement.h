@@ -34,8 +34,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// Returns the backlog limit for all tenants in the domain of a tenant with these claims, while tenants have
-// to take turns: a quarter of this tenant's deadline. Returns zero for the default limit
+// While tenants have to take turns, a tenant with these claims sets the backlog limit of all tenants in its
+// domain. Returns this limit, a quarter of the tenant's deadline. Returns zero for the default limit
 // (interposer/backlog/ahead.h).
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;

@@ -69,10 +69,10 @@ class Policy {
   // `waiting` goes first.
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
-  // The order in which running tenants keep their leases if some have to leave, because the memory of the
-  // running set has grown or because another tenant needs room. By default, during a turn the tenant for
-  // which it began is the last to leave, and a tenant that requests too much memory leaves before the others.
-  // After the turn, the tenant that entered last is the last to leave, since it has had the least time.
+  // The order in which running tenants keep their leases if some have to leave, because the running set has
+  // outgrown the GPU or because another tenant enters. By default, the tenant for which a turn began is the
+  // last to leave during this turn, and a tenant that requests too much memory leaves first. After the turn,
+  // the tenant that entered last is the last to leave, since it has had the least time.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.

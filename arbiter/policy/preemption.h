@@ -10,10 +10,10 @@
 // earned nothing, and pays for both handoffs. A tenant can earn or owe at most one turn.
 //
 // In any time T a tenant uses at most T / (n + 1) plus two turns for preemptions, including the handoffs that
-// they cause. In the long run, the time that it uses for preemptions is less than its fair share. A tenant
-// that always has work earns nothing, but gets the rest of its preempted turns afterwards. Beside k tenants
-// that preempt, a tenant that always works has at least 2 / (k + 2) of the time, which is more than its fair
-// share. Pure.
+// they cause. In the long run, the time that a tenant uses for preemptions is less than its fair share. A
+// tenant that always has work earns nothing, but gets the rest of its preempted turns afterwards. Beside k
+// tenants that preempt, a tenant that always works has at least 2 / (k + 2) of the time, which is more than
+// its fair share. Pure.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,7 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // without `waited_before`
-    Nanoseconds waited_before{};  // sum of the waits before the ledger begins, from its first checkpoint
+    Nanoseconds waited_before{};  // sum of the waits before the ledger begins; the first checkpoint has it
     Nanoseconds waited_first{};   // the part of `waited` before the first lease
     bool first_known = false;     // `waited_first` is complete
     unsigned turns = 0;

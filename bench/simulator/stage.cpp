@@ -23,7 +23,7 @@ struct Stage::Actor : simulation::Session {
   bool has_work = false;  // has unfinished work
   bool working = false;   // true while the program works on the GPU, and while it drains
   bool waiting = false;   // waits at the gate
-  bool starting = false;  // is at the beginning of a burst
+  bool starting = false;  // the program is at the beginning of a burst
   Nanoseconds waiting_since{};
   Nanoseconds left{};  // rest of the burst
   Nanoseconds work_since{};

@@ -38,7 +38,7 @@ struct Program {
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel; a turn may end late by this time
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel; a turn may end later by this time
 };
 
 class Stage : private simulation::Process {

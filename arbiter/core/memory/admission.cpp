@@ -78,7 +78,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
 }
 
 // A session of an earlier arbiter already has the memory that it reports. So the promises to such sessions
-// may exceed the GPU; only promises made after this report are kept within the GPU.
+// may exceed the memory of the GPU; only promises made after this report are kept within that memory.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
@@ -246,8 +246,8 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
 }
 
 void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
-  // A running session may have reported growth that was never granted. The limit of such a session is lowered
-  // if the promises exceed the GPU.
+  // A running session may have reported growth that was never granted. If the promises on a GPU exceed its
+  // memory, the limits of its running sessions are lowered.
   for (const auto& [uuid, gpu] : model.gpus()) {
     if (promised(gpu, at) <= usable(gpu)) continue;
     for (const Session* session : gpu.sessions)
@@ -261,8 +261,8 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
-// Growth waits for a while if it lacks room only because of unmanaged memory, or because of claimed memory
-// that no survey has shown yet: the unmanaged processes may end, and the next survey may contradict the
+// Growth waits for a while if it lacks room only because of unmanaged memory, or of claimed memory that no
+// survey has shown yet. Meanwhile the unmanaged processes may end, or the next survey may contradict the
 // claims. After this wait, growth is refused only if it does not fit beside memory that surveys have shown.
 // Growth waits for the first survey, too, since only surveys can contradict claims.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
@@ -410,8 +410,8 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   return sum;
 }
 
-// If both the limit by units and the job's own limit are exceeded, the result is the limit by units: on sites
-// that give host memory with units, more units raise the job's own limit, too.
+// If both the limit by units and the job's own limit are exceeded, the result is the limit by units. On sites
+// that give host memory with units, more units also raise the job's own limit.
 MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size) const {
   MemoryUse use = of(session).use;
   use.swappable += size;

@@ -184,7 +184,7 @@ Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
   return minus(resident, its.disproved()) + believed_pins(session, std::max(its.use.pinned, its.pin_limit));
 }
 
-// The memory of a session on the GPU once all of it is resident.
+// The memory that a session has on the GPU once its whole footprint is resident.
 Bytes MemoryBooks::whole(const Session& session, const Residency& at) const {
   if (nothing_there(session)) return {};
   const SessionBook& its = of(session);

@@ -278,8 +278,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
 }
 
 // Memory is evicted before a suspension, since a stopped process cannot evict and other tenants may need the
-// room. The memory of a session stays if another process of the tenant may need the session's work to end the
-// turn.
+// room. The memory of a session is not evicted if another process of the tenant may need that session's work
+// before the turn can end.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

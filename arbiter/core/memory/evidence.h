@@ -103,7 +103,7 @@ class Evidence {
 
   std::optional<Bytes> shown_;
   bool untold_ = false;
-  Claimed claimed_;  // the claims at the last survey; evictable: the least claim since then
+  Claimed claimed_;  // the claims at the last survey; `evictable` is the least claim since then
   Doubt unevictable_;
   Doubt present_;
   Doubt evictable_;

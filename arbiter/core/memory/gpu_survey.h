@@ -17,11 +17,11 @@ struct GpuSurvey {
   // The site's limits on the memory that the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
-  // For each session, the memory of its process; none if surveys cannot see the process. Sessions that are
-  // missing here may be in the next survey.
+  // For each session, the memory of its process; none if surveys cannot see the process. Sessions without an
+  // entry may be in the next survey.
   std::map<SessionId, std::optional<Bytes>> sessions = {};
   // For each session, the most memory that counts as its contexts; memory beyond that is hidden. A session
-  // that is missing here has no such bound.
+  // without an entry has no such bound.
   std::map<SessionId, Bytes> contexts = {};
 };
 

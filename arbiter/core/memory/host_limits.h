@@ -11,7 +11,8 @@ namespace sharedgpu {
 struct HostLimits {
   std::optional<Bytes> units;  // the host memory that the tenant gets with its units
   std::optional<Bytes> job;    // limit of the job's cgroup, which also counts the program's own memory
-  // The most host memory that its swap may use: `units`, or `job` less a margin, whichever is smaller.
+  // The most host memory that the tenant's swap may use: `units`, or `job` less a margin, whichever is
+  // smaller.
   std::optional<Bytes> budget;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 // The sessions of a tenant together allocate host memory in units of this size.
 constexpr Bytes kSlab = mebibytes(128);
-// Evictions are expected when less than one part in kLastPart of a GPU is free.
+// Evictions are expected when less than 1 / kLastPart of the memory of a GPU is free.
 constexpr std::uint64_t kLastPart = 8;
 
 // Rounds up to a power of two, so that a new session of a large job rarely causes a message to each of its
@@ -25,8 +25,8 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 }  // namespace
 
 // A tenant has to evict at most the amount by which the memory of all tenants exceeds the GPU. The tenant's
-// sessions evict in the order of evict(). For a growing tenant, slightly more memory is evicted than it
-// needs.
+// sessions evict in the order of evict(). For a growing tenant, slightly more memory is evicted than the
+// tenant needs.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};

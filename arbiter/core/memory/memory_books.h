@@ -68,8 +68,8 @@ struct SessionBook {
   bool restored_same_twice = false;      // the session was sent two Restores with the same limit
   std::optional<Nanoseconds> all_since;  // when a Restore first allowed the session all memory that it needs
   Bytes restored_limit;                  // limit of the last Restore
-  // When other sessions last had to evict because this restore took too long, or when the session last
-  // grew.
+  // The last time at which other sessions had to evict because this restore took too long, or at which the
+  // session grew.
   Nanoseconds pressed{};
 
   bool evicting = false;  // the session was asked to evict since it was last ready
@@ -79,13 +79,13 @@ struct SessionBook {
   Bytes taken;               // the part of the session's memory that is evicted for tenants that cannot drain
                              // otherwise
   Nanoseconds evicted_at{};  // when the session was asked to evict, or when its memory last left the GPU
-  // When the session last reported progress, or was last asked to do something.
+  // The last time at which the session reported progress, or was asked to do something.
   Nanoseconds last_progress{};
   Nanoseconds stuck_until{};               // until this time the session counts as unable to evict
   std::optional<Nanoseconds> stuck_noted;  // time of the last log message about stuck_until
 
   Bytes prepared_host;        // host memory named by the last Prepare
-  std::uint32_t sharers = 1;  // number of processes that prepare prepared_host together; zero: unknown
+  std::uint32_t sharers = 1;  // number of processes that together prepare this memory; zero: unknown
   std::optional<Nanoseconds> less_host_since;  // since when less host memory than prepared_host has sufficed
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
@@ -206,8 +206,8 @@ class MemoryBooks {
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
   // The memory of the session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
-  // The memory of a session outside the running set that counts as staying on the GPU. `tenant_grows`:
-  // needs_growth_to_drain() of its tenant.
+  // For a session outside the running set: the part of its memory that counts as staying on the GPU.
+  // `tenant_grows`: needs_growth_to_drain() of its tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
   // Returns true if the session has allocated memory recently, or requests more.
   bool has_grown_lately(const Session& session) const {
@@ -253,9 +253,10 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // The ways to count the memory of other sessions. `believed`: all memory that they are believed to have.
-  // `certain`: only memory that surveys have shown; on a GPU without surveys, as `believed`. `uncrowded`: as
-  // `believed`, without the memory of processes that have no session.
+  // The ways to count the memory of other sessions. `believed`: all memory that these sessions are believed
+  // to have. `certain`: only memory that surveys have shown; on a GPU without surveys, the same as
+  // `believed`. `uncrowded`: the same as `believed`, but without the memory of processes that have no
+  // session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that cannot be evicted.
   struct Unevictable {

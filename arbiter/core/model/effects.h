@@ -30,8 +30,7 @@ class Effects {
     put(Drop{.session = session.id, .reason = std::move(reason)});
   }
 
-  // Requests that the domain that is being advanced is advanced again at the time `at`. A time in the past is
-  // ignored.
+  // Requests another advance of the current domain at the time `at`. A time in the past is ignored.
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
@@ -39,8 +38,8 @@ class Effects {
   // may follow.
   void advance_again() { again_ = true; }
 
-  // Call before a domain is advanced. Afterwards wake() returns when the domain is to be advanced again, and
-  // again() returns true if that is at once.
+  // Call before a domain is advanced. Afterwards wake() returns the time at which the domain is to be
+  // advanced again; again() returns true if the domain is to be advanced again at once.
   void begin_domain(Nanoseconds wake) {
     wake_ = wake;
     again_ = false;

@@ -8,8 +8,8 @@ namespace sharedgpu {
 // The condition of a GPU as its driver reports it.
 enum class GpuCondition : std::uint8_t {
   healthy,
-  failing,  // it has reported an error that only a reset clears; its tenants continue, new tenants are not
-            // placed on it
+  failing,  // the GPU has reported an error that only a reset clears; its tenants continue, but it gets no
+            // new tenants
   lost,     // the GPU does not answer or is missing: nobody can use it
 };
 

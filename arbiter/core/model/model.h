@@ -125,7 +125,7 @@ class Model {
   const std::map<TenantId, Tenant>& tenants() const { return tenants_; }
   const std::map<GpuUuid, Gpu>& gpus() const { return gpus_; }
 
-  // Sets the rules: those in `own` for the GPUs that `own` lists, `node` for all other GPUs.
+  // Sets the rules of GPUs: `own` has the rules of the GPUs that it lists, `node` is for all other GPUs.
   void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
   const Rules& rules_of(const GpuUuid& gpu) const;
   // The rules of the tenant's domain, or the node's rules if the tenant has no domain.

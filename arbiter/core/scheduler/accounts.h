@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants' accounts: the lag of each behind its share, in GPU time (negative: ahead of it).
+// Tenants' accounts: the GPU time by which each tenant lags behind its share; negative if the tenant has had
+// more than its share.
 //
 // An ActivityInterval describes what a tenant does, and lasts until the tenant does something else. An
 // account is updated when it is read, by the AccountRules of its policy (lag_account.h). Not thread-safe.
@@ -58,7 +59,7 @@ class Accounts {
   struct Stake {
     bool enters = false;
     bool holds = false;     // a lease
-    bool competes = false;  // has, or waits for, a share of the time
+    bool competes = false;  // the tenant has, or waits for, a share of the time
   };
   struct Row {
     const Policy* policy = nullptr;
@@ -93,7 +94,7 @@ class Accounts {
   const DeadlineLimits& limits_;
   const Effects& effects_;
   Table<Tenant, Row> rows_;
-  Table<Gpu, double> due_to_holders_;  // sum over the tenants that have a lease on the GPU
+  Table<Gpu, double> due_to_holders_;  // sum of `due` of the tenants that have a lease on the GPU
   std::map<TenantId, Kept> kept_;      // accounts of tenants that have ended
 };
 

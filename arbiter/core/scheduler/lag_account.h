@@ -32,8 +32,8 @@ struct ActivityInterval {
   bool operator==(const ActivityInterval&) const = default;
 };
 
-// Returns the lag of a tenant that had `lag` and then did `did` for `time`. If `time` is zero, the lag is
-// only clamped to its present bounds.
+// Returns the lag of a tenant that had the lag `lag` and then the activity `did` for `time`. If `time` is
+// zero, the lag is only clamped to its present bounds.
 Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                       Nanoseconds time);
 

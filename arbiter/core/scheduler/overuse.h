@@ -61,7 +61,7 @@ class Overuse {
   // Call at the end of the domain's advance, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
 
-  // Call if the arbiter did not run for `standstill`, so that this time does not count.
+  // Call if the arbiter did not run for `standstill`, so that the time `standstill` does not count.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
@@ -87,7 +87,7 @@ class Overuse {
     Clock clock = Clock::stands;          // as of `watched`
     Nanoseconds watched{};
     Nanoseconds lasted{};                        // all time that counted
-    std::array<Nanoseconds, kClocks> spare{};    // for each Clock, time left that does not count
+    std::array<Nanoseconds, kClocks> spare{};    // for each Clock, the remaining time that does not count
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
     std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
     bool noted = false;                          // the note has been sent

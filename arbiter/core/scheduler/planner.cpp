@@ -379,9 +379,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// Returns true while the next turn is kept for a gang to which it was offered. The turn is kept for the
-// length of a turn, at least for kLongWait, so that the gang's other nodes can end their turns. After that
-// time another tenant gets the turn, and the gang is offered the next one.
+// Returns true while the next turn is kept for a gang to which it was offered. The next turn is kept for the
+// length of a turn, or for kLongWait if that is longer, so that the gang's other nodes can end their turns.
+// After that time another tenant gets the turn, and the gang is offered the next one.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;

@@ -132,7 +132,8 @@ class Scheduler {
     Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant still gets the rest
     bool preempted = false;  // the tenant's turn was preempted
     bool yields = false;     // the tenant yields the rest of its present turn
-    // Planned end of the turn that it yielded last; before this time, it does not overuse the GPU.
+    // Planned end of the last turn whose rest the tenant yielded; before this time, the tenant does not
+    // overuse the GPU.
     Nanoseconds yielded_until{};
     bool displaced = false;  // the tenant lost its place because the running set had grown
   };
@@ -169,7 +170,8 @@ class Scheduler {
   // When the session last reported that its job needs the host memory in which its evicted contents are kept.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
-  // Each tenant's last recall, kept as long as it affects others, even after the tenant has ended.
+  // Each tenant's last recall. A recall is kept as long as it affects other tenants, even after its tenant
+  // has ended.
   std::map<TenantId, Recall> recalls_;
   Table<Gpu, TenantId> recalled_last_;  // in the GPU's domain
 };

@@ -53,9 +53,9 @@ class Gangs {
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
-  // a further submission from it. A drained tenant stays if its gang enters urgently, because work of the
-  // gang waits for a tenant that is in no running set: if the drained tenant left, another gang could grow
-  // into its memory.
+  // a further submission from it. A gang enters urgently if its work waits for a tenant that is in no running
+  // set. The gang's drained tenants then stay: if a drained tenant left, another gang could grow into its
+  // memory.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }

@@ -2,9 +2,10 @@
 // The phases of a tenant: without leases, with leases, and the transitions between these. The struct of a
 // phase has the fields that only this phase needs.
 //
-// Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
-// its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
-// sessions have not drained. TurnMachine changes phases in enter(), open(), leave() and finish_leaving().
+// Out: gates are closed and everything has drained; the tenant's memory may be evicted. Entering: the tenant
+// is chosen for the running set, and its memory is being restored. Running: gates are open. Leaving: gates
+// are closed, Revoke was sent, and some of the tenant's sessions have not drained. TurnMachine changes phases
+// in enter(), open(), leave() and finish_leaving().
 #pragma once
 
 #include <variant>

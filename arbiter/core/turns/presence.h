@@ -31,7 +31,7 @@ class Presence {
   bool resume(const Session& session) { return set_frozen(session, false); }
   // Call when Slurm is about to stop the tenant's processes (`suspended`), or to resume them.
   void suspend(const Tenant& tenant, bool suspended);
-  // Requests that the domain is advanced again when an announced suspension should have begun.
+  // Requests an advance of the domain at the time at which an announced suspension should have begun.
   void expect_end_of_suspension(const Tenant& tenant) const;
   // Polls the session's process periodically while `owes_answer` is true.
   void poll(const Session& session, bool owes_answer);

@@ -2,9 +2,9 @@
 // Single submissions while a tenant drains. The tenant's processes may wait for each other on the GPU: a
 // kernel of one process may wait for work that another process has not submitted before it drained. So each
 // thread of the drained processes is allowed a single submission, again and again, until all processes have
-// drained at the same time. The pauses between these permissions grow, so that they cost little if no process
-// waits. Processes on other nodes may wait in the same way; then the coordinator of the gang orders the
-// submissions.
+// drained at the same time. The pauses between these submissions grow, so that the submissions cost little
+// time if no process waits. Processes on other nodes may wait in the same way; then the coordinator of the
+// gang orders the submissions.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"

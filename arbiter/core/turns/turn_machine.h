@@ -132,7 +132,7 @@ class TurnMachine {
 
   // ---- pages ----
 
-  // Returns the sessions for which the value changes.
+  // Returns the sessions whose `contended` value changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
   // Tells each tenant that can_yield() the time at which its turn ends. Zero: the turn has no end.

@@ -13,8 +13,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// Keeps the figures of one world twice: `by_events` is updated for the sessions of each event, `by_all` for
-// all sessions.
+// Keeps the figures of one world in two copies. After each event, `by_events` is updated for the sessions of
+// the event, and `by_all` for all sessions.
 struct Books {
   FigureBook by_events;
   FigureBook by_all;

@@ -425,7 +425,8 @@ void World::change_terms() {
               .claims = claims_of(tenant)});
 }
 
-// Ends the tenant as if its job had ended. A later tenant with the same number starts without its history.
+// Ends the tenant as if its job had ended. A later tenant with the same number starts without the history of
+// the ended tenant.
 void World::forget_somebody() {
   if (winding_down_) return;
   at(now() + delay(300), [this] { forget_somebody(); });

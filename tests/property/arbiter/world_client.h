@@ -32,7 +32,8 @@ inline void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// One well-behaved process, with its real memory. `id` is the number of its session with the current arbiter.
+// One well-behaved process, with its real memory. `id` is the number of the client's session with the current
+// arbiter.
 struct World::Client : simulation::Session {
   SessionId key;  // the client's number in this world, independent of arbiters
   TenantId tenant;

@@ -66,7 +66,7 @@ void World::deliver(SessionId key, const Message& message) {
         }
         if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
         client.take(verdict);
-        // Reports the new memory as allocated. The request was sent before its allocation.
+        // Reports the new memory as allocated; the request was sent before the memory was allocated.
         if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
       at(now() + delay(20), [this, key] {

@@ -977,7 +977,7 @@ TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, 
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
-  b.grow(2, 50, 30);  // does not fit: the tenant has to leave
+  b.grow(2, 50, 30);  // the growth does not fit: the tenant has to leave
   REQUIRE(b.tenant(2).phase == Phase::leaving);
   CHECK(b.open(1));
   b.release(2, true, Bench::use(50, 30));
@@ -1332,7 +1332,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   b.tell(1, 75, 25);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
-  // The memory books are right, but the driver has less memory.
+  // The memory accounting is right, but the driver has less memory.
   b.tell(2, 75, 60);
   b.pass_by_timers(499ms);
   CHECK_FALSE(b.sent<Evict>(1));

@@ -143,7 +143,7 @@ TEST_CASE(
   const bool asks_before = GENERATE(true, false);
   if (asks_before) b.grow(1, 60, 30);
   b.pass_by_timers(1ms);
-  come_back(b, 2, 2, false);  // session 2 claims no lease, but then 60 MiB of pinned memory
+  come_back(b, 2, 2, false);  // session 2 claims no lease, and later claims 60 MiB of pinned memory
   b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
   b.release(2, false, Bench::use(0, 0, 60));
   if (!asks_before) b.grow(1, 60, 30);

@@ -161,7 +161,8 @@ TEST_CASE(
   const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives: until the next session of its
                                               // job has come
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
-  const unsigned there = GENERATE(0u, 1u);        // MiB on the GPU; 0: all of `size` is there
+  const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands
+                                                  // for `size`
   CAPTURE(jobs, life, size, there);
   const unsigned resident = there == 0 ? size : there;
   Watched w;
