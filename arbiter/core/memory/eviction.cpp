@@ -43,8 +43,8 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
 }
 
 // Hands out free memory in this order: pinned memory, which cannot wait for a turn; sessions that run; a
-// tenant that needs memory to drain; sessions that ask for memory while they leave; the leader of the turn;
-// the other members of the running set. Asks for evictions if the free memory does not suffice.
+// tenant that needs memory to drain; sessions that ask for memory while they leave; the tenant for which the
+// turn began; the other members of the running set. Asks for evictions if the free memory does not suffice.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);

@@ -42,7 +42,7 @@ class Estimates {
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
   // `released` is true if the tenant has lost its place in the running set because it was idle, and false if
-  // it has a place again.
+  // it is in the running set again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
@@ -74,8 +74,8 @@ class Estimates {
     Nanoseconds burst{};            // running mean of the values that `used` had when a pause began; zero:
                                     // unknown
     Nanoseconds busy_since{};       // since when the tenant has held a lease while others wait
-    bool released_idle = false;  // the tenant lost its place because it was idle, and has not asked for the
-                                 // GPU since
+    bool released_idle = false;  // the tenant left the running set because it was idle, and has not asked for
+                                 // the GPU since
     unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h
   };
   struct SessionRow {

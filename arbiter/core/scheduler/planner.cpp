@@ -147,8 +147,8 @@ bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
 
-// Gangs whose turn has begun on other nodes are first in the line. Tenants that must be recalled for their
-// host memory follow, then all others as the policy ranks them.
+// Sorts the waiting tenants: first gangs whose turn has begun on other nodes, then tenants that must be
+// recalled for their host memory, then all others as the policy ranks them.
 void Planner::line_up() {
   const bool everybody_fits = scheduler_.selection().everybody_fits();
   std::vector<InLine> line;
@@ -168,9 +168,9 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// The policy's ranks decide which places in the line belong to gangs. The gang that has waited longest takes
-// the first of these places, and so on; the order of the gangs is the same on all nodes. If two nodes
-// preferred different gangs, neither gang could begin.
+// The policy's ranks decide which places in the line of waiting tenants belong to gangs. The gang that has
+// waited longest takes the first of these places, and so on; the order of the gangs is the same on all nodes.
+// If two nodes preferred different gangs, neither gang could begin.
 void Planner::seat_gangs(std::vector<InLine>& line) const {
   const auto first = std::partition(line.begin(), line.end(),
                                     [](const InLine& its) { return !its.tenant->gang || its.ordered; });
@@ -203,11 +203,12 @@ bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
-// Returns true if the waiter's job is apart and another job that is apart goes first. Jobs that are apart
-// (their nodes do not reach each other) have the GPU one after the other, in the same order on all nodes, and
-// each stays until it ends. If such jobs took turns, or shared a GPU until they no longer fit, each of two
-// jobs could have a turn on a different node, and wait there for the other job. A job with processes here
-// keeps its place in the order even if it does not ask for a turn, since it may have a turn on another node.
+// A job is apart if its nodes do not reach each other. Returns true if the waiting tenant's job is apart and
+// another such job goes first. Jobs that are apart have the GPU one after the other, in the same order on all
+// nodes, and each stays until it ends. If such jobs took turns, or shared a GPU until they no longer fit,
+// each of two jobs could have a turn on a different node, and wait there for the other job. A job with
+// processes on this node keeps its place in the order even if it does not ask for a turn, since it may have a
+// turn on another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -217,9 +218,9 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
-// Returns true if the waiter fits beside the chosen tenants. If the nodes of a job do not reach each other,
-// the job never shares the GPU with another job on several nodes. If two such jobs shared a GPU and one grew,
-// the other would have to leave. On another node, the growing job might wait for the job that left.
+// Returns true if the waiting tenant fits beside the chosen tenants. If the nodes of a job do not reach each
+// other, the job never shares the GPU with another job on several nodes. If two such jobs shared a GPU and
+// one grew, the other would have to leave. On another node, the growing job might wait for the job that left.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -231,17 +232,18 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiter. A job on several nodes does not leave for another
-// such job if its nodes do not reach each other, or are out of contact during its turn.
+// Returns true if the member does not leave for the waiting tenant. A job on several nodes does not leave for
+// another such job if its nodes do not reach each other, or are out of contact during its turn.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
 
-// Returns true if the member may leave to make room for the waiter: the member is idle or yields its turn; or
-// the turn is over and the policy does not extend the member's turn; or the policy lets the waiter preempt
-// the member. For a recall, members that are still entering leave, too. If the waiter is a gang whose turn
-// has begun on other nodes, all members may leave, except an elder gang that is still entering. The elder
-// gang may leave, too, if a process on another node cannot drain without the waiter.
+// Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
+// turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
+// tenant preempt the member. For a recall, members that are still entering leave, too. If the waiting tenant
+// is of a gang whose turn has begun on other nodes, all members may leave, except those of an elder gang that
+// is still entering. Members of the elder gang may leave, too, if a process on another node cannot drain
+// without the waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -311,7 +313,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Members that were deselected, but fit beside the newcomer after all, stay.
+  // Members that were deselected, but fit beside the entering tenant after all, stay.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -369,9 +371,9 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes has not drained here, or has left its place to tenants of this
-// node while its nodes are out of contact. The other job may need its turn on other nodes, or more memory
-// here, before it can drain.
+// Returns true if another job on several nodes has not drained here, or has left the running set to tenants
+// of this node while its nodes are out of contact. The other job may need its turn on other nodes, or more
+// memory on this node, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&

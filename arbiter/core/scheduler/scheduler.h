@@ -135,7 +135,7 @@ class Scheduler {
     // Planned end of the last turn whose rest the tenant yielded; before this time, the tenant does not
     // overuse the GPU.
     Nanoseconds yielded_until{};
-    bool displaced = false;  // the tenant lost its place because the running set had grown
+    bool displaced = false;  // the tenant left the running set because the set had grown
   };
   struct Facts {
     bool exclusive = false;  // a tenant of the domain runs alone on its GPUs

@@ -84,7 +84,7 @@ class Gangs {
   }
   // Returns true if the tenant is in a turn of its gang, as far as this node knows, and the gang's nodes are
   // not all in contact. Work on other nodes may wait for this tenant, so no other job that spans nodes may
-  // take its place here.
+  // replace it in the running set.
   bool keeps_place(const Tenant& tenant) const {
     return tenant.gang && rows_[tenant].ordered && !rows_[tenant].order.possible &&
            !says(tenant, GangCommand::wait);
@@ -94,9 +94,9 @@ class Gangs {
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
-  // For two tenants that are apart, returns true if `one` gets a turn before `other`. A tenant that has begun
-  // its turn on this node comes first, since the job's work on other nodes may wait for this node. Otherwise
-  // the job that Slurm started first comes first, so that all nodes choose the same job.
+  // For two tenants whose jobs are apart (is_apart()), returns true if `one` gets a turn before `other`. A
+  // tenant that has begun its turn on this node comes first, since the job's work on other nodes may wait for
+  // this node. Otherwise the job that Slurm started first comes first, so that all nodes choose the same job.
   bool goes_before(const Tenant& one, const Tenant& other) const;
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);

@@ -184,9 +184,9 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins when its leader's gates open. If an earlier turn of the leader was preempted, the new turn is
-// the rest of that turn. If the leader preempts others, the members that keep running stay in their earlier
-// turn.
+// A turn begins when the gates of its leader open: the tenant for which the turn is begun. If an earlier turn
+// of the leader was preempted, the new turn is the rest of that turn. If the leader preempts others, the
+// members that keep running stay in their earlier turn.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {
   for (const Tenant* member : domain.tenants)

@@ -22,12 +22,12 @@ namespace sharedgpu {
 
 // The turn of a domain's running set, at one moment.
 struct TurnState {
-  const Tenant* leader = nullptr;  // the tenant for which the turn was begun; null: the running set is empty
+  const Tenant* leader = nullptr;  // the tenant for which the turn began; null: the running set is empty
   Nanoseconds began{};
   bool begun = false;  // false while no tenant runs, or while the leader is still entering
 };
 
-// The contents of a session's lease page apart from its gate.
+// The contents of a session's lease page, except for its gate.
 struct PageState {
   bool contended = false;       // other tenants wait for the GPU
   bool oversubscribed = false;  // the footprints on the session's GPU do not fit together

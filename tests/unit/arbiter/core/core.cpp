@@ -955,7 +955,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
-  // The entering tenant gives up its place: it cannot enter before the other tenant has left.
+  // The entering tenant leaves the running set: it cannot enter before the other tenant has left.
   b.pass(100ms);
   CHECK(b.tenant(1).phase == Phase::leaving);
   CHECK_FALSE(b.sent<Step>(2));
@@ -1054,7 +1054,7 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   b.grow(1, 60, 45);
   if (both_need) b.grow(2, 60, 45);
   b.pass(100ms);
-  b.release(3, true, Bench::use(75, 10));  // the entering tenant gives up its place
+  b.release(3, true, Bench::use(75, 10));  // the entering tenant leaves the running set
   if (both_need) {
     REQUIRE(b.until_sent<Verdict>(2));
     CHECK_FALSE(b.sent<Verdict>(1));

@@ -222,8 +222,8 @@ TEST_CASE("Of two that wait for memory to leave the one that left first gets it"
   CHECK_FALSE(b.sent<Verdict>(1));
 }
 
-// Tenants 1 and 2, of 45 MiB each, are leaving, and tenant 3 has given up its place. Tenant 1 needs more
-// memory than is free.
+// Tenants 1 and 2, of 45 MiB each, are leaving, and tenant 3, which was entering, has left again. Tenant 1
+// needs more memory than is free.
 Bench both_leave() {
   Bench b;
   b.settle_in(1, 1, 45);

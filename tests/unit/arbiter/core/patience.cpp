@@ -133,7 +133,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
       b.want(1);
     }
   }
-  // Tenant 1 keeps the memory that it does not evict, so tenant 2 gives up its place.
+  // Tenant 1 keeps the memory that it does not evict, so tenant 2 stops entering.
   REQUIRE(b.until_sent<Revoke>(2));
   CHECK(b.notes == std::vector<std::string>{"does not evict its memory; it stays on the GPU for now"});
   REQUIRE(b.sent<Restore>(1));

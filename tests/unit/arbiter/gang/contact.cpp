@@ -750,7 +750,7 @@ TEST_CASE("A job that is apart waits for none that has ended, or whose nodes rea
     line.say(3);
     line.order(3, GangOrder{.possible = false});
     line.pass(kTimes.heartbeat);
-    CHECK_FALSE(line.alone(4));  // job 3 may have become apart on another node
+    CHECK_FALSE(line.alone(4));  // job 3 may have begun turns by itself on another node
     line.order(3, GangOrder{.possible = true});
     line.pass(kTimes.heartbeat);
   }
