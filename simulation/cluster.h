@@ -115,11 +115,11 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
 // ends of the link restart, up to forty seconds after the link has gone down.
 void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
-// Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down:
-// two turns of each other job, and one timeout for a process that cannot drain because it lacks memory.
-// Another job may have two turns first: a turn that began before this job asked, and a turn that was offered
-// before this job had waited longest. A turn includes the handoffs of all memory in and out, and the work
-// that is on the GPU when the turn ends.
+// Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.
+// The bound is two turns of each other job, and one timeout for a process that cannot drain because it lacks
+// memory. Another job may have two turns first: a turn that began before this job asked, and a turn that was
+// offered before this job had waited longest. A turn includes the handoffs of all memory in and out, and the
+// work that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

@@ -8,11 +8,11 @@
 // So a tenant with deadlines goes before all tenants of lower priority and preempts them at once, under three
 // conditions. First, handoffs take at most a tenth of a deadline; otherwise memory would move with every
 // piece of work, and preemption would cost more than it is worth. Second, if the processes of the preempted
-// tenant wait for each other, its last drain took less time than the deadline; otherwise the deadline would
-// be missed in spite of the preemption. Third, the debt of the tenant with deadlines is at most one deadline,
-// or half a slice if that is longer (allowance()). So a piece of work that can be done in time is done in one
-// turn, and a tenant that always has work is served as under elastic. A tenant that does not meet the
-// conditions waits for its turns like any other.
+// tenant wait for each other, that tenant's last drain took less time than the deadline. Otherwise the
+// deadline would be missed in spite of the preemption. Third, the debt of the tenant with deadlines is at
+// most one deadline, or half a slice if that is longer (allowance()). So a piece of work that can be done in
+// time is done in one turn, and a tenant that always has work is served as under elastic. A tenant that does
+// not meet the conditions waits for its turns like any other.
 //
 // All other tenants in the domain of a tenant with deadlines run one at a time, since each running tenant has
 // to drain before the tenant with deadlines can begin. The other tenants also have a smaller backlog limit

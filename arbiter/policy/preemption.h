@@ -3,7 +3,7 @@
 // handoff, so preemptions cost at most half of the time, however many there are.
 //
 // Paid preemption is for tenants that leave the GPU to others for a long time, and then want the GPU for a
-// short time. In the time in which a tenant neither has the GPU nor asks for it, it earns its fair share
+// short time. While a tenant neither has the GPU nor asks for it, the tenant earns its fair share
 // (AccountRules::Earns::pauses): one second in n seconds, if n running sets take turns. A tenant pays for the
 // time in which it has the GPU and others wait. A preemption causes two handoffs, one to the preempting
 // tenant and one back. A tenant that has earned the time of both handoffs may preempt tenants that have

@@ -290,7 +290,7 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
 }
 
 // Returns true if the session could have the memory `use` on the GPU beside all memory that can never leave
-// the GPU, and if every other tenant that could run before could still run.
+// the GPU. Every other tenant that could run before must still be able to run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders and reports, which the arbiters of a job that spans nodes send to each other. Plain values.
 //
-// The tenants of such a job, one on each of its nodes, are a gang: they have their turns at the same time,
+// The tenants of such a job, one on each of its nodes, are a gang. They have their turns at the same time,
 // since their processes may wait for each other on the GPUs. One arbiter coordinates the gang
 // (arbiter/gang/coordinator.h) and sends orders; the arbiter of each node, a member of the gang, sends
 // reports. Each order and each report has the whole state, so a lost or repeated one does no harm.

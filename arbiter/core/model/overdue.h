@@ -5,8 +5,8 @@
 
 namespace sharedgpu {
 
-// Says for how long, and why, a tenant keeps others waiting for a GPU: it has not left the GPU since its
-// lease was revoked, or the GPU still has memory that the tenant was told to evict or that its stopped
+// Says for how long, and why, a tenant keeps others waiting for a GPU. The tenant has not left the GPU since
+// its lease was revoked; or the GPU still has memory that the tenant was told to evict, or that its stopped
 // processes hold.
 struct Overdue {
   GpuUuid gpu;

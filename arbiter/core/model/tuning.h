@@ -35,8 +35,9 @@ struct Tuning {
   // The timeout of a session that was asked to do something, plus one second for each GiB that it has to
   // move. If the session makes no progress for this long, the core no longer waits for it.
   Nanoseconds patience = std::chrono::seconds(10);
-  // If a session may restore all of its memory and is not ready after this time plus one second per GiB, the
-  // GPU has less free memory than the memory accounting shows. Then other sessions evict more.
+  // A session that may restore all of its memory has this time, plus one second per GiB, to become ready. If
+  // it is not ready then, the GPU has less free memory than the memory accounting shows, and other sessions
+  // evict more.
   Nanoseconds shortage = std::chrono::milliseconds(500);
   // If a session requests to pin memory in place while its turn ends, and the GPU lacks memory for that, the
   // request is refused after this time.

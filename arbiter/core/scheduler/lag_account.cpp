@@ -25,9 +25,9 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
   return {};
 }
 
-// With Pays::due a tenant pays for all of its time on the GPU, or, if several tenants have the GPU together,
-// for a part that is in proportion to its share. So the lags of tenants that run together fall equally, and
-// the lags of waiting tenants rise by the same amount in total.
+// With Pays::due a tenant that has the GPU alone pays for all of its time. If several tenants have the GPU
+// together, each pays for a part of the time in proportion to its share. So the lags of tenants that run
+// together fall equally, and the lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a turn. A turn is over after its length. With PolicyRules::lag_ends_turns, the account of the
-// leader (the tenant for which the turn began) decides instead: the turn is over when this account has fallen
-// below the account of a waiting tenant by the policy's limit. Pure.
+// leader (the tenant for which the turn began) decides instead. The turn is then over when this account has
+// fallen below the account of a waiting tenant by the policy's limit. Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"

@@ -153,8 +153,8 @@ bool TurnMachine::is_ready(const Tenant& tenant) const {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), is_ready) && !waits_for_drain(tenant);
 }
 
-// An exclusive tenant has the GPU alone: its turn begins only after the tenants that leave have drained, and
-// the next tenant's turn begins only after the exclusive tenant has drained. The wait has a timeout.
+// An exclusive tenant has the GPU alone. Its turn begins only after the leaving tenants have drained; the
+// next tenant's turn begins only after the exclusive tenant has drained. The wait has a timeout.
 bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
   const auto is_in_the_way = [&](const Session* other) {
     const Tenant& its = *other->tenant;
@@ -184,9 +184,9 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins when the gates of its leader open: the tenant for which the turn is begun. If an earlier turn
-// of the leader was preempted, the new turn is the rest of that turn. If the leader preempts others, the
-// members that keep running stay in their earlier turn.
+// The leader of a turn is the tenant for which the turn is begun. The turn begins when the leader's gates
+// open. If an earlier turn of the leader was preempted, the new turn is the rest of that turn. If the leader
+// preempts others, the members that keep running stay in their earlier turn.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {
   for (const Tenant* member : domain.tenants)
@@ -269,9 +269,9 @@ bool TurnMachine::may_finish(const Tenant& tenant) const {
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
 }
 
-// Tenants of this node need not wait until the gang's nodes are in contact again: their turns depend on no
-// other node, so the gang can return to the running set. If another gang shares the GPU, that gang could
-// grow, and the first gang could not return.
+// Tenants of this node need not wait until the gang's nodes are in contact again. The turns of these tenants
+// depend on no other node, so the gang can return to the running set later. If another gang shares the GPU,
+// that gang could grow, and the first gang could not return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }

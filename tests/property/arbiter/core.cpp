@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The core under random programs. world.cpp checks at every step that memory is never promised twice, gates
-// are open only with lease and memory, no tenant starves, and each lease in the ledger begins and ends once;
-// and at the end that nothing is left.
+// are open only with lease and memory, no tenant starves, and each lease in the ledger begins and ends once.
+// At the end, world.cpp checks that nothing is left.
 #include <rapidcheck.h>
 #include <array>
 #include <catch2/catch.hpp>

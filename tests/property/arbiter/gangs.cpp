@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways: each job ends, and waits for a
+// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways. Each job ends, and waits for a
 // turn at most as long as others can delay it.
 #include <rapidcheck.h>
 
