@@ -4,9 +4,9 @@
 //
 // The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. The
 // core asks a policy which waiting tenant is next, whether running tenants make room for it, and how long
-// turns are. Tenants that fit on the GPU together with the next tenant enter with it. A policy is pure: it
-// has no state and no clock. A policy sees a tenant's past only in the tenant's lag, which the core computes
-// by AccountRules, and in the core's measurements. So the policy can be changed at any moment.
+// turns are. Other tenants enter together with the next tenant if they fit on the GPU beside it. A policy is
+// pure: it has no state and no clock. A policy sees a tenant's past only in the tenant's lag, which the core
+// computes by AccountRules, and in the core's measurements. So the policy can be changed at any moment.
 //
 // To add a policy:
 //   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, add the

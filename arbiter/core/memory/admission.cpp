@@ -206,7 +206,7 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
   return true;
 }
 
-// Refuses a request if all sessions with memory on the GPU block each other: each of them asks for memory
+// Refuses a request if all sessions with memory on the GPU block each other: each session asks for memory
 // while it leaves, or cannot evict. Without a refusal these sessions would keep the GPU forever. The request
 // of the session whose gate closed last is refused. If a gang with memory here waits for more memory on
 // another node, only one of the two nodes refuses a request: the node on which the younger of the two tenants

@@ -81,7 +81,7 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
       growing += missing - before;
     }
   // Only one tenant at a time gets the memory that it needs to drain. Other leaving tenants may have to evict
-  // for it.
+  // for that tenant.
   const Tenant* first = first_to_fill(gpu, all);
   for (const Session* session : sessions)
     if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));

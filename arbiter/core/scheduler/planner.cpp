@@ -354,8 +354,8 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
 // Offers a turn to a gang that could begin one here. If several gangs do not fit together, only the eldest
 // gets an offer. A younger gang that has had an offer may have begun its turn, so the elder gang gets an
 // offer only after the younger gang's offer has been withdrawn. All nodes agree which of two gangs is older,
-// so no two gangs wait for each other. The running set goes on until the gang's turn begins. Meanwhile a
-// tenant may enter if no member has to leave for it.
+// so no two gangs wait for each other. The running set goes on until the gang's turn begins. Meanwhile
+// another tenant may enter if no member has to leave for that tenant.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;

@@ -5,8 +5,8 @@
 // Recall: a tenant enters before its turn, because its evicted memory takes host memory that its job needs.
 // The recall lasts from the entry to the exit of the tenant.
 //
-// The scheduler changes no phase and no memory. The core reports events to it through the on_...() functions.
-// Not thread-safe.
+// The scheduler changes no phase and no memory. The core reports events to the scheduler through the on_...()
+// functions. Not thread-safe.
 #pragma once
 
 #include <map>

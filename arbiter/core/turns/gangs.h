@@ -77,8 +77,8 @@ class Gangs {
   }
   // Returns true if all nodes of the tenant's job are in contact, or if the tenant is in no gang.
   bool in_contact(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
-  // Returns true if a turn of the tenant can begin: all nodes of its job are in contact, and it is stopped on
-  // none of them.
+  // Returns true if a turn of the tenant can begin: all nodes of its job are in contact, and the job is
+  // stopped on none of these nodes.
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }

@@ -4,9 +4,10 @@
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
 // others wait owes no answer, and leaves early only if all of its processes are stopped. So the arbiter polls
-// one process of a running tenant in each period, and all of them as soon as one is found stopped. Slurm
-// notifies its slurmstepds of a suspension two seconds before it stops the processes, and the slurmstepds
-// notify the arbiter. Before the stop, the tenant drains and evicts as much memory as it can.
+// one process of a running tenant in each period. As soon as a process is found stopped, the arbiter polls
+// all processes of the tenant. Slurm notifies its slurmstepds of a suspension two seconds before it stops the
+// processes, and the slurmstepds notify the arbiter. Before the stop, the tenant drains and evicts as much
+// memory as it can.
 #pragma once
 
 #include <vector>

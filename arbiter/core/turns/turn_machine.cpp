@@ -314,10 +314,10 @@ void TurnMachine::end_turn(const Tenant& tenant) {
   its.last_ran = effects_.now();
 }
 
-// A stopped process sends nothing, and no other process can move its memory. So the memory stays on the GPU,
-// and other tenants run beside it. When the process resumes, its tenant holds the lease again until the
-// process has drained. A thread that had passed the gate before the stop may submit once more, which costs
-// other tenants only time.
+// A stopped process sends nothing, and no other process can move its memory. So the memory of a stopped
+// process stays on the GPU, and other tenants run beside this memory. When the process resumes, its tenant
+// holds the lease again until the process has drained. A thread that had passed the gate before the stop may
+// submit once more, which costs other tenants only time.
 //
 // A session that has been given up has nothing on the GPU. The tenant of such a session gets no turn before
 // the session has answered.

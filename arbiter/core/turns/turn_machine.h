@@ -36,8 +36,8 @@ struct PageState {
 };
 
 // Only a tenant with one process, one GPU and one node is told when its turn ends. If a tenant has several
-// processes, none of them knows whether the work of the others still fits into the turn. A tenant that runs
-// together with other tenants is not told either, since its overuse of a turn has no consequences.
+// processes, no process knows whether the work of the other processes still fits into the turn. A tenant that
+// runs together with other tenants is not told either, since its overuse of a turn has no consequences.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }

@@ -57,8 +57,8 @@ TEST_CASE("Turns cost what MaxSwapOverhead allows, and everybody gets his share"
 
 TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
   CHECK(holds("waits", [] {
-    // If some tenants fit together, each turn decides anew which of them leave, so there can be more running
-    // sets than expected.
+    // If some tenants fit together, the tenants that leave are chosen anew in each turn, so there can be more
+    // running sets than expected.
     const bool any_sets = *rc::gen::arbitrary<bool>();
     const auto programs = any_hogs(any_sets ? 10 : 51);
     const Nanoseconds max_wait = any_time(1000, 20000);
