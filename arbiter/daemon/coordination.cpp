@@ -17,17 +17,18 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm has not told the address
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
-constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of known nodes
-constexpr std::chrono::seconds kKeepNew{1};    // the same if there are new ones
+constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the file of heard nodes
+constexpr std::chrono::seconds kKeepNew{1};    // the same pause if new nodes were heard
 
-// Without mail no other node can be heard, so the result has no waits.
+// Without mail no other node can be heard. So the returned times give up all other nodes at once.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
   return times;
 }
 
-// The first of the nodes, each after a blank, since there may be many.
+// Returns the names of the first nodes, each after a blank. A job may have too many nodes for one line of the
+// log.
 std::string first_of(const std::vector<std::string>& nodes) {
   constexpr std::size_t kMostNamed = 8;
   std::string text;
@@ -81,8 +82,8 @@ void Coordination::restore_heard() {
   kept_at_ = now - kKeepNew;
 }
 
-// The next arbiter must know which nodes were heard. Nothing is synchronized to the disk: after a crash of
-// the host its jobs are gone.
+// The next arbiter must know which nodes were heard. The file is not synced to the disk: if the host crashes,
+// its jobs are gone.
 void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;

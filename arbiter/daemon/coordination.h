@@ -33,7 +33,7 @@ class Coordination {
     const Tenants& tenants;
     CoreRunner& core;
     Complaints& complaints;
-    std::string heard_file;  // keeps the nodes that have been heard, for the next arbiter
+    std::string heard_file;  // stores the names of heard nodes for the next arbiter
     std::string boot;        // the host's boot id; empty: unknown, and the next arbiter ignores the file
   };
   // If `mail` is null, all jobs are apart, as if no node reached another one.
@@ -81,7 +81,7 @@ class Coordination {
   bool is_named_ = false;  // Slurm's name of this node is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
-  Nanoseconds kept_at_{};  // when the nodes that have been heard were last kept
+  Nanoseconds kept_at_{};  // when the names of heard nodes were last written to the file
 };
 
 }  // namespace sharedgpu

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of the jobs whose nodes do not reach each other. These jobs have their turns on this node in the
-// order in which Slurm started the jobs.
+// The line (queue) of the jobs that are apart: their nodes do not reach each other. These jobs have their
+// turns on this node in the order in which Slurm started the jobs.
 //
 // The order is the same on all nodes. So it cannot happen that two jobs have turns on different nodes and
-// wait there for each other. A job without processes on this node counts, too, since it may have a turn on
-// another node.
+// wait there for each other. The line also has jobs without processes on this node, since such a job may have
+// a turn on another node.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -29,10 +29,10 @@ class ApartLine {
   // `pause`: the time between two questions to Slurm.
   explicit ApartLine(Nanoseconds pause) : pause_(pause) {}
 
-  // Call if a waiting job needs a list for which Slurm was asked at `needed` or later. As long as advance()
-  // is called with `waits`, Slurm is asked again after each pause.
+  // Call if a waiting job needs Slurm's answer to a question that is asked at `needed` or later. As long as
+  // `waits` of advance() is true, take_question() returns a new question after each pause.
   void need(Nanoseconds needed) { ask_at_ = std::min(ask_at_, needed); }
-  // `waits`: a job waits for its place in the line.
+  // `waits`: true if a job in the line waits until it may begin.
   void advance(bool waits, Nanoseconds now);
   std::optional<Nanoseconds> wake(bool waits) const;
   // Returns the time of the question if Slurm should be asked now.
@@ -47,7 +47,8 @@ class ApartLine {
   bool lists(std::uint32_t job) const;
   // Returns when Slurm started the job if the job may begin, else nullopt. The job may begin if it is on a
   // list for which Slurm was asked at `needed` or later, and `passed` is true for each earlier job on that
-  // list. `passed` tells of a job that it may begin here, too, or has its turns by orders of its coordinator.
+  // list. `passed` returns true for a job that may begin here, too, or that has its turns by orders of its
+  // coordinator.
   std::optional<Nanoseconds> may_begin(std::uint32_t job, Nanoseconds needed,
                                        const std::function<bool(std::uint32_t)>& passed) const;
 

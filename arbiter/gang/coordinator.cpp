@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// Bounds the changes of the command in one advance(): contradictory reports could change it without end.
+// The most changes of the command in one call of advance(). Contradictory reports could change the command
+// without end.
 constexpr unsigned kMostCommands = 4;
 
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
@@ -33,9 +34,9 @@ bool GangCoordinator::all_in_contact() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& its) { return its.second.in_contact; });
 }
 
-// Returns true if a process may have come on a silent node that had none. The turn then has to end, since the
-// node has no part in it. The turn can still end: the new process gets no turn without an order, and no work
-// that the others have submitted waits for it yet.
+// Returns true if a process may have started on a silent node that had no process of the job. The turn then
+// has to end, since it does not include that node. The turn can end: without an order the new process submits
+// nothing, and no work of the other nodes waits for that process yet.
 bool GangCoordinator::may_have_come() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });
@@ -47,13 +48,13 @@ bool GangCoordinator::any(Condition condition) const {
                      [&](const auto& its) { return condition(its.second.report); });
 }
 
-// Returns true if a member is leaving and has not drained: it may need a submission of the others.
+// Returns true if a member is leaving and has not drained: it may need a submission of another member.
 bool GangCoordinator::is_stuck() const {
   return any([](const GangReport& its) { return leaves(its) && !its.drained; });
 }
 
-// Returns true if all members offer the turn. The turn waits for members that are leaving, unless they cannot
-// drain without the others.
+// Returns true if a turn can begin: all members offer it, except members that are leaving. The turn waits
+// until a leaving member has left, unless this member cannot drain without the others.
 bool GangCoordinator::can_begin() const {
   if (!any([](const GangReport& its) { return its.present; })) return false;
   return !any(
@@ -75,8 +76,8 @@ bool GangCoordinator::has_drained(const Member& its) const {
   return its.report.drained && its.report.steps == its.steps && !enters(its.report) && !runs(its.report);
 }
 
-// Returns true if a process has come on a node without a turn of the gang, and the others may wait for a
-// submission of that process.
+// Returns true if a process has started on a node where the gang is in no running set, and other members may
+// wait for a submission of that process.
 bool GangCoordinator::keeps_others_from_draining(Nanoseconds now) {
   if (!all_in_contact() || !is_stuck() || !any(is_outside)) return false;
   if (now < late_at_) wake_ = late_at_;
@@ -87,7 +88,7 @@ GangCommand GangCoordinator::next(Nanoseconds now) {
   const auto asks_for_end = [](const GangReport& its) { return its.ends; };
   switch (command_) {
     case GangCommand::wait:
-      // A member that is running or draining has had a turn by itself.
+      // A member that is running or draining has begun a turn without an order.
       if (is_stuck() || any(runs)) return GangCommand::leave;
       return all_in_contact() && can_begin() ? GangCommand::enter : command_;
     case GangCommand::enter: {
@@ -122,10 +123,10 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
   step_pause_ = pace_.step_pause;
 }
 
-// As stepping.cpp does for the sessions of one node: lets drained members submit once more, since others may
-// wait for their submissions. If a member takes long to drain after a step, the others may only have long
-// kernels, so the next step is delayed in proportion. While a member is in no running set, there are no
-// steps: work that is submitted then could not end before this member enters.
+// Lets drained members submit once more, since other members may wait for this submission; stepping.cpp does
+// the same for the sessions of one node. If a member takes long to drain after a step, perhaps no member
+// waits for another and kernels are just long. So the next step is delayed in proportion. While a member is
+// in no running set, there are no steps: work that is submitted then could not end before this member enters.
 void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact() || any(is_outside)) return;
   std::vector<Member*> blocked;
@@ -156,7 +157,7 @@ void GangCoordinator::set_apart(bool apart, Nanoseconds now) {
   if (gives_orders_ && was_apart && !apart) adopt(now);
 }
 
-// The gang goes on with the turn that an earlier coordinator has begun, or its members by themselves.
+// Continues a turn that an earlier coordinator has begun, or that members have begun without orders.
 void GangCoordinator::adopt(Nanoseconds now) {
   ran_ = any([](const GangReport& its) { return its.phase != Phase::out; });
   if (any(leaves))

@@ -5,14 +5,15 @@
 // So if one process waits on a GPU for a submission of another process, that process can submit. A turn ends
 // when one member asks for its end, and memory moves only after all members have drained.
 //
-// If several gangs do not fit together, members offer a turn only to the eldest one (scheduler/planner.cpp),
-// and a gang is in all its running sets before any of its gates opens. So no two gangs wait for each other.
-// The coordinator makes no decision that it could not tell all members. So a member that is out of contact
-// delays its gang, and also the gangs that wait because turns were offered to its gang.
+// If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
+// longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
+// nodes. So no two gangs wait for each other. The coordinator decides only what it can tell all members. So a
+// member that is out of contact delays its gang. It also delays other gangs if turns were offered to its
+// gang.
 //
 // The coordinator knows only what the reports say, so a new coordinator can continue from the next reports.
-// The only times that are compared between clocks of different nodes are the ages of gangs; a wrong clock
-// makes turns less fair, and has no other effect.
+// Times by the clocks of different nodes are compared only to find the eldest gang. So a wrong clock makes
+// turns less fair, and has no other effect.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -24,15 +25,15 @@
 
 namespace sharedgpu {
 
-// The pace of single submissions while a gang drains; Tuning has the same values for the sessions of one
-// node.
+// The pace of the single submissions (steps) that the coordinator permits while a gang drains. Tuning has the
+// same values for the sessions of one node.
 struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
-  // The longest pause between two attempts to let a member enter without which the others cannot drain. The
-  // pause doubles with each attempt. Otherwise two such gangs could displace each other again and again
-  // before one of them has restored its memory.
+  // If members cannot drain without a member that is in no running set, that member has to enter. This is the
+  // longest pause between two attempts to let it enter. The pause doubles with each attempt. Otherwise two
+  // such gangs could displace each other again and again before one of them has restored its memory.
   Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
@@ -42,7 +43,7 @@ class GangCoordinator {
 
   // Call when a report has come. A node's first report makes the node a member.
   void hear(unsigned member, const GangReport& report);
-  // Call when the member has lost contact. It is out of contact until hear() is called for it again.
+  // Call when the member has lost contact. The member is out of contact until its next report (hear()).
   void lose(unsigned member);
   // Call when the member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
@@ -52,7 +53,7 @@ class GangCoordinator {
   // Call when all nodes of the job have been heard or given up: the coordinator gives orders from now on.
   void begin_orders(Nanoseconds now);
   bool gives_orders() const { return gives_orders_; }
-  // Decides what follows from the reports, as of now. `now` never goes back.
+  // Decides the next command of the gang from the reports, as of `now`, which never goes back.
   void advance(Nanoseconds now);
   // Returns the order as of the last advance(), or nullopt if the coordinator gives no orders yet.
   std::optional<GangOrder> order_for(unsigned member) const;
@@ -63,9 +64,9 @@ class GangCoordinator {
   struct Member {
     bool in_contact = true;
     GangReport report;        // the last one
-    std::uint64_t steps = 0;  // number of steps that it has been told to make
+    std::uint64_t steps = 0;  // number of steps that the member was ordered to make
     std::optional<Nanoseconds> stepped_at =
-        {};  // when it was told to make its last step, if it has not drained since
+        {};  // when the last step was ordered; nullopt: the member has drained since
   };
 
   bool all_in_contact() const;
@@ -96,7 +97,7 @@ class GangCoordinator {
   Nanoseconds late_pause_ = pace_.step_after;
   Nanoseconds since_{};
   std::optional<Nanoseconds> wake_;
-  GangOrder common_;  // what all members are told
+  GangOrder common_;  // the part of an order that is the same for all members
 };
 
 }  // namespace sharedgpu

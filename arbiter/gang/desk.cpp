@@ -84,7 +84,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
     if (is_new) {
       member.number = ++gang.last_number;
       member.heard_at = member.ask_at = now;
-      // If the gang is apart, it stays so until the node is heard.
+      // A gang that is apart stays apart until this node is heard.
       member.in_contact = !gang.apart;
       member.given_up = gang.apart && !heard_.has(listed.node, now);
     }
@@ -181,7 +181,8 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   return any;
 }
 
-// A new member that was heard lately is waited for as long as one that has fallen silent.
+// Lists the silent nodes for which the gang waits. Among these are new members that have not reported yet: if
+// such a node was heard lately about another job, it is given up only after a long time.
 void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
   if (gang.apart) return;  // its nodes have turns by themselves
   Silent silent{.job = run.first, .nodes = {}};

@@ -2,13 +2,15 @@
 // The gangs that this node coordinates: receives the reports of their members, and writes orders to them.
 //
 // The members of a gang are the nodes of its job. Nodes with processes of the job report without being asked.
-// The desk asks a node that it has not heard for a while. If fewer nodes have reported than the job has, it
-// asks Slurm for the job's nodes. The desk answers each report with an order, and sends a changed order at
-// once. If an order is lost, the answer to the member's next report repeats it.
+// The desk sends a question to each node that it has not heard for a while. If some nodes of the job have
+// never reported, the desk asks Slurm for the names of the job's nodes. The desk answers each report with an
+// order, and sends a changed order at once. If an order is lost, the answer to the member's next report
+// repeats it.
 //
 // A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
-// the gang begins no turn. If a node is silent for so long that it is given up, or was not heard lately, the
-// gang is apart: each node has turns by itself, in the same order of jobs, until all nodes are heard.
+// the gang begins no turn. After a long silence the desk gives the node up; a node that was not heard lately,
+// about any job, is given up sooner. The gang is then apart: each node has turns by itself, in the same order
+// of jobs, until all nodes are heard.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -35,7 +37,7 @@ class GangDesk {
   };
   struct Listed {
     std::string node;
-    std::string address;  // empty: Slurm does not know it
+    std::string address;  // empty: Slurm does not know the address
   };
   // A gang that begins no turn as long as these nodes are silent.
   struct Silent {
@@ -47,11 +49,11 @@ class GangDesk {
     std::uint32_t job = 0;
     std::vector<std::string> silent;  // the nodes that were given up, as far as their names are known
     std::size_t answer = 0;           // number of nodes that answer
-    std::uint32_t nodes = 0;          // of the job
+    std::uint32_t nodes = 0;          // number of nodes of the job
   };
 
-  // `node`, `life` and `heard`: as for GangMembers. `wall`: wall time minus the clock of this node's times.
-  // It is added to times that other nodes compare.
+  // `node`, `life` and `heard`: as for GangMembers. `wall`: the wall-clock time minus the time by the clock
+  // of `now`. The desk adds `wall` to the times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall, HeardNodes& heard)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall), heard_(heard) {}
@@ -82,7 +84,7 @@ class GangDesk {
     bool present = false;
     bool in_contact = true;  // true also before its first report
     bool given_up = false;
-    bool is_silent = false;  // take_silent() has named it, and no report has come since
+    bool is_silent = false;  // take_silent() has returned it, and no report has come since
     Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
@@ -120,7 +122,7 @@ class GangDesk {
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
   GangLetter write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what);
   Nanoseconds patience(const std::string& node, const Member& member) const;
-  // The same for nodes whose names are unknown: Slurm does not answer.
+  // The same as patience(), for nodes whose names are unknown because Slurm has not answered.
   Nanoseconds patience_with_unlisted(const Gang& gang) const {
     return gang.is_new ? times_.unlisted : times_.gone;
   }

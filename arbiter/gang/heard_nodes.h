@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The nodes whose arbiters have written to this one lately, about any job.
 //
-// If such a node falls silent, that is an outage, and it is waited for. A node that was never heard may have
-// no arbiter, or may be behind a firewall. A restart of the arbiter must not make an outage look like a
-// firewall, so the nodes are kept in a file (text(), restore()).
+// If such a node falls silent, this is an outage, and gangs wait long for the node. A node that was never
+// heard may have no arbiter, or may be behind a firewall, so gangs soon give it up. A restart of the arbiter
+// must not make an outage look like a firewall. So the arbiter saves the names of the heard nodes in a file
+// (text(), restore()).
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -36,8 +37,9 @@ class HeardNodes {
   // The nodes that count as heard. The first line is `boot`, the host's boot id; each further line has the
   // name of a node and the time of its last letter in seconds since the boot.
   std::string text(std::string_view boot, Nanoseconds now);
-  // Adds the nodes of such a text. Ignores a text of another boot, whose jobs are gone and whose clock was
-  // another one, and lines that it does not understand. A time in the future counts as `now`.
+  // Adds the nodes of a text that text() has returned. Ignores the whole text if it is from another boot of
+  // the host: the jobs of that boot are gone, and its clock was another one. Ignores lines that it does not
+  // understand. A time in the future counts as `now`.
   void restore(std::string_view text, std::string_view boot, Nanoseconds now);
 
  private:

@@ -2,10 +2,10 @@
 // The letters of arbiters to each other: reports of members to the coordinator of a gang, and the
 // coordinator's orders and its questions to nodes that it has not heard.
 //
-// A letter is one datagram of text. It may be lost, come late or come twice: each report and each order has
-// the whole state, writers repeat them, and readers ignore letters that are older than the newest one.
-// Letters of an arbiter of another version are not understood, so that arbiter is out of contact. Pure
-// functions; any thread.
+// A letter is one datagram of text. If a letter is lost, comes late or comes twice, this does no harm: each
+// report and each order has the whole state, writers repeat their letters, and readers ignore letters that
+// are older than the newest one. Letters of an arbiter of another version are not understood, so that arbiter
+// is out of contact. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

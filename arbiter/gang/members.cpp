@@ -141,9 +141,9 @@ void GangMembers::advance_line(Nanoseconds now) {
   line_.advance(any_waits(), now);
 }
 
-// If the job may begin, returns when Slurm started it, or zero if that time is unknown. A job whose turn has
-// begun may go on. If Slurm does not answer for long, or does not list the job, the job may begin, and
-// goes_before() orders such jobs by number.
+// Returns nullopt if the job may not begin yet; otherwise the time at which Slurm started the job, or zero if
+// this time is unknown. A job whose turn has begun may go on. If Slurm does not answer for long, or does not
+// list the job, the job may begin, and goes_before() orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
@@ -153,8 +153,8 @@ std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanosecond
   return may ? std::optional(Nanoseconds{}) : std::nullopt;
 }
 
-// Returns true if the job has processes here and later jobs need not wait for it: it has begun by itself, or
-// all of its nodes are in contact.
+// Returns true if the job has processes here and later jobs in the line need not wait for it: it has turns
+// here without orders, or all of its nodes are in contact.
 bool GangMembers::has_passed(std::uint32_t job) const {
   return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
     const Row& row = entry.second;
@@ -176,7 +176,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Returns how long the coordinator may be silent until it loses contact, or is given up.
+// Returns how long the coordinator may be silent until it counts as lost, or as given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
@@ -191,7 +191,7 @@ Nanoseconds GangMembers::patience(const Row& row) const {
   return Nanoseconds::max();
 }
 
-// The reports that are repeated every second bring the calls of advance() that this needs.
+// Needs no timer of its own, since advance() is called for the repeated reports at least once a second.
 void GangMembers::doubt(Row& row, Nanoseconds now) {
   const bool is_new = row.contact == Contact::sought && !row.order && !row.doubted;
   const bool is_lost = row.contact == Contact::lost;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gangs that have tenants on this node: sends their reports to the coordinators, and passes orders on to
-// the core.
+// The gangs that have tenants on this node. GangMembers sends the reports of these tenants to the
+// coordinators, and hands the coordinators' orders to the core.
 //
 // A report is repeated until it is answered, and then every second, so that member and coordinator each
 // notice when the other falls silent. A gang whose coordinator is silent begins no turn. If the coordinator
-// stays silent for long, the gang is apart: a job must not wait for ever for a node that is gone, or for
-// arbiters that cannot reach each other. Until an order comes, the tenant then has its turns on this node by
-// itself, as soon as its job's place in the line of such jobs has come (apart_line.h). If a coordinator asks
-// about a job without processes on this node, the answer says that there are none.
+// stays silent for long, it is given up and the gang is apart (docs/multi-node.md, "Words"): a job must not
+// wait for ever for a node that is gone, or for arbiters that cannot reach each other. The tenants of a gang
+// that is apart have turns on each node without orders. Jobs that are apart have their turns one after the
+// other, in the order in which Slurm started these jobs (apart_line.h). If a coordinator asks about a job
+// without processes on this node, the answer says that the job has none here.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -31,11 +32,11 @@ struct GangTimes {
   // Least time between two letters of a gang to one node, except answers to questions: processes may change
   // their state as often as they like.
   Nanoseconds pause = std::chrono::milliseconds(10);
-  Nanoseconds silence = std::chrono::seconds(5);  // after which a node is out of contact
-  // The time after which a node is given up if it was not heard lately, about any job.
+  Nanoseconds silence = std::chrono::seconds(5);  // a node that is silent for this time is out of contact
+  // A node that was not heard lately, about any job, is given up after this time.
   Nanoseconds never = std::chrono::seconds(10);
-  // The silence after which a node is given up that was heard lately. Until then nobody can know whether a
-  // turn has begun or ended there, and nodes that decided by themselves could decide differently: two jobs
+  // A node that was heard lately is given up after a silence of this time. Until then nobody can know whether
+  // a turn has begun or ended there, and nodes that decided by themselves could decide differently: two jobs
   // would each have a turn on a different node, and wait there for each other. If the node is really gone,
   // Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
@@ -46,14 +47,14 @@ struct GangTimes {
   // The time after which Slurm is asked for the first node of a job that has had no order. The user may have
   // named a wrong node.
   Nanoseconds doubt = std::chrono::seconds(3);
-  // The pause between two questions to Slurm for a job's nodes after Slurm has answered once. The silence of
-  // a coordinator after which Slurm is asked whether its node is still the job's first one.
+  // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once. A coordinator that
+  // is silent for this time may no longer be on the job's first node, so Slurm is asked, too.
   Nanoseconds listing = std::chrono::minutes(1);
-  Nanoseconds rarely = std::chrono::seconds(10);  // between two questions to a node that is given up
-  Nanoseconds line = std::chrono::seconds(20);    // between two questions to Slurm for the line of jobs
-  // The time after a job's first report by which Slurm's list has all jobs that started in the same second.
+  Nanoseconds rarely = std::chrono::seconds(10);  // pause between two questions to a node that is given up
+  Nanoseconds line = std::chrono::seconds(20);    // pause between two questions to Slurm for ApartLine
+  // This long after a job's first report, Slurm's list has all jobs that started in the same second.
   Nanoseconds started = std::chrono::seconds(2);
-  Nanoseconds unlisted = std::chrono::minutes(5);  // after which a job begins without Slurm's list
+  Nanoseconds unlisted = std::chrono::minutes(5);  // a job that is apart waits this long for Slurm's list
 };
 
 inline constexpr Nanoseconds kLongAgo = Nanoseconds::min() / 2;
@@ -94,8 +95,8 @@ class GangMembers {
   // Call when a letter of a coordinator has come. `all_known`: all processes that were here before the
   // arbiter started have reconnected or are gone.
   void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
-  // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is their number, and
-  // `coordinator` the first one.
+  // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is the number of
+  // these nodes, and `coordinator` the name of the first one.
   void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
   // Call when the letter could not be sent yet, so that the time until now does not count as the
   // coordinator's silence.
@@ -113,8 +114,8 @@ class GangMembers {
   // Returns tenants of gangs that have gained or lost contact, or whose coordinators have not answered from
   // the start.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Jobs whose coordinators give no orders. A user may have named a wrong node, or the node may have left the
-  // job, so Slurm should be asked for the nodes of these jobs.
+  // Returns jobs whose coordinators give no orders. A user may have named a wrong node, or the node may have
+  // left the job, so Slurm should be asked for the nodes of these jobs.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   // Returns the time of the question if Slurm should be asked for the jobs on this node.
   std::optional<Nanoseconds> take_line_question() { return line_.take_question(); }
@@ -137,7 +138,7 @@ class GangMembers {
                                 // unknown
     std::optional<Nanoseconds> doubted = {};  // when Slurm was last asked for the job's nodes
     bool is_corrected = false;                // the job's nodes are those that Slurm has named
-    bool is_told = false;  // take_changes() has named it because its coordinator has not answered
+    bool is_told = false;  // take_changes() has returned the tenant because its coordinator has not answered
     NewestLetter newest;
   };
   void answer(const GangLetter& question, bool all_known);

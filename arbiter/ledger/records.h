@@ -50,8 +50,9 @@ struct BootRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"boot",
-       "an arbiter started; later times count from this boot of the host. The second field is the time of "
-       "that boot by the real-time clock; without it `sharedgpu ledger` shows times as since 1970"}};
+       "an arbiter started. Later times count from this boot of the host. The second field is the "
+       "time of that boot by the real-time clock; without it `sharedgpu ledger` shows times as if "
+       "the host had booted at the start of 1970"}};
   static void fields(auto& v, auto& r) {
     v("boot id", r.boot_id);
     v.newer("nanoseconds from 1970 to that boot", r.booted);
@@ -65,7 +66,8 @@ struct TenantRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"tenant",
-       "the number identifies this tenant from here on. START is the process's start time in clock ticks"}};
+       "from this line on, the number stands for this tenant. START is the start time of the process "
+       "in clock ticks"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("uid", r.uid);
@@ -78,7 +80,10 @@ struct OptionsRecord {
   JobOptions options;
   Bytes brought = {};  // as in RegisterJob
 
-  static constexpr RecordKind kKinds[] = {{"options", "the options that the job or the run stated"}};
+  static constexpr RecordKind kKinds[] = {
+      {"options",
+       "the options that the job or the run stated. \"Backend given\" is 1 if it stated a backend, "
+       "else 0"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("memory cap", r.options.memory);
@@ -113,9 +118,10 @@ struct GangRecord {
   std::uint32_t nodes = 0;
   std::string coordinator;
 
-  static constexpr RecordKind kKinds[] = {{"gang",
-                                           "the number of nodes of the job, and the node whose arbiter "
-                                           "coordinates its turns; zero and a dash if it has one node"}};
+  static constexpr RecordKind kKinds[] = {
+      {"gang",
+       "the number of nodes of the job, and the node whose arbiter coordinates the job's turns; zero "
+       "and a dash if the job has one node"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("nodes", r.nodes);
@@ -127,9 +133,10 @@ struct GroupRecord {
   TenantId tenant;
   Bytes limit;
 
-  static constexpr RecordKind kKinds[] = {{"group",
-                                           "the run gets a control group with this limit of host memory, in "
-                                           "bytes; zero if it could not be made"}};
+  static constexpr RecordKind kKinds[] = {
+      {"group",
+       "the run gets a control group with this limit of host memory, in bytes; zero if the group "
+       "could not be made"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("limit", r.limit);
@@ -145,8 +152,9 @@ struct PlaceRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"place",
-       "the process was informed that the tenant is placed on these GPUs (none: the user chose them), with "
-       "this number of units on each. For a later arbiter the tenant exists as long as the process"}};
+       "the process was informed that the tenant is placed on these GPUs (no GPU: the user chose the "
+       "GPUs), with this number of units on each. A later arbiter knows from this record that the "
+       "tenant exists as long as the process lives"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("pid", r.pid);
@@ -159,9 +167,10 @@ struct PlaceRecord {
 struct EndRecord {
   TenantId tenant;
 
-  static constexpr RecordKind kKinds[] = {{"end",
-                                           "a tenant that is no job has ended, or a job without processes is "
-                                           "forgotten; its number is invalid from here on"}};
+  static constexpr RecordKind kKinds[] = {
+      {"end",
+       "a tenant that is no job has ended, or the arbiter has forgotten a job without processes; the "
+       "tenant's number is invalid from here on"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -175,9 +184,9 @@ struct SessionRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"session",
-       "a process was accepted. The task is the number of its task on the node, and missing if Slurm has no "
-       "cgroups for tasks. The tasks of a step hold its lease together: a task holds it while the step holds "
-       "it and the task has a session"}};
+       "the arbiter has accepted a process. The task is the number of the process's task on the "
+       "node, and missing if Slurm has no cgroups for tasks. The tasks of a step share its lease: a "
+       "task counts as holding the lease while the step holds it and the task has a session"}};
   static void fields(auto& v, auto& r) {
     v("session", r.session);
     v("tenant", r.tenant);
@@ -230,8 +239,8 @@ struct CheckpointRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"checkpoint",
-       "the file continues an older one; the records up to `complete` are the still valid contents of the "
-       "older ones. The numbers are the highest so far"}};
+       "the file continues an older file. The records from here to `complete` state again what is "
+       "still valid of the older files. The fields are the highest numbers used so far"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("session", r.session);
@@ -279,9 +288,9 @@ struct UsedRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"used",
-       "the totals of the step so far, other than its lease time; with the step `0 0` the totals of the "
-       "whole tenant, which are the only ones outside of Slurm. Backends are those of its sessions, as bits: "
-       "1 swap, 2 managed, 4 native"}};
+       "the totals of the step so far, other than its lease time. If the step is `0 0`, the totals "
+       "of the whole tenant; outside of Slurm there are no others. Backends are those of the "
+       "sessions, as the sum of 1 for swap, 2 for managed and 4 for native"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("step", r.step);
@@ -308,9 +317,10 @@ struct BeginRecord {
 struct OverRecord {
   TenantId tenant;
 
-  static constexpr RecordKind kKinds[] = {{"over",
-                                           "slurmd's epilog has reported the end of the job's run on this "
-                                           "node; the next `options` belong to another run"}};
+  static constexpr RecordKind kKinds[] = {
+      {"over",
+       "slurmd's epilog has reported the end of the job's run on this node; the next `options` "
+       "record of the job is for another run"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -323,9 +333,9 @@ struct GpuRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"gpu",
-       "the state of the GPU from here on. The condition: 0 healthy, 1 failed and needs a reset, 2 lost; "
-       "then the reason. The last field is the reason for which an administrator has drained it, or a dash "
-       "if it is not drained"}};
+       "the state of the GPU from here on. The condition is 0 if healthy, 1 if the GPU has failed "
+       "and needs a reset, 2 if it is lost. The fault is the reason for the condition. The drain is "
+       "the reason for which an administrator has drained the GPU, or a dash if it is not drained"}};
   static void fields(auto& v, auto& r) {
     v("GPU", r.gpu);
     v("condition", r.condition);
@@ -341,8 +351,9 @@ struct LossRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"loss",
-       "the tenant was on the GPU when the GPU was lost, for this reason; its lease there ends because of "
-       "the loss, or has ended a moment before"}};
+       "the tenant used the GPU, or was placed on it, when the GPU was lost. The fault is the reason "
+       "for the loss. The tenant's lease on this GPU ends because of the loss, or ended a moment "
+       "before"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("GPU", r.gpu);
@@ -356,7 +367,9 @@ struct PastLossRecord {
   std::string fault = "-";
 
   static constexpr RecordKind kKinds[] = {
-      {"pastloss", "in a checkpoint: the tenant was on the GPU when the GPU was lost, for this reason"}};
+      {"pastloss",
+       "in a checkpoint: the tenant used the GPU, or was placed on it, when the GPU was lost. The "
+       "fault is the reason for the loss"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("GPU", r.gpu);
@@ -365,9 +378,10 @@ struct PastLossRecord {
 };
 
 struct SeenRecord {
-  static constexpr RecordKind kKinds[] = {{"seen",
-                                           "all open leases are still held; written once a second if there "
-                                           "is no other record, as long as there are leases"}};
+  static constexpr RecordKind kKinds[] = {
+      {"seen",
+       "all open leases are still held. While there are leases, the arbiter writes this record after "
+       "each second without another record"}};
   static void fields(auto&, auto&) {}
 };
 
@@ -376,7 +390,7 @@ struct LostRecord {
   std::uint64_t records = 0;
 
   static constexpr RecordKind kKinds[] = {
-      {"lost", "the number of records before this one that could not be written"}};
+      {"lost", "before this record, this number of records could not be written"}};
   static void fields(auto& v, auto& r) { v("count", r.records); }
 };
 

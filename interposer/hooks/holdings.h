@@ -52,10 +52,11 @@ class Pinned {
     Pinning* memory = nullptr;  // the accounting that counts this memory
   };
   void add(Kind kind, unsigned long long key, const Held& held);
-  // Removes the memory and returns it. Called before the driver frees the memory, since the memory's handle
-  // may be reused afterwards. If the driver does not free the memory, the caller calls add() again.
+  // Removes the entry of this memory, and returns the entry. Called before the driver frees the memory, since
+  // the memory's handle may be reused afterwards. If the driver does not free the memory, the caller calls
+  // add() again.
   std::optional<Held> take(Kind kind, unsigned long long key);
-  // Removes all memory of a context and returns it.
+  // Removes the entries of all memory of a context, and returns these entries. Frees no memory.
   using All = std::map<std::pair<Kind, unsigned long long>, Held>;
   All take(CUcontext context);
 

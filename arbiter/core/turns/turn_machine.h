@@ -135,7 +135,8 @@ class TurnMachine {
   // Returns the sessions whose `contended` value changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
-  // Tells each tenant that can_yield() the time at which its turn ends. Zero: the turn has no end.
+  // Writes the time at which the turn ends into the lease page of each running tenant for which can_yield()
+  // is true. Zero: the turn has no end.
   void set_turn_ends(const Domain& domain, Nanoseconds at);
 
   // ---- read only ----
