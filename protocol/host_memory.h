@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses the kernel's files about host memory: the limits and usage of memory cgroups, and the machine's
-// memory. From these files, the interposer decides how much host memory to take, and the arbiter computes how
-// much the interposer could take. Pure; any thread; no exceptions.
+// memory. From these files, the interposer decides how much host memory to allocate, and the arbiter computes
+// how much the interposer could allocate. Pure; any thread; no exceptions.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace sharedgpu::host_memory {
 
-// Removes the first line from `text` and returns it.
+// Removes the first line from `text`, and returns the line.
 inline std::string_view next_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);
@@ -105,7 +105,7 @@ inline Bytes limit_for(Bytes bytes) {
   return std::max(bytes + mebibytes(32), std::min(with_part, bytes + gibibytes(1)));
 }
 
-// How much more host memory swap may take if `used` bytes are in use under `limit`.
+// How much more host memory may be allocated for swap if `used` bytes are in use under `limit`.
 inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
 
 }  // namespace sharedgpu::host_memory

@@ -183,7 +183,7 @@ struct MemoryUse {
   Bytes pinned;     // allocated and not evictable: arrays, pools, the program's own VMM
   // The estimated memory that the driver takes for contexts and modules; not counted against capacity.
   Bytes context;
-  Bytes host;  // host memory taken for swap
+  Bytes host;  // host memory allocated for swap
   // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is counted
   // both in `swappable` and `resident`, and in `pinned`; afterwards, if granted, in `pinned` only.
   Bytes settling = {};
@@ -244,7 +244,7 @@ struct Verdict {
 };
 
 // A thread waits at the closed gate. If `host_short` is set, the job needs the host memory that its evicted
-// memory takes: the evicted memory must be restored before the kernel kills the job.
+// memory occupies: the evicted memory must be restored before the kernel kills the job.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
   std::uint8_t host_short = 0;
@@ -349,10 +349,10 @@ struct Evict {
 };
 
 // The maximum of host memory that evictions of this session are expected to need at once. The session can
-// take this memory in advance. Zero: no eviction is expected, and unused host memory may be returned. Sent
-// again when this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is the
-// number of the tenant's sessions, since all of them take from the host memory of one job, perhaps at the
-// same time.
+// allocate this memory in advance. Zero: no eviction is expected, and unused host memory may be returned.
+// Sent again when this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is
+// the number of the tenant's sessions, since all of them allocate from the host memory of one job, perhaps at
+// the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;

@@ -30,7 +30,7 @@ struct GpuChanged {
   GpuCondition condition = GpuCondition::healthy;
 };
 
-// An administrator drains the GPU, so that it takes no more tenants, or undrains it.
+// An administrator drains the GPU, so that no more tenants are placed on it, or undrains it.
 struct GpuDrained {
   GpuUuid gpu;
   bool drained = false;

@@ -3,7 +3,7 @@
 // GPUs, the GPU with the fewest units comes first. Of GPUs with equally many units, the GPU with the least
 // allocated memory (of tenants and unmanaged) comes first, then the GPU with the fewest tenants, then the
 // first GPU in the host's order. A tenant is never placed on a GPU that has failed or whose device file its
-// processes cannot open. A drained GPU takes no new tenants. Pure.
+// processes cannot open. No new tenant is placed on a drained GPU. Pure.
 //
 // On each GPU of its placement, a tenant adds its units (units_on_each()) to the GPU's load. On a GPU that a
 // tenant uses without being placed there, the tenant adds one unit.
@@ -30,7 +30,7 @@ bool serves(const Snapshot::Gpu& gpu, const Demand& demand);
 // Returns true if a new tenant with this demand can be placed on the GPU.
 bool takes(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// Returns the GPUs chosen for the tenant, in the host's order; empty if no GPU takes the tenant.
+// Returns the GPUs chosen for the tenant, in the host's order; empty if the tenant can be placed on no GPU.
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);
 
 // Returns the tenant's GPUs that processes with this demand can open.

@@ -120,7 +120,7 @@ struct Snapshot {
     bool surveyed = false;  // surveys show the memory of the GPU's processes
     Bytes unmanaged;  // memory of processes without a session on the GPU, and hidden memory of processes with
                       // sessions; zero if not surveyed
-    Bytes promised;   // memory that sessions have on the GPU or may take at any moment
+    Bytes promised;   // memory that sessions have on the GPU or may allocate there at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet

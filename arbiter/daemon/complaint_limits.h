@@ -45,7 +45,7 @@ class ComplaintLimits {
 
   // Returns the line to log now; nullopt if the line is left out.
   std::optional<std::string> add(uid_t user, Cause cause, const std::string& line, Nanoseconds now);
-  // Returns the reports about omitted lines that may be logged now, and removes them.
+  // Returns the reports about omitted lines that may be logged now, and forgets these reports.
   std::vector<std::string> take_left_out(Nanoseconds now);
   // Returns true if lines were left out and not reported yet.
   bool has_left_out() const { return !left_out_.empty(); }

@@ -31,7 +31,8 @@ class FairQueue {
     if (its.items.empty() && !its.rests) ring_.push_back(user);
     its.items.push_back(std::move(item));
   }
-  // Takes the next item. Call only if the queue is not empty.
+  // Removes the next item from the queue, and returns the item with its user. Call only if the queue is not
+  // empty.
   std::pair<uid_t, Item> take() {
     for (; !begin_turn(); turn_has_begun_ = false) {
       ring_.push_back(ring_.front());

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
 // Time for which checks must contradict a claim. This time is longer than the minute for which the library
-// takes no host memory after a shortage (HostPool::bar()).
+// allocates no host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
 // At most this much of the time between two checks counts, because the arbiter observes nothing between
 // checks.
@@ -30,7 +30,7 @@ constexpr Bytes kForEach = mebibytes(4);
 constexpr Nanoseconds kCheckPause = 2s;  // pause between two checks of the host memory that a process holds
 constexpr Nanoseconds kProven = 10s;     // a report is refuted if all checks in this time contradict it
 
-// Tolerates a difference, because the library reports host memory before it takes the memory, and reports
+// Tolerates a difference, because the library reports host memory before it allocates the memory, and reports
 // freed memory a moment late.
 bool is_more(Bytes reported, Bytes known) { return reported > known + Bytes{known.count / 8} + kInFlight; }
 

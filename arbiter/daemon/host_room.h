@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the host memory that a process may still take for swap, and the host memory that it has. The
+// Computes the host memory that a process may still allocate for swap, and the host memory that it has. The
 // library computes both amounts from the same files and with the same margins
 // (interposer/memory/host_budget.h). Any thread; no exceptions.
 #pragma once
@@ -32,7 +32,7 @@ struct HostTexts {
 // The memory that the tightest limit leaves; nullopt if unknown. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts);
 
-// The host memory that a process may take now. Nullopt if unknown: a file cannot be read for lack of
+// The host memory that a process may allocate now. Nullopt if unknown: a file cannot be read for lack of
 // descriptors, or the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid);
 

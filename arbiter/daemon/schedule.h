@@ -21,7 +21,7 @@ namespace sharedgpu {
 
 class Schedule {
  public:
-  // Seconds of the loop's time that a user may take in a burst, and on average in each second.
+  // Seconds of the loop's time that a user may use in a burst, and on average in each second.
   static constexpr double kMostAtOnce = 2;
   static constexpr double kMostASecond = 0.2;
 

@@ -48,7 +48,8 @@ struct StatusView {
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
   const std::set<SessionId>& deaf;  // sessions with unread messages
-  // Sessions whose claim to be short of host memory was refuted, and the host memory that they could take.
+  // Sessions whose claim to be short of host memory was refuted, and the host memory that they could
+  // allocate.
   const std::map<SessionId, Bytes>& refuted;
   const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
   const Settings& settings;

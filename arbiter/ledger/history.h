@@ -55,7 +55,8 @@ class History final : private LedgerVisitor {
     SessionId id;  // zero: none
     bool expected = false;
   };
-  // Removes and returns the session that this process had on `gpu` under the previous arbiter.
+  // Returns the session that this process had on `gpu` under the previous arbiter, and removes the session
+  // from the history.
   PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
   // Returns true if this process had a session with the previous arbiter and has not reconnected.
   bool expects(const ProcessName& process) const;

@@ -57,9 +57,9 @@ std::uint64_t resident_threads() {
   return known ? static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(threads) : 0;
 }
 
-// The device memory that a context takes if `limit` is set to `value`, beyond the memory that the default
-// takes. The estimate of a context's size contains the default. Returns nullopt if limits of this kind take
-// no memory.
+// The device memory that the driver allocates for a context if `limit` is set to `value`, beyond the memory
+// for the default value. The estimate of a context's size contains the default. Returns nullopt if limits of
+// this kind need no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation of a context, which takes device memory that cannot be swapped.
+// Creation of a context, for which the driver allocates device memory that cannot be swapped.
 #pragma once
 
 #include <cuda.h>

@@ -376,8 +376,8 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 
 // --- Pinned pools ---
 
-// Requests as much room as the driver will have to take from the device for the allocation. An allocation
-// larger than any device is left to the driver.
+// Requests from the arbiter as much memory as the driver will have to allocate on the device for this
+// allocation. An allocation larger than any device is left to the driver.
 CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   if (claim.size > kLargestAllocation) return CUDA_SUCCESS;
   {

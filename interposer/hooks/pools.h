@@ -120,8 +120,8 @@ class Pools {
     // Only pinned pools use these three members:
     Kept kept;
     Bytes wanted;  // bytes of unfinished allocations
-    Bytes coming;  // bytes requested for unfinished allocations; the driver may or may not have taken them
-                   // yet
+    Bytes coming;  // bytes requested for unfinished allocations; the driver may or may not have allocated the
+                   // memory yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
   // An allocation in flight from a pinned pool.

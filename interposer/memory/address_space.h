@@ -34,7 +34,8 @@ class AddressSpace {
 
   // Makes the whole range one block, or adds the first block of an arena.
   void add_block(Range& range, Bytes size);
-  // Takes a place for a block in an arena; null if there is none.
+  // Allocates a block of `size` bytes in an arena, and stores its address in `address`. Returns the arena's
+  // range, or null if no arena has enough space.
   Range* take_from_arenas(CUdeviceptr* address, Bytes size);
   Bytes arenas() const { return packing_.total(); }
 
@@ -49,12 +50,13 @@ class AddressSpace {
   // is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. Returns true if the block's range is empty now. If so, no block is placed in the range
-  // until this block is put back.
+  // Removes a block from the block list without freeing its memory. Returns true if the block's range is
+  // empty now. If so, no block is placed in the range until this block is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // take_whole() removes a block and the range that has only this block; put_back() adds both again.
+  // take_whole() removes the entries of a block and of the range that has only this block; put_back() adds
+  // both entries again. Neither function frees memory.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Periodically samples how much memory is left, and estimates from the samples how much will be taken within
-// the next second. Pure.
+// Periodically samples how much memory is left, and estimates from the samples how much will be allocated
+// within the next second. Pure.
 //
 // Not thread-safe.
 #pragma once
@@ -22,12 +22,12 @@ class Growth {
     const auto scale = static_cast<double>(kMost.count()) / static_cast<double>(passed.count());
     const bool recent = passed <= kMost;  // after a longer pause the speed is unknown
     const auto taken = static_cast<double>(recent ? minus(left_, left).count : 0) * scale;
-    // Memory is taken in bursts, so a peak is forgotten only after a second or two.
+    // Memory is allocated in bursts, so a peak is forgotten only after a second or two.
     a_second_ = {std::max(static_cast<std::uint64_t>(taken), recent ? a_second_.count / 8 * 7 : 0)};
     left_ = left;
     looked_ = now;
   }
-  // The bytes that will be taken within the next second at the present rate.
+  // The bytes that will be allocated within the next second at the present rate.
   Bytes a_second() const { return a_second_; }
 
  private:

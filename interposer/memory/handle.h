@@ -66,7 +66,7 @@ struct Handle {
   std::optional<Fingerprint> left;  // fingerprint of the data in `host`, if known
   std::uint32_t word = 0;           // the word that uniform contents repeat
   std::uint8_t changes = 0;         // number of fingerprints in a row that found changed contents
-  std::uint8_t rests = 0;           // how many of the next evictions take no fingerprint
+  std::uint8_t rests = 0;           // how many of the next evictions compute no fingerprint
   bool host_pages = false;          // managed memory: since an eviction, the driver keeps host memory for the
                                     // pages
   const CUmemAllocationProp* kind = nullptr;  // see Device::create

@@ -179,8 +179,8 @@ bool CgroupBudget::tight(Bytes more) const {
 }
 
 // Swap never uses the margin, so if the margin is used, the job itself uses it. Returns true only if more
-// than a quarter of the margin is used, since programs take small amounts all the time. Ignores the memory of
-// the machine, since other jobs use it as well.
+// than a quarter of the margin is used, since programs allocate small amounts all the time. Ignores the
+// memory of the machine, since other jobs use it as well.
 bool CgroupBudget::used_up() const {
   const std::lock_guard lock(mutex_);
   bool any = false;

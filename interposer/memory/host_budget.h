@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that this job may still take for swap. This budget makes an eviction fail before the
+// The host memory that this job may still allocate for swap. This budget makes an eviction fail before the
 // kernel's out-of-memory killer acts.
 #pragma once
 
@@ -17,10 +17,10 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // How many bytes swap may take now; a safety margin is already subtracted.
+  // How many bytes may be allocated for swap now; a safety margin is already subtracted.
   virtual Bytes room() const = 0;
-  // Returns true if, after swap has taken `more` bytes, the job's own next allocations may fail. If it
-  // returns true, the pool should release its unused memory.
+  // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
+  // If it returns true, the pool should release its unused memory.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the safety margin, and so needs the memory that swap
   // holds.

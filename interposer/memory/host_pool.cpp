@@ -205,9 +205,9 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// The pool's own growth and shrinking must not count as memory that the job takes. If the job has several
-// sessions, this session cannot tell growth of the other pools from memory that the job takes. In this case
-// the session estimates nothing.
+// The pool's own growth and shrinking must not count as memory that the job allocates. If the job has several
+// sessions, this session cannot tell growth of the other pools from memory that the job allocates. In this
+// case the session estimates nothing.
 void HostPool::watch() {
   Bytes before;
   {

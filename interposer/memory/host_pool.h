@@ -47,10 +47,10 @@ class HostPool {
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
-  // Takes `size` bytes, a multiple of the granule, out of the pool. Returns nullopt if the pool is too small,
-  // and the budget, the kernel or the driver refuses more memory. One thread at a time.
+  // Allocates `size` bytes, a multiple of the granule, from the pool. Returns nullopt if the pool is too
+  // small, and the budget, the kernel or the driver refuses more memory. One thread at a time.
   std::optional<HostRoom> take(Bytes size);
-  // Returns memory from take() to the pool. Thread-safe.
+  // Marks memory that take() has handed out as free in the pool again. Thread-safe.
   void give(const HostRoom& room);
 
   // Prepares for evictions that need `goal` bytes at once: the pool grows to this size as long as the job has
@@ -68,8 +68,8 @@ class HostPool {
   // Limits the pool's size from now on, but releases nothing. Returns the bytes that the pool holds or is
   // just adding. Afterwards the pool never grows beyond the larger of the limit and this amount. Thread-safe.
   Bytes bound(Bytes most);
-  // Samples how fast the job itself takes memory. The pool does not take the memory that the job will need
-  // within the next second. Called often. Thread-safe.
+  // Samples how fast the job itself allocates memory. The pool does not allocate the memory that the job will
+  // need within the next second. Called often. Thread-safe.
   void watch();
   // Called when the job itself needs the memory that the pool holds: keeps the pool from growing for about a
   // minute. Thread-safe.
@@ -134,7 +134,7 @@ class HostPool {
   std::mutex pin_mutex_;           // held by the thread that pins a slab
   mutable std::mutex mutex_;       // guards the members below
   std::condition_variable changed_;
-  Growth growth_;  // estimates how fast the job itself takes memory
+  Growth growth_;  // estimates how fast the job itself allocates memory
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
   Bytes most_{~0ull};          // the limit set by bound()

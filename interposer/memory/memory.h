@@ -191,7 +191,7 @@ class TurnMemory {
   // allowed() and the footprint is larger, the caller tries again soon.
   virtual bool restore() = 0;
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
-  // one included, may take host memory at the same time. Thread-safe; does not wait.
+  // one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
   // Maintenance, several times a second while the gate is open or closed: carries out deferred frees if the
   // GPU is idle.

@@ -16,7 +16,7 @@
 
 namespace sharedgpu {
 
-// A handle to evict, and the fingerprint of its contents if one was taken.
+// A handle to evict, and the fingerprint of its contents if one was computed.
 struct Leaver {
   Handle* handle = nullptr;
   std::optional<Fingerprint> seen;
@@ -29,7 +29,7 @@ class Mover {
   // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or only
   // inaccessible memory.
   virtual CUresult back(Handle& handle) = 0;
-  // Removes the physical memory. Contents that are not on the host are lost.
+  // Unmaps and frees the physical memory of a handle. Contents that are not on the host are lost.
   virtual CUresult unback(Handle& handle) = 0;
   // Releases the host memory of the handle. Call it if the evicted contents or the clean copy in this memory
   // are not needed any more.
@@ -55,9 +55,9 @@ class Mover {
   // Returns true if the eviction of `leaver.handle` needs host memory that is not yet allocated.
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
-  // Eviction. begin_out() takes host memory and starts the copy; end_out() releases the device memory once
-  // the contents have arrived. If one of the two functions fails, the handle stays as it was, except that it
-  // may lose its clean copy.
+  // Eviction. begin_out() allocates host memory and starts the copy; end_out() releases the device memory
+  // once the contents have arrived. If one of the two functions fails, the handle stays as it was, except
+  // that it may lose its clean copy.
   enum class Begun { yes, no_room, failed };
   virtual Begun begin_out(const Leaver& leaver, Lane lane) = 0;
   virtual bool end_out(Handle& handle, Lane lane) = 0;

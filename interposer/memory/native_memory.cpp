@@ -67,8 +67,7 @@ CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUd
   return result;
 }
 
-// Counts the growth. Asks the arbiter only if the driver may have to take another piece of memory from the
-// GPU.
+// Counts the growth. Asks the arbiter only if the driver may have to allocate another piece of GPU memory.
 bool NativeMemory::take(Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {

@@ -52,7 +52,7 @@ class Residency {
   void count(Handle& handle);
   void uncount_unmapped(Handle& handle);
   void set_place(Handle& handle, Handle::Place place);
-  // Removes a range from the counts. Its handles must be unmapped and not busy.
+  // Subtracts the handles of a range from the counts. Its handles must be unmapped and not busy.
   void strike_off(Range& range);
   // Runs `change`, which may change fields of the handle that determine its place in the order. The handle
   // must not be busy.

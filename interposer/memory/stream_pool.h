@@ -52,7 +52,8 @@ class StreamPool {
     CUdeviceptr base = 0;
     Bytes size;
   };
-  // Removes unused chunks from the pool while the pool holds more than `keep` bytes, and returns them.
+  // Removes unused chunks from the pool while the pool holds more than `keep` bytes. Returns the removed
+  // chunks; the caller frees them.
   std::vector<Chunk> release(Bytes keep);
   // Returns how large the next chunk should be if `size` bytes are needed now: at least `size`, more if the
   // pool is already large, and a multiple of `unit`.

@@ -8,8 +8,8 @@ namespace sharedgpu {
 namespace {
 
 // A fingerprint takes a sixtieth of the time of a copy. If the last i fingerprints of a handle have all found
-// changed contents, its next kRests[i] evictions take no fingerprint. kRests[0] and kRests[1] are 0, because
-// two fingerprints are needed to detect unchanged contents.
+// changed contents, its next kRests[i] evictions compute no fingerprint. kRests[0] and kRests[1] are 0,
+// because two fingerprints are needed to detect unchanged contents.
 constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
 
 }  // namespace
@@ -80,7 +80,8 @@ void SwapMover::forget(Handle& handle) {
   handle.contents = Handle::Contents::in_place;
 }
 
-// Takes the host memory from the handle. From here on, evicted contents or a clean copy in it are invalid.
+// Detaches the host memory from the handle, and returns it to the caller, who has to free it. From here on,
+// evicted contents or a clean copy in it are invalid.
 HostRoom SwapMover::take_host(Handle& handle) {
   if (handle.has_copy()) kept_ -= handle.size.count;
   handle.left.reset();

@@ -8,8 +8,8 @@ namespace sharedgpu {
 
 // The growth is requested before the addresses are reserved, because with the managed backend reserving
 // addresses allocates managed memory. If the driver has less memory than the arbiter has granted, some
-// process has taken memory without a request. The second request shows this to the arbiter, which answers
-// when the memory is available.
+// process has allocated memory without a request to the arbiter. The second request shows this to the
+// arbiter, which answers when the memory is available.
 CUresult SwapRanges::add(Range** added, const Form& form, Wish wish) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;

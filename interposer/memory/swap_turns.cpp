@@ -18,7 +18,7 @@ class Pipeline {
     handles_.push_back(&handle);
     ++begun_;
   }
-  // Removes and returns the handle that has been in its lane for the longest time.
+  // Ends the wait for the handle that has been in its lane for the longest time, and returns this handle.
   std::pair<Handle&, Lane> pop() {
     const Lane lane{(begun_ - static_cast<unsigned>(handles_.size())) % Lane::kCount};
     Handle& handle = *handles_.front();
@@ -249,8 +249,8 @@ void SwapTurns::tend() {
 }
 
 // Host memory that holds evicted contents can be released only after the contents are restored. The pool must
-// not grow in the meantime, since otherwise the next eviction would take the memory that the job is about to
-// use.
+// not grow in the meantime, since otherwise the next eviction would allocate the memory that the job is about
+// to use.
 bool SwapTurns::watch_host() {
   if (common_.pool == nullptr || (common_.pool->held() == Bytes{} && !common_.pool->expected())) return false;
   common_.pool->watch();

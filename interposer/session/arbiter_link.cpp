@@ -182,8 +182,8 @@ int ArbiterLink::send_report(const Report& report) {
       return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
       if (report.order != order_) return 0;  // the order is outdated, or an earlier arbiter's
-      // A thread may be allocating. From here on this thread must not take device memory, since the arbiter
-      // may give the memory to other tenants.
+      // A thread may be allocating. From here on this thread must not allocate device memory, since the
+      // arbiter may grant the memory to other tenants.
       released_ = true;
       turns_.allow_at_most(reports().use().resident);
       return send(Message::of(Released{.epoch = report.epoch,

@@ -25,7 +25,7 @@ struct Report {
   Nanoseconds submission{};  // duration of one submission, only for `released`
 };
 
-// Takes the oldest element; nullopt if there is none.
+// Removes the oldest element from the queue, and returns this element; nullopt if the queue is empty.
 template <class Element>
 std::optional<Element> take_front(std::mutex& mutex, std::vector<Element>& queue) {
   const std::lock_guard lock(mutex);
@@ -43,7 +43,7 @@ class Outbox {
   void post(const Report& report);
   void want();
   // Requests the restore of evicted memory, because the job needs the host memory that the evicted contents
-  // take.
+  // occupy.
   void want_home();
   void usage(bool stuck);
   // Sends a Usage that requests growth which has already happened; no thread waits for the answer.

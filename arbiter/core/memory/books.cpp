@@ -152,7 +152,7 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
 }
 
 // Call if the session does not evict: its memory then counts as staying on the GPU, except memory that
-// surveys contradict. Otherwise a session could take memory from others by false reports.
+// surveys contradict. Otherwise a session could deprive others of memory by false reports.
 void MemoryBooks::keep_on_gpu(const Session& session) {
   SessionBook& its = book(session);
   its.use.resident = minus(its.use.resident, its.evidence.absent());

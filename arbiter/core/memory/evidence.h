@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
 //
-// A survey is slightly older than the claims, and memory may be freed and allocated while it is taken. So a
+// A survey is slightly older than the claims, and memory may be freed and allocated during the survey. So a
 // claim is doubted only if it is older than the last two surveys and neither of them shows the memory.
 // Between two surveys, evictable memory may leave the GPU and return. So a claim of evictable memory is
 // disproved only if the session has claimed the memory all the time between the surveys. A session that
@@ -25,7 +25,7 @@ struct Claimed {
   Bytes all;          // the session's whole footprint, on the GPU or evicted, and its contexts
 };
 
-// The most memory that a session may have on the GPU, including memory that it may take at any moment.
+// The most memory that a session may have on the GPU, including memory that it may allocate at any moment.
 struct Allowed {
   Bytes memory;
   Bytes context;  // as reported, since contexts need no grant
@@ -68,7 +68,7 @@ class Evidence {
 
   // The memory of the session's process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The part of a claim that is certain while surveys are taken: nothing before the first survey, later at
+  // The part of a claim that is certain while there are surveys: nothing before the first survey, later at
   // most the memory that the last survey shows. If surveys cannot see the session, the whole claim is
   // certain.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }

@@ -178,8 +178,8 @@ class MemoryBooks {
   void notice_stuck(const Gpu& gpu, const Residencies& at);
   void begin(const Gpu& gpu, const Residencies& at);
   void expect_evictions(const Gpu& gpu, const Residencies& at);
-  // Gives free memory to the sessions that need it, and makes other sessions evict if the free memory does
-  // not suffice.
+  // Promises free memory to the sessions that need it, and orders other sessions to evict if the free memory
+  // does not suffice.
   void rebalance(const Gpu& gpu, const Residencies& at);
   // Returns the sessions that must be sent a Restore up to their resident limit, and records these Restores
   // as sent.
@@ -201,13 +201,13 @@ class MemoryBooks {
   // the total. usable_now() returns the value as of begin().
   Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
   Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
-  // Physical memory that a session, or all sessions of a GPU, have or may take at any moment.
+  // Physical memory that a session, or all sessions of a GPU, have or may allocate at any moment.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
   // The memory of the session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
   // For a session outside the running set: the part of its memory that counts as staying on the GPU.
-  // `tenant_grows`: needs_growth_to_drain() of its tenant.
+  // `tenant_grows`: the value of needs_growth_to_drain() for the session's tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
   // Returns true if the session has allocated memory recently, or requests more.
   bool has_grown_lately(const Session& session) const {

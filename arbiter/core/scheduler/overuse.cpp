@@ -89,8 +89,8 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The tenant for which memory was taken may ask for memory for the time `most`, and may drain for the time
-  // `most`. Then it is ended.
+  // The tenant for which memory was evicted may ask for memory for the time `most`, and may drain for the
+  // time `most`. Then it is ended.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }

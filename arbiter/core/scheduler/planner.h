@@ -42,7 +42,7 @@ class Planner {
   struct Candidate {
     const Tenant* tenant;
     TenantView view;
-    bool for_host = false;  // the tenant must be recalled because its evicted memory takes host memory
+    bool for_host = false;  // the tenant must be recalled because its evicted memory occupies host memory
   };
   struct RunningSet {
     Scheduler::Turn turn;

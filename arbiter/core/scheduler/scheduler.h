@@ -2,8 +2,8 @@
 // The scheduler: the waits and accounts of tenants, estimates of their use of the GPU, and the length of
 // turns. From these, and from the policy's ranking, Planner decides which tenants run.
 //
-// Recall: a tenant enters before its turn, because its evicted memory takes host memory that its job needs.
-// The recall lasts from the entry to the exit of the tenant.
+// Recall: a tenant enters before its turn, because its evicted memory occupies host memory that its job
+// needs. The recall lasts from the entry to the exit of the tenant.
 //
 // The scheduler changes no phase and no memory. The core reports events to the scheduler through the on_...()
 // functions. Not thread-safe.
@@ -112,8 +112,8 @@ class Scheduler {
   bool may_leave_yet(const Tenant& tenant) const;
   // Returns true during a recall of the tenant.
   bool recalled(const Tenant& tenant) const;
-  // Returns true if the tenant has to be recalled: its evicted memory takes host memory that its job needs,
-  // and the kernel might kill the job.
+  // Returns true if the tenant has to be recalled: its evicted memory occupies host memory that its job
+  // needs, and the kernel might kill the job.
   bool must_recall(const Tenant& tenant) const;
   bool host_short(const Session& session) const { return host_short_[session].has_value(); }
   Nanoseconds elapsed(const Tenant& tenant) const { return tenants_[tenant].elapsed; }

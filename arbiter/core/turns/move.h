@@ -21,7 +21,7 @@ struct Move {
   const Tenant* enter = nullptr;
   bool leads = false;     // the next turn begins for this tenant
   bool preempts = false;  // the entering tenant preempts a turn
-  bool for_host = false;  // a recall: the tenant enters because its evicted memory takes host memory
+  bool for_host = false;  // a recall: the tenant enters because its evicted memory occupies host memory
   Nanoseconds price{};    // GPU time that is charged to the entering tenant's account
 };
 
