@@ -68,8 +68,8 @@ class Core {
   Bytes to_evict(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
-  // The fraction of the GPU's threads that a process with these claims gets if it starts now, see
-  // Rules::by_threads.
+  // The fraction of the GPU's threads that a process of a tenant with these Claims (priority, deadline) gets
+  // if it starts now, see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
   // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on the tenant's footprint

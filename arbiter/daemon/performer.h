@@ -25,8 +25,9 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // timer_fired is called when the time of an ArmTimer has come, and poll_process when the turn of a Look
-    // has come. Both functions are called only after perform() has returned.
+    // `timer_fired` is called when the time that an ArmTimer action states has come. `poll_process` is called
+    // for each Look action, when it is the turn of the process's user. Both functions are called only after
+    // perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
     std::function<void(const TellGang&)> tell_gang;  // must not call the core

@@ -24,18 +24,18 @@ struct EntitlementRules {
 // than 1, each is reduced by the same factor.
 std::vector<double> shares(const EntitlementRules& rules, const std::vector<Claims>& competing);
 
-// Returns true if a tenant with these claims makes all tenants in its domain run one at a time.
+// Returns true if all tenants in a domain run one at a time because one of them has these `claims`.
 constexpr bool makes_exclusive(const EntitlementRules& rules, const Claims& claims) {
   return rules.deadlines && claims.deadline > Nanoseconds{};
 }
 
-// Returns true if a tenant with these claims runs alone, even if memory suffices for more.
+// Returns true if a tenant with these `claims` runs alone, even if memory suffices for more tenants.
 constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims) {
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// While tenants have to take turns, a tenant with these claims sets the backlog limit of all tenants in its
-// domain. Returns this limit, a quarter of the tenant's deadline. Returns zero for the default limit
+// A tenant with a deadline sets the backlog limit of all tenants in its domain while tenants have to take
+// turns. Returns this limit, a quarter of the deadline in `claims`. Returns zero for the default limit
 // (interposer/backlog/ahead.h).
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;

@@ -16,7 +16,7 @@ struct Claims {
   // Fractions of the GPU's time, see entitlement.h.
   double request = 0;
   double limit = 1;
-  bool timed = false;      // the claims are enforced even while memory suffices for all tenants
+  bool timed = false;      // request and limit apply even while memory suffices for all tenants
   Nanoseconds deadline{};  // time limit for each piece of the tenant's work; the tenant itself reports
                            // misses; zero: no limit
   bool operator==(const Claims&) const = default;

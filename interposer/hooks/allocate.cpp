@@ -17,7 +17,7 @@ namespace {
 // The alignment of rows by cuMemAllocPitch, which is the same on every GPU known so far.
 constexpr std::size_t kPitch = 512;
 
-// If no room is left, smaller amounts of managed memory than this are not counted.
+// If the arbiter grants no more memory, smaller amounts of managed memory than this are not counted.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
 // Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the

@@ -51,7 +51,7 @@ void recount(CUdevice device, Pinning* memory) {
 
 constexpr Bytes kLeastRoom = mebibytes(2);
 
-// Requests room from the arbiter, and repeats the call. The amount that a launch lacks is unknown, so the
+// Requests memory from the arbiter, and repeats the call. The amount that a launch lacks is unknown, so the
 // function first requests the size of all nodes together. If nodes share memory, this size may be more than
 // can ever be granted, so after each refusal the function requests half as much.
 template <class Call>
@@ -79,7 +79,8 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   }
   const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
-  kept.counted += room;  // the next count() releases the room that the call did not use
+  kept.counted += room;  // the next count() returns to the arbiter the granted memory that the call did not
+                         // use
   return result;
 }
 

@@ -8,9 +8,9 @@
 
 namespace sharedgpu::hooks {
 
-// Creates a context by calling `real`. If `real` succeeds, calls `added`. If the driver has no room for a
-// context, the function requests room from the arbiter as pinned memory, in growing amounts, so that other
-// tenants make room. The function releases this room once the context exists and is counted itself.
+// Creates a context by calling `real`. If `real` succeeds, calls `added`. If the GPU has too little free
+// memory for a context, the function requests pinned memory from the arbiter, in growing amounts, so that
+// other tenants evict. The function returns this grant once the context exists and is counted itself.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

@@ -10,9 +10,9 @@
 
 namespace sharedgpu::hooks {
 
-// Decides whether to retry an allocation for which the arbiter has granted room: the driver may still be
-// freeing this room in another process. The program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail
-// for a while.
+// Decides whether to retry an allocation that the arbiter has granted: the driver may still be freeing the
+// memory for it in another process. The program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for a
+// while.
 class Patience {
  public:
   bool worth_another_try(CUresult result);

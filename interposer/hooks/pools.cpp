@@ -333,9 +333,9 @@ void Pools::tend() {
   if (!gate::capturing()) give_back_unused(threshold_now);  // during a capture nothing may be unmapped
 }
 
-// The driver trims its pools when the GPU has no memory left. If the arbiter refuses room while the GPU still
-// has memory, the driver does not know that memory is short, so the interposer trims the pools. The lock is
-// held so that no pool is destroyed meanwhile.
+// The driver trims its pools when the GPU has no memory left. If the arbiter refuses memory while the GPU
+// still has free memory, the driver does not know that memory is short, so the interposer trims the pools.
+// The lock is held so that no pool is destroyed meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;

@@ -56,12 +56,14 @@ class Pools {
   // Leaves future allocations from the pool to the driver.
   void leave_to_driver(CUmemoryPool pool);
 
-  // Allocates a block of a swapped pool that `place` may use from its next work on.
+  // Allocates a block of a swapped pool in stream order, as cuMemAllocFromPoolAsync does: work that is
+  // submitted to the stream `place` from now on may use the block.
   CUresult allocate(CUdeviceptr* address, Bytes size, CUmemoryPool pool, const backlog::StreamPlace& place);
   // Returns true if the address lies in memory that a pool holds, in use or not.
   bool holds(CUdeviceptr address);
   std::optional<Pooled> find(CUdeviceptr address);
-  // free() frees a block in the stream order of `place`; free_unused() frees a block that no work uses.
+  // free() frees a block in the order of the stream `place`, as cuMemFreeAsync does; free_unused() frees a
+  // block that no work uses.
   CUresult free(CUdeviceptr address, const backlog::StreamPlace& place);
   CUresult free_unused(CUdeviceptr address);
 

@@ -103,8 +103,8 @@ bool has_ours(const std::vector<Part>& parts) {
 // --- Kinds ---
 
 // Checks that the driver can create memory of this kind at all. Without this check, the creation of an
-// unsupported kind while there is no room would fail only later, when the program cannot handle the error.
-// Asks the driver only once for each combination of handle types.
+// unsupported kind while the GPU has no free memory would fail only later, when the program cannot handle the
+// error. Asks the driver only once for each combination of handle types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);

@@ -48,7 +48,8 @@ struct SwapCommon {
                                          // contents the driver keeps
   const std::unique_ptr<Mover> mover;    // moves contents to host memory and back
 
-  // Never held during a driver call that copies or waits, nor during a call of Books.
+  // Never held during a driver call that copies or waits, nor during a call of a function of Books
+  // (memory.h).
   Mutex mutex = {};
   Condition changed = {};  // notified when a handle is not busy any more, less memory is resident, the
                            // resident limit has changed, or a deferred free is done

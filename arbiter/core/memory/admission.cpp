@@ -78,7 +78,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
 }
 
 // A session of an earlier arbiter already has the memory that it reports. So the promises to such sessions
-// may exceed the memory of the GPU; only promises made after this report are kept within that memory.
+// may exceed the memory of the GPU; only promises made after this report stay within that memory.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;

@@ -22,8 +22,8 @@ void MemoryBooks::add(const Session& session) {
   book.last_progress = effects_.now();
 }
 
-// The heir begins without requests and orders: it is unknown whether the last requests and orders on the old
-// connection arrived.
+// The heir, the session on the new connection of the process, begins without requests and orders: it is
+// unknown whether the last requests and orders on the old connection arrived.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);

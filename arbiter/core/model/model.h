@@ -136,10 +136,10 @@ class Model {
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
-  // Recomputes the domains. The claims of a tenant can affect the rules for all tenants in its domain, see
-  // Policy.
+  // Recomputes the domains. The Claims of a tenant (share, limit, priority, deadline) can affect the rules
+  // for all tenants in its domain, see Policy.
   void find_domains();
-  // Sets the limits and claims of the tenant's job from now on.
+  // Sets the limits and Claims that apply to the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Call if something about the tenant changes: its domain is advanced with the current event.
   void touch(const Tenant& tenant);

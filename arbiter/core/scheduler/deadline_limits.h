@@ -5,10 +5,10 @@
 // congestion window of TCP (CudaMon, section 3.4). So the fraction oscillates around the largest value with
 // which deadlines are met.
 //
-// The claims that a job has stated are kept unchanged in Tenant::stated. claims() returns them as reduced by
-// the deadlines of other tenants. A tenant that reports nothing for a while has ended or waits for work, and
-// limits nobody until it reports again. A report of a tenant that has not had the GPU since its last report
-// limits nobody either.
+// The values that a job has stated (Claims: priority, share, limit, deadline) are kept unchanged in
+// Tenant::stated. claims() returns these values as reduced by the deadlines of other tenants. A tenant that
+// reports nothing for a while has ended or waits for work, and limits nobody until it reports again. A report
+// of a tenant that has not had the GPU since its last report limits nobody either.
 //
 // With Rules::by_threads, reports change a fraction of the GPU's threads instead: the fraction that processes
 // with a low priority get when they start. MPS sets such a bound once, at the start of a process, so the
@@ -26,10 +26,10 @@
 namespace sharedgpu {
 
 // Returns the new limit on a tenant's fraction of the time, after a higher-priority tenant of its domain has
-// reported `seen`. `part` is the limit before the report; `stated` are the claims stated by the tenant's job.
-// The new limit is at most the stated limit. Unless the stated limit is lower, the new limit is at least the
-// tenant's own request and at least 1/20. If the policy has no deadlines, the new limit is the stated limit.
-// If `seen` is empty, `part` is only clamped to these bounds.
+// reported `seen`. `part` is the limit before the report; `stated`: the Claims that the tenant's job has
+// stated. The new limit is at most the stated limit. Unless the stated limit is lower, the new limit is at
+// least the tenant's own request and at least 1/20. If the policy has no deadlines, the new limit is the
+// stated limit. If `seen` is empty, `part` is only clamped to these bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,
                   const DeadlinesSeen& seen);
 
@@ -47,7 +47,7 @@ class DeadlineLimits {
   void add(const Gpu& gpu) { threads_.begin(gpu); }
   void begin(const Domain& domain) { hold_until_.begin(domain); }
 
-  // Call when the tenant's job states new claims, before `tenant.stated` is changed.
+  // Call when the tenant's job states new Claims, before `tenant.stated` is changed.
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
   // Call when another policy takes over: the limits of the previous policy end.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }

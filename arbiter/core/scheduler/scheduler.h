@@ -40,7 +40,8 @@ class Scheduler {
   void set_rules(const Gpu& gpu) { lengths_.set_rules(gpu, model_.rules_of(gpu.uuid)); }
   // Call when the domains have been recomputed.
   void on_domains();
-  // Call when the tenant's job states new claims, before `tenant.stated` is changed.
+  // Call when the tenant's job states new Claims (share, limit, priority, deadline), before `tenant.stated`
+  // is changed.
   void restate(const Tenant& tenant, const Claims& stated);
   void on_end(const Tenant& tenant) {
     accounts_.keep(tenant);
