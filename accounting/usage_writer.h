@@ -46,9 +46,9 @@ class UsageWriter {
   bool is_due(const StepCounts& total) const;
 
   // begin_poll() prepares a poll that is to make the step's sum equal to `total`. next_call() returns the
-  // value to write in the next call of the poll, or nullopt if nothing is to be written. end_poll() takes the
-  // value that Slurm then shows for the reporting task, and returns true if it is right; otherwise another
-  // poll is needed.
+  // value to write in the next call of the poll, or nullopt if nothing is to be written. `shown` of
+  // end_poll() is the value that Slurm then shows for the reporting task. end_poll() returns true if this
+  // value is right; otherwise another poll is needed.
   void begin_poll(const StepCounts& total);
   std::optional<StepCounts> next_call();
   bool end_poll(const std::optional<StepCounts>& shown);
@@ -67,7 +67,8 @@ class UsageWriter {
   StepCounts wanted_;                   // value that the reporting task must show after this poll
   std::uint32_t reporting_call_ = 0;    // index of the call that is assumed to be for the reporting task
   std::uint32_t calls_ = 0;             // number of calls in this poll so far
-  bool searching_ = false;              // the last trial was wrong: only call `reporting_call_` writes
+  bool searching_ = false;              // the last assumption was wrong; now only the call with index
+                                        // `reporting_call_` writes a value
   bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };
 

@@ -377,7 +377,7 @@ enum class Bound : std::uint8_t {
   job = 1,    // the cgroup limit on the job's host memory
   units = 2,  // the host memory of the job's units (SwapPerUnit=)
   own = 3,    // the limit that the job has stated for its device memory
-  gpu = 4,    // the GPU's memory; one of the limits above is exceeded, too
+  gpu = 4,    // the allocation exceeds the GPU's memory, and also one of the limits above
 };
 
 // An allocation of the program was refused: the session asks which limit it exceeds, for its message to the
@@ -487,7 +487,8 @@ struct DrainGpus {
   static constexpr MessageType kType = MessageType::drain_gpus;
   static constexpr std::uint16_t kSince = 10;
   std::uint8_t drained = 0;
-  char gpus[119] = {};    // as in a section of sharedgpu.conf: "0", "1,4-7" or UUIDs; NUL-terminated
+  char gpus[119] = {};    // "0", "1,4-7" or UUIDs, as in the header of a [gpu] section of sharedgpu.conf;
+                          // NUL-terminated
   char reason[100] = {};  // NUL-terminated
 };
 struct DrainReply {

@@ -19,7 +19,7 @@ class Complaints {
  public:
   Complaints(asio::io_context& loop, const System& system) : system_(system), timer_(loop) {}
 
-  // Logs the line, or counts it as left out. `account`: the user that caused it, see account_of().
+  // Logs the line, or counts it as left out. `account`: the user that caused the line, see account_of().
   void add(uid_t account, Cause cause, const std::string& line, void (*log)(std::string_view) = log::warning);
 
  private:

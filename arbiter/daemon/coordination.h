@@ -71,7 +71,8 @@ class Coordination {
 
   const Parts its_;
   const std::unique_ptr<Mail> mail_;
-  Scontrol scontrol_;  // not shared with drains and requeues, which may be tried for minutes
+  Scontrol scontrol_;  // used only here: drains and requeues, which may be retried for minutes, use another
+                       // Scontrol
   std::string node_;   // Slurm's name of this node
   HeardNodes heard_{GangTimes{}.recent};
   GangMembers members_;

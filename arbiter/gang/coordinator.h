@@ -7,9 +7,9 @@
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
-// nodes. So no two gangs wait for each other. The coordinator decides only what it can tell all members. So a
-// member that is out of contact delays its gang. It also delays other gangs if turns were offered to its
-// gang.
+// nodes. So no two gangs wait for each other. The coordinator makes a decision only if it can send the
+// decision to all members. So a member that is out of contact delays its gang. It also delays other gangs if
+// turns were offered to its gang.
 //
 // The coordinator knows only what the reports say, so a new coordinator can continue from the next reports.
 // Times by the clocks of different nodes are compared only to find the eldest gang. So a wrong clock makes

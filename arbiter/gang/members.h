@@ -29,8 +29,8 @@ namespace sharedgpu {
 struct GangTimes {
   Nanoseconds repeat = std::chrono::milliseconds(100);  // pause before an unanswered report is repeated
   Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before an answered report is repeated
-  // Least time between two letters of a gang to one node, except answers to questions: processes may change
-  // their state as often as they like.
+  // Least time between two letters of a gang to one node, except answers to questions. It bounds the number
+  // of letters if processes change their state all the time.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // a node that is silent for this time is out of contact
   // A node that was not heard lately, about any job, is given up after this time.

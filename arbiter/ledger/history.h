@@ -38,7 +38,7 @@ class History final : private LedgerVisitor {
   // long.
   static constexpr std::chrono::hours kLongestPause{24 * 7};
 
-  // Takes the ledger's records, oldest first, starting with a whole checkpoint or the first record.
+  // Call for each record of the ledger, oldest first, starting with a whole checkpoint or the first record.
   void add(const Record& record) { reader_.read(record, *this); }
 
   // Returns the records that bring an empty history to the state of this one. The next file of the ledger

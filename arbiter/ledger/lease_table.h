@@ -36,7 +36,7 @@ struct LeaseRow {
 
 class LeaseTable final : private LedgerVisitor {
  public:
-  // Takes the ledger's records, oldest first.
+  // Call for each record of the ledger, oldest first.
   void add(const Record& record) { reader_.read(record, *this); }
 
   // All leases, ordered by the times at which they began.

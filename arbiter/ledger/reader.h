@@ -76,7 +76,7 @@ class LedgerVisitor {
 // down.
 class LedgerReader {
  public:
-  // Takes the ledger's records, oldest first.
+  // Receives the ledger's records, oldest first.
   void read(const Record& record, LedgerVisitor& visitor);
   // Call this if the host went down. Releases the open leases.
   void end_boot(LedgerVisitor& visitor);

@@ -52,8 +52,8 @@ class Naps {
   Nanoseconds length_ = kShortNap;
 };
 
-// Waits until no thread is inside and no stream is being captured. Returns false if the page opened
-// meanwhile.
+// Waits until no thread is inside and no stream is being captured. Returns false if the arbiter has opened
+// the gate meanwhile.
 bool settle(std::uint64_t& passes) {
   for (Naps naps;; naps.take()) {
     if (is_open()) return false;

@@ -49,7 +49,8 @@ class Drain {
 
 // Waits until no thread is inside, no stream is being captured, and the GPU has done all submitted work.
 // Called after the arbiter has closed the page. Returns true if no submission passes the gate from now until
-// the page opens. Returns false if the page was opened again meanwhile; the lease is then still held.
+// the page opens. Returns false if the arbiter has opened the gate again meanwhile; the lease is then still
+// held.
 bool close(Drain& drain);
 // Permits a single submission by each waiting thread, after close() has returned true. The lease continues
 // until step() returns. Each thread that waits at the closed gate, or begins to wait within a short time, may

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arbiter's lease pages of this process: one for each of its sessions, and so for each GPU that it uses.
+// The lease pages of this process, which the arbiter writes: one for each session of the process, and so for
+// each GPU that the process uses.
 //
 // The gate is open when all lease pages are open. Submissions read one fixed place in memory. If there is
 // only one lease page, it is mapped at this place. If there are several lease pages, a page of our own is

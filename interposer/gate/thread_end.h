@@ -16,7 +16,8 @@ class ThreadEnd {
   // given to watch().
   constexpr explicit ThreadEnd(void (*ended)(void*)) : ended_(ended) {}
 
-  // Arranges for `ended` to run at the end of the calling thread, unless the program has used up all keys.
+  // Arranges for `ended` to run at the end of the calling thread, unless the program has used up all keys for
+  // thread-specific data.
   void watch(const void* value);
 
  private:

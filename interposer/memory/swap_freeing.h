@@ -11,8 +11,9 @@ namespace sharedgpu {
 
 class SwapFreeing {
  public:
-  // The state of the process's work on the GPU. `may_run`: wait for the work before memory is freed.
-  // `may_be_idle`: free only if a query shows that the work is done. `drained`: no work is running.
+  // The state of the process's work on the GPU. `may_run`: work may be running, so a free waits for it.
+  // `may_be_idle`: memory is freed only if a query shows that the work is done. `drained`: no work is
+  // running.
   enum class Gpu { may_run, may_be_idle, drained };
 
   SwapFreeing(SwapCommon& common, SwapRanges& ranges) : common_(common), ranges_(ranges) {}

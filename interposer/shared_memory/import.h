@@ -74,7 +74,7 @@ class Imports final : public Maintenance {
     Bytes mapped;
     Bytes size;
     Pinning* heir =
-        nullptr;  // counts the memory as pinned in place of a dead exporter; null while the exporter lives
+        nullptr;  // counts the memory as pinned if the exporter is dead; null while the exporter lives
   };
   using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that open() has returned to the
                                                     // program

@@ -235,7 +235,8 @@ bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) con
 
 // Returns true if the drain may need the growth. There are two cases: the session's next submission may need
 // the memory while other processes wait for that submission, or a thread that the drain waits for is
-// allocating. Growth counts only after step_after, since most drains need no growth and end earlier.
+// allocating. Requested growth counts as needed only when step_after has passed, since most drains end
+// earlier without it.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
   if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;

@@ -51,7 +51,7 @@ class Planner {
     // True while a running set forms and no member runs: no tenant may then overtake a tenant that has waited
     // for long.
     bool nobody_passes = false;
-    // True: the memory that tenants free when they leave is kept for a member that has waited for long.
+    // True: the memory that tenants free when they leave is reserved for a member that has waited for long.
     bool is_kept_free = false;
   };
   struct InLine {

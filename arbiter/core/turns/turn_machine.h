@@ -112,8 +112,8 @@ class TurnMachine {
   // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
   // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // Call when the arbiter stood still for `standstill` and handled no messages. The time `standstill` then
-  // does not count as awaited.
+  // Call when the arbiter has stood still for the time `standstill`, in which it handled no messages.
+  // await_ready() then does not count this time.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -194,7 +194,7 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // the gate was open, or may have been open under an earlier arbiter
+    bool has_run = false;  // the session's gate has been open, or may have been open under an earlier arbiter
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;              // the last epoch that was sent to the session
