@@ -288,9 +288,9 @@ struct UsedRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"used",
-       "the totals of the step so far, other than its lease time. If the step is `0 0`, the totals "
-       "of the whole tenant; outside of Slurm there are no others. Backends are those of the "
-       "sessions, as the sum of 1 for swap, 2 for managed and 4 for native"}};
+       "the totals of the step so far, other than its lease time. A record with the step `0 0` has "
+       "the totals of the whole tenant; outside of Slurm there are only such records. Backends are "
+       "those of the sessions, as the sum of 1 for swap, 2 for managed and 4 for native"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("step", r.step);
