@@ -49,8 +49,8 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the buffered records to the kernel. If the kernel cannot write them, for example because the disk
-  // is full, keeps them in memory and retries.
+  // Passes the buffered records to the kernel. If the kernel cannot write the records, for example because
+  // the disk is full, keeps the records in memory and retries.
   void flush();
   // Records the leases that begin or end by these actions, and flushes.
   RecordedActions write_down(Actions actions);

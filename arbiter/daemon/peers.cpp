@@ -21,7 +21,7 @@ bool is_dead(const UniqueFd& pidfd) {
 
 // A user namespace owned by root belongs to a container service that root runs for users, so the process's
 // own user is charged. The user namespace of an ended process cannot be read. The uid of such a process may
-// be a subordinate uid, so kEnded is charged.
+// be a subordinate uid, so kEnded is charged instead of this uid.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;

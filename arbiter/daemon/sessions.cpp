@@ -213,7 +213,7 @@ void Sessions::borrow(Client& client, const Borrow& borrow) {
 }
 
 // Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither
-// session has received an end.
+// session has received an end of the pair.
 //
 // If a socket has a descriptor in its queue, the arbiter must not be the last process to close the socket,
 // see Channel::distrust(). So the arbiter sends no message through the pair, and closes its copy of the

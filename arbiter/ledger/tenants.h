@@ -47,7 +47,7 @@ struct TenantInfo {
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the connection of the tenant's `sharedgpu run` is open
   bool kept =
-      false;  // an earlier arbiter had that connection, so the tenant lives as long as its placement is held
+      false;  // an earlier arbiter had the run's connection, so the tenant lives as long as its placement
 
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
@@ -68,7 +68,7 @@ class Tenants {
   std::string label(TenantId id) const;
   void forget(TenantId id);
 
-  // The highest number given so far. Numbers of forgotten tenants are not given again.
+  // The highest number assigned so far. Numbers of forgotten tenants are not assigned again.
   TenantId last() const { return last_; }
   void skip_to(TenantId last) { last_ = std::max(last_, last); }
 

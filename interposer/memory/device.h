@@ -23,7 +23,7 @@ using Physical = CUmemGenericAllocationHandle;
 // A queue of copies. Copies on one lane run one after another; lanes run in parallel.
 struct Lane {
   static constexpr unsigned kCount = 4;  // number of lanes for copies
-  static constexpr unsigned kLooks = 4;  // index of the lane of fingerprints()
+  static constexpr unsigned kLooks = 4;  // index of the lane that fingerprints() uses
   static constexpr unsigned kAll = 5;
   unsigned index = 0;
 };

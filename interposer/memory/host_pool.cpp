@@ -236,10 +236,10 @@ void HostPool::bar() {
 }
 
 // The sessions of a job share the job's limits, and each session reads how much memory is left before it
-// takes more. Every other session may be taking a slab at the same time, so each session leaves room for
-// these slabs. In this way all sessions together never exceed the limit. To keep this reserve small, the size
-// of a slab is divided by the number of sessions. If the budget is too small for a whole slab, the slab is
-// only as large as the missing amount.
+// takes more. Every other session may be allocating a slab at the same time, so each session leaves enough
+// memory for these slabs. In this way all sessions together never exceed the limit. To keep this reserve
+// small, the size of a slab is divided by the number of sessions. If the budget is too small for a whole
+// slab, the slab is only as large as the missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;

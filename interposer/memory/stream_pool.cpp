@@ -35,7 +35,7 @@ std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   return place;
 }
 
-// Takes the first `size` bytes of a block in the queue; the rest stays in the queue.
+// Allocates the first `size` bytes of a freed block in the queue; the rest of the block stays in the queue.
 CUdeviceptr StreamPool::take_from(Queue& queue, std::uint64_t age, Bytes size) {
   const auto entry = queue.by_age.find(age);
   Freed& freed = entry->second;

@@ -84,7 +84,8 @@ void slurm_list_append(list_t* list, void* item);
 void slurm_list_destroy(list_t* list);
 std::int64_t slurm_bit_size(bitstr_t* bits);
 int slurm_bit_test(bitstr_t* bits, std::int64_t bit);
-// Expands "/dev/nvidia[0-1]". The caller free()s strings returned by shift.
+// Expands "/dev/nvidia[0-1]". The caller has to call free() for each string that slurm_hostlist_shift()
+// returns.
 struct hostlist;
 hostlist* slurm_hostlist_create(const char* text);
 char* slurm_hostlist_shift(hostlist* list);

@@ -55,11 +55,11 @@ class DeadlineLimits {
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Sets the limits of other tenants by the report of `reporter`. Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
-  // Restores the stated claims of each tenant, unless a tenant of a higher priority still reports deadlines.
-  // With Rules::by_threads, restores the stated claims of all tenants. Returns true if a limit has changed.
+  // Restores the stated Claims of each tenant, unless a tenant of a higher priority still reports deadlines.
+  // With Rules::by_threads, restores the stated Claims of all tenants. Returns true if a limit has changed.
   bool lift(const Domain& domain);
 
-  // Returns the tenant's stated claims, reduced by the limits that deadlines of others set.
+  // Returns the tenant's stated Claims, reduced by the limits that deadlines of others set.
   const Claims& claims(const Tenant& tenant) const { return tenants_[tenant].claims; }
   const Threads& threads(const Gpu& gpu) const { return threads_[gpu]; }
   std::uint64_t met(const Tenant& tenant) const { return tenants_[tenant].met; }

@@ -69,7 +69,7 @@ class Estimates {
  private:
   struct TenantRow {
     Nanoseconds handoff{};
-    bool handoff_is_first = false;  // `handoff` comes from a single handoff
+    bool handoff_is_first = false;  // only one handoff has been measured, so `handoff` is no mean yet
     Nanoseconds used{};             // GPU time in the tenant's turns since its last pause
     Nanoseconds burst{};            // running mean of the values that `used` had when a pause began; zero:
                                     // unknown

@@ -338,7 +338,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
 
 // Asks the coordinators of gangs among the leaving members to end their turns, since a gang leaves only by
 // its coordinator's order. Until these gangs have left, no other tenant gets the memory that the waiting
-// tenant needs. Returns true if a gang was asked.
+// tenant needs. Returns true if at least one coordinator was asked.
 bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
   bool asked = false;
   for (const Candidate* member : leaving) {

@@ -9,8 +9,8 @@
 namespace sharedgpu {
 namespace {
 
-// The smallest change of a turn's end about which sessions are told. Smaller changes are rounding errors,
-// since the end is computed anew from accounts at each event.
+// If the end of a turn changes by less than this, the lease pages are not updated. Smaller changes are
+// rounding errors, since the end is computed anew from accounts at each event.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace
