@@ -93,6 +93,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                   .administration = administration_,
                   .complaints = complaints_}),
       device_claims_(history_.tenants, complaints_),
+      meters_(journal_),
       survey_(
           loop, system, [this] { return !session_table_.all().empty() || health_.may_miss_a_loss(); },
           [this](const std::vector<SurveyedGpu>& gpus) { take_survey(gpus); }, SurveyTimes(),
@@ -110,6 +111,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .host_claims = host_claims_,
                 .unmanaged = unmanaged_,
                 .device_claims = device_claims_,
+                .meters = meters_,
                 .health = health_,
                 .coordination = coordination_}),
       messages_({.sessions = sessions_,
@@ -152,6 +154,8 @@ Status Arbiter::recover() {
   const auto starts = [this](pid_t pid) { return known_start_time_of(system_, pid); };
   for (const Record& past : history_.finish(boot, starts, system_.now())) journal_.record(past);
   sessions_.start(history_.last_session);
+  for (const auto& [key, lease] : history_.recovered.leases.open())
+    history_.figures.energy().grant({key.tenant, key.gpu}, system_.now());
   const Settings& settings = administration_.settings();
   core_.start(tuning_of(settings), *rules_of(settings).policy, std::move(history_.recovered));
   return {};
@@ -159,6 +163,7 @@ Status Arbiter::recover() {
 
 void Arbiter::take_survey(const std::vector<SurveyedGpu>& gpus) {
   unmanaged_.take(gpus);
+  meters_.take(gpus);
   if (!gpus.empty() && !core_.core().in_grace()) device_claims_.look(core_.core().snapshot());
 }
 

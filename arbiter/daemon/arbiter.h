@@ -24,6 +24,7 @@
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/message_table.h"
+#include "arbiter/daemon/meters.h"
 #include "arbiter/daemon/queries.h"
 #include "arbiter/daemon/run_groups.h"
 #include "arbiter/daemon/schedule.h"
@@ -79,6 +80,7 @@ class Arbiter {
   Sessions sessions_;
   Unmanaged unmanaged_;
   DeviceClaims device_claims_;
+  Meters meters_;
   Survey survey_;
   Queries queries_;
   MessageTable messages_;

@@ -64,9 +64,15 @@ void Journal::retry_later() {
 
 RecordedActions Journal::write_down(Actions actions) {
   for (const Action& action : actions)
-    if (const auto* lease = std::get_if<RecordLease>(&action))
+    if (const auto* lease = std::get_if<RecordLease>(&action)) {
       record(Record{.at = lease->at,
                     .what = LeaseRecord{.grant = lease->grant, .epoch = lease->epoch, .key = lease->key}});
+      const EnergyBook::Key on_gpu{lease->key.tenant, lease->key.gpu};
+      if (lease->grant)
+        figures_.energy().grant(on_gpu, lease->at);
+      else
+        figures_.energy().release(on_gpu, lease->at);
+    }
   flush();
   return RecordedActions(std::move(actions));
 }
@@ -75,6 +81,17 @@ void Journal::observe(const Sighting& seen, Nanoseconds at) {
   figures_.observe(seen, at);
   for (const auto& [key, value] : figures_.take_news(at))
     record(Record{.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
+}
+
+void Journal::read_energy(const GpuUuid& gpu, Energy counter) {
+  const Nanoseconds at = system_.now();
+  figures_.energy().read(gpu, counter, at);
+  record_energy(at);
+}
+
+void Journal::record_energy(Nanoseconds at) {
+  for (const auto& [key, energy] : figures_.energy().take_news(at))
+    record(Record{.at = at, .what = EnergyRecord{.tenant = key.first, .gpu = key.second, .energy = energy}});
 }
 
 void Journal::watch_leases(const Core& core) {
@@ -97,6 +114,7 @@ void Journal::watch_leases(const Core& core) {
 void Journal::end(const Core& core) {
   figures_.hasten();
   observe(core.sighting(), system_.now());
+  record_energy(system_.now());
   flush();
 }
 

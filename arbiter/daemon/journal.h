@@ -57,6 +57,8 @@ class Journal {
 
   // Updates the figures after a change of the core.
   void observe(const Sighting& seen, Nanoseconds at);
+  // Takes a reading of the GPU's energy counter, and records the energies of tenants.
+  void read_energy(const GpuUuid& gpu, Energy counter);
   // Writes a record every second while a lease is open. After a crash, a lease that no session confirms
   // counts as held until the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
@@ -70,6 +72,7 @@ class Journal {
   std::size_t writers() const { return writers_.size(); }
 
  private:
+  void record_energy(Nanoseconds at);
   void retry_later();
 
   const System& system_;

@@ -162,6 +162,7 @@ std::string Queries::status_text() const {
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes(),
                                   .health = its_.health.states(),
+                                  .meters = its_.meters.all(),
                                   .gangs = its_.coordination.gangs()});
 }
 

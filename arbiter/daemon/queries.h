@@ -16,6 +16,7 @@
 #include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
+#include "arbiter/daemon/meters.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/status_files.h"
 #include "arbiter/daemon/system.h"
@@ -40,6 +41,7 @@ class Queries {
     const HostClaims& host_claims;
     const Unmanaged& unmanaged;
     const DeviceClaims& device_claims;
+    const Meters& meters;
     const Health& health;
     const Coordination& coordination;
   };

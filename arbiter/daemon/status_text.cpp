@@ -146,6 +146,14 @@ void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gp
   json["unmanaged"] = processes;
 }
 
+void write_meters(Json& json, const StatusView& view, const GpuUuid& gpu) {
+  const auto found = view.meters.find(gpu);
+  const GpuMeters meters = found == view.meters.end() ? GpuMeters{} : found->second;
+  json["utilization"] = meters.utilization ? Json(*meters.utilization / 100.0) : Json(nullptr);
+  json["energy_joules"] = meters.energy ? Json(joules(*meters.energy)) : Json(nullptr);
+  json["unleased_energy_joules"] = joules(view.figures.energy().unleased(gpu));
+}
+
 Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   Sum sum;
   std::set<std::uint64_t> holders;
@@ -173,6 +181,7 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   json["promised_bytes"] = gpu.promised.count;
   sum.write(json);
   write_unmanaged(json, view, gpu);
+  write_meters(json, view, gpu.uuid);
   json["contended"] = contended;
   json["policy"] = gpu.policy->name();
   json["quantum_seconds"] = seconds(gpu.turn.length);
@@ -325,6 +334,13 @@ void write_sessions(Json& json, const StatusView& view, const TenantInfo& info,
   json["sessions"] = sessions.each;
 }
 
+Json energy_of(const StatusView& view, const TenantInfo& info) {
+  Json list = Json::array();
+  for (const auto& [gpu, energy] : view.figures.energy().of(info.id))
+    list.push_back(Json{{"gpu", format_gpu(gpu)}, {"joules", joules(energy)}});
+  return list;
+}
+
 Json steps_of(const StatusView& view, const TenantInfo& info) {
   Json steps = Json::array();
   if (!info.name.is_job()) return steps;
@@ -373,6 +389,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["lost_gpu"] = loss_json(info);
   json["gang"] = gang_json(view, info.id);
   json["steps"] = steps_of(view, info);
+  json["energy"] = energy_of(view, info);
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
   return json;
 }

@@ -22,6 +22,7 @@
 #include "arbiter/core/core.h"
 #include "arbiter/daemon/device_claims.h"
 #include "arbiter/daemon/health.h"
+#include "arbiter/daemon/meters.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/unmanaged.h"
 #include "arbiter/gang/members.h"
@@ -56,6 +57,7 @@ struct StatusView {
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;
   const std::map<GpuUuid, GpuState>& health;
+  const std::map<GpuUuid, GpuMeters>& meters;
   const GangMembers& gangs;
 };
 

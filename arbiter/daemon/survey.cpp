@@ -120,8 +120,15 @@ void Survey::take(const SurveyLine& line) {
   if (!asked_) return give_up("sent a line that was not requested");
   if (line.kind == SurveyLine::Kind::end) return finish(line.used != 0);
   if (line.kind == SurveyLine::Kind::gpu && answer_.size() < kMostSurveyedGpus) {
-    answer_.push_back(
-        {.uuid = line.gpu, .used = Bytes{line.used}, .free = Bytes{line.free}, .processes = {}});
+    answer_.push_back({.uuid = line.gpu,
+                       .used = Bytes{line.used},
+                       .free = Bytes{line.free},
+                       .energy = {},
+                       .utilization = {},
+                       .processes = {}});
+  } else if (line.kind == SurveyLine::Kind::meters && begun && answer_.back().uuid == line.gpu) {
+    if (line.used != SurveyLine::kUnknown) answer_.back().energy = Energy{line.used};
+    if (line.free <= 100) answer_.back().utilization = static_cast<unsigned>(line.free);
   } else if (line.kind == SurveyLine::Kind::process && begun &&
              answer_.back().processes.size() < std::size_t{2} * kMostSurveyedProcesses) {
     const bool known = line.used != SurveyLine::kUnknown;

@@ -18,6 +18,7 @@
 
 #include "arbiter/daemon/survey_child.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/ledger/energy_book.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -32,6 +33,8 @@ struct SurveyedGpu {
   GpuUuid uuid;
   Bytes used;
   Bytes free;
+  std::optional<Energy> energy;         // since the driver was loaded; nullopt: NVML does not know it
+  std::optional<unsigned> utilization;  // percent of the last moments with a kernel on the GPU
   std::vector<SurveyedProcess> processes;
 };
 

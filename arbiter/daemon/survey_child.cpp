@@ -28,6 +28,9 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 using Processes = int (*)(void*, unsigned*, Process*);
+struct Utilization {
+  unsigned gpu, memory;  // percent of the last sampling period
+};
 struct EventData {
   void* device;
   unsigned long long type;
@@ -50,6 +53,8 @@ struct Nvml {
   Processes graphics_on = nullptr;
   int (*shutdown)() = nullptr;
   int (*ecc_errors_of)(void*, int, int, unsigned long long*) = nullptr;
+  int (*energy_of)(void*, unsigned long long*) = nullptr;
+  int (*utilization_of)(void*, Utilization*) = nullptr;
   int (*make_set)(void**) = nullptr;
   int (*listen_to)(void*, unsigned long long, void*) = nullptr;
   int (*wait_in)(void*, EventData*, unsigned) = nullptr;
@@ -61,6 +66,8 @@ struct Nvml {
                       library.load("nvmlDeviceGetGraphicsRunningProcesses_v2", graphics_on));
     static_cast<void>(library.load("nvmlShutdown", shutdown));
     static_cast<void>(library.load("nvmlDeviceGetTotalEccErrors", ecc_errors_of));
+    static_cast<void>(library.load("nvmlDeviceGetTotalEnergyConsumption", energy_of));
+    static_cast<void>(library.load("nvmlDeviceGetUtilizationRates", utilization_of));
     static_cast<void>(
         library.load("nvmlEventSetCreate", make_set) && library.load("nvmlDeviceRegisterEvents", listen_to) &&
         library.load("nvmlEventSetFree", free_set) && library.load("nvmlEventSetWait_v2", wait_in));
@@ -166,6 +173,19 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
+// Old GPUs and MIG instances have no energy counter or no utilization.
+SurveyLine meters_of(const Nvml& nvml, const Device& device) {
+  unsigned long long energy = 0;
+  Utilization busy = {};
+  const bool has_energy = nvml.energy_of != nullptr && nvml.energy_of(device.handle, &energy) == 0;
+  const bool has_busy = nvml.utilization_of != nullptr && nvml.utilization_of(device.handle, &busy) == 0;
+  return {.kind = SurveyLine::Kind::meters,
+          .pid = 0,
+          .gpu = device.uuid,
+          .used = has_energy ? energy : SurveyLine::kUnknown,
+          .free = has_busy ? busy.gpu : SurveyLine::kUnknown};
+}
+
 // Adds a process to the lines. If a process is in both the compute list and the graphics list, each list
 // shows all of its memory, so the amounts are not added.
 void merge(std::vector<SurveyLine>& lines, const Process& process) {
@@ -184,11 +204,9 @@ void merge(std::vector<SurveyLine>& lines, const Process& process) {
 std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   Memory memory = {};
   if (nvml.memory_of(device.handle, &memory) != 0) return {};
-  std::vector<SurveyLine> lines = {{.kind = SurveyLine::Kind::gpu,
-                                    .pid = 0,
-                                    .gpu = device.uuid,
-                                    .used = memory.used,
-                                    .free = memory.free}};
+  std::vector<SurveyLine> lines = {
+      {.kind = SurveyLine::Kind::gpu, .pid = 0, .gpu = device.uuid, .used = memory.used, .free = memory.free},
+      meters_of(nvml, device)};
   std::vector<Process> found(kMostSurveyedProcesses);
   for (const Processes ask : {nvml.compute_on, nvml.graphics_on}) {
     if (ask == nullptr) continue;

@@ -2,7 +2,8 @@
 // The child process (driver_child.h) that asks NVML for a survey, and the lines of its answers.
 //
 // An answer first has a line for the health of each GPU that NVML lists. Then follow, for each GPU that
-// reports its memory, a line for the GPU and a line for each process on the GPU. The end line comes last.
+// reports its memory, a line for the GPU, a line for its meters and a line for each process on the GPU. The
+// end line comes last.
 // Lines about errors may come at any time. All lines have the same size.
 #pragma once
 
@@ -14,16 +15,16 @@
 namespace sharedgpu {
 
 struct SurveyLine {
-  enum class Kind : std::uint32_t { gpu = 1, process, end, health, xid, ecc_error, status };
+  enum class Kind : std::uint32_t { gpu = 1, process, end, health, xid, ecc_error, status, meters };
   static constexpr std::uint64_t kUnknown = ~0ull;  // NVML's own value for "unknown"
 
   Kind kind = Kind::end;
   std::uint32_t pid = 0;  // process: pid in the host's PID namespace; health: NVML's return code
   GpuUuid gpu = {};       // the GPU
   // gpu, process: bytes used; health: uncorrected ECC errors; xid: the Xid; status: the status; end: nonzero
-  // if the list of GPUs is complete
+  // if the list of GPUs is complete; meters: energy in millijoules since the driver was loaded
   std::uint64_t used = 0;
-  std::uint64_t free = 0;  // gpu: bytes free
+  std::uint64_t free = 0;  // gpu: bytes free; meters: utilization in percent
 };
 
 // Return codes of NVML.

@@ -138,6 +138,7 @@ void FigureBook::note_maxima(const Sighting::Session& session) {
 }
 
 void FigureBook::hasten() {
+  energy_.hasten();
   for (const auto& [tenant, watched] : watched_)
     for (const auto& [step, watch] : watched.steps) changed_.insert({tenant, step});
   due_ = true;
@@ -174,6 +175,7 @@ Figures FigureBook::of(TenantId tenant, StepName step, Nanoseconds now) const {
 }
 
 void FigureBook::forget(TenantId tenant) {
+  energy_.forget(tenant);
   const auto first = figures_.lower_bound({tenant, StepName{}});
   const auto last = figures_.lower_bound({TenantId{tenant.value + 1}, StepName{}});
   for (auto it = first; it != last; ++it) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arbiter/core/sighting.h"
+#include "arbiter/ledger/energy_book.h"
 #include "arbiter/ledger/figures.h"
 
 namespace sharedgpu {
@@ -45,6 +46,10 @@ class FigureBook {
   const std::map<Key, Figures>& all() const { return figures_; }
   void forget(TenantId tenant);
 
+  // The energy of tenants, which leases and readings of counters change, not sightings.
+  EnergyBook& energy() { return energy_; }
+  const EnergyBook& energy() const { return energy_; }
+
  private:
   // The sessions of a step, or of a whole tenant, as of the last observation.
   struct Watch {
@@ -68,6 +73,7 @@ class FigureBook {
   void note_maxima(const Sighting::Session& session);
   void count_all(Nanoseconds now);
 
+  EnergyBook energy_;
   std::map<Key, Figures> figures_;
   std::map<SessionId, Sighting::Session> sessions_;  // as last observed
   std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`

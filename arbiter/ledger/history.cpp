@@ -111,6 +111,10 @@ void History::on_used(const UsedRecord& used, Nanoseconds at) {
   touched_[used.tenant] = at;
 }
 
+void History::on_energy(const EnergyRecord& energy) {
+  figures.energy().carry({energy.tenant, energy.gpu}, energy.energy);
+}
+
 void History::on_begin(const BeginRecord& begin) {
   recovered.leases.forget(begin.tenant);
   figures.forget(begin.tenant);
@@ -202,6 +206,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     add(touched == touched_.end() ? last : touched->second,
         UsedRecord{.tenant = key.first, .step = key.second, .figures = value});
   }
+  for (const auto& [key, energy] : figures.energy().all())
+    add(last, EnergyRecord{.tenant = key.first, .gpu = key.second, .energy = energy});
   for (const auto& [id, processes] : keepers) {
     PlaceRecord place{.tenant = id, .units = 0, .gpus = {}};
     if (const auto placed = recovered.placements.find(id); placed != recovered.placements.end()) {

@@ -91,6 +91,7 @@ class History final : private LedgerVisitor {
   void on_step_time(const StepTimeRecord& step, Nanoseconds at) override;
   void on_gpu_time(const GpuTimeRecord& gpu) override;
   void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_energy(const EnergyRecord& energy) override;
   void on_begin(const BeginRecord& begin) override;
   void on_over(const OverRecord& over) override;
   void on_end(const EndRecord& end) override;

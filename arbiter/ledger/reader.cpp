@@ -63,6 +63,7 @@ class LedgerReader::Dispatch {
   void operator()(const StepTimeRecord& r) { visitor_.on_step_time(r, at_); }
   void operator()(const GpuTimeRecord& r) { visitor_.on_gpu_time(r); }
   void operator()(const UsedRecord& r) { visitor_.on_used(r, at_); }
+  void operator()(const EnergyRecord& r) { visitor_.on_energy(r); }
   void operator()(const BeginRecord& r) { visitor_.on_begin(r); }
   void operator()(const OverRecord& r) { visitor_.on_over(r); }
   void operator()(const GpuRecord& r) { visitor_.on_gpu(r); }

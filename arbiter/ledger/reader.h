@@ -59,6 +59,7 @@ class LedgerVisitor {
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
   virtual void on_gpu_time(const GpuTimeRecord&) {}
   virtual void on_used(const UsedRecord&, Nanoseconds /*at*/) {}
+  virtual void on_energy(const EnergyRecord&) {}
   virtual void on_begin(const BeginRecord&) {}
   virtual void on_over(const OverRecord&) {}
   virtual void on_end(const EndRecord&) {}

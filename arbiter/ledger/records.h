@@ -34,6 +34,7 @@
 
 #include "arbiter/core/model/gpu_condition.h"
 #include "arbiter/core/model/lease_book.h"
+#include "arbiter/ledger/energy_book.h"
 #include "arbiter/ledger/figures.h"
 #include "arbiter/ledger/tenant_name.h"
 
@@ -306,6 +307,20 @@ struct UsedRecord {
   }
 };
 
+struct EnergyRecord {
+  TenantId tenant;
+  GpuUuid gpu;
+  Energy energy;
+
+  static constexpr RecordKind kKinds[] = {
+      {"energy", "the tenant's energy on the GPU so far, see [Energy](metrics.md#energy)"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("GPU", r.gpu);
+    v("millijoules", r.energy.millijoules);
+  }
+};
+
 struct BeginRecord {
   TenantId tenant;
 
@@ -398,8 +413,8 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, GroupRecord, PlaceRecord,
                EndRecord, SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord,
-               CompleteRecord, StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord,
-               LossRecord, PastLossRecord, SeenRecord, LostRecord>
+               CompleteRecord, StepTimeRecord, GpuTimeRecord, UsedRecord, EnergyRecord, BeginRecord,
+               OverRecord, GpuRecord, LossRecord, PastLossRecord, SeenRecord, LostRecord>
       what;
 };
 

@@ -229,6 +229,7 @@ class Crowd {
                   .gpu = in_.one_of(kGpus),
                   .used = in_.size().count,
                   .free = in_.size().count};
+      if (i > 0 && in_.one_in(4)) lines[i] = meters(lines[i - 1].gpu);
       if (honest_ == nullptr && in_.one_in(4)) lines[i] = health();
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
@@ -241,6 +242,10 @@ class Crowd {
       host_.advance(10s);
       daemon_.run();
     }
+  }
+
+  SurveyLine meters(const GpuUuid& gpu) {
+    return {.kind = SurveyLine::Kind::meters, .gpu = gpu, .used = in_.size().count, .free = in_.byte()};
   }
 
   // Returns a line of a survey that reports a failing GPU, or a GPU that works again.

@@ -3,6 +3,7 @@
 // calls. The results of wrong calls follow nvml.h, too; they were not measured.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -32,9 +33,17 @@ constexpr Result kResetRequired = 16;
 constexpr Result kVersionMismatch = 25;
 constexpr Result kUnknown = 999;
 
+struct Utilization {
+  unsigned gpu, memory;  // percent
+};
+
 struct Gpu {
   std::string state;
   simgpu::SharedDevice* device = nullptr;
+  // As of the last query of the utilization.
+  simgpu::TimePoint looked{};
+  Nanoseconds busy{};
+  unsigned percent = 0;
 };
 
 // Created by the first nvmlInit, and never changed; includes absent devices.
@@ -247,6 +256,36 @@ EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, unsigned i
 EXPORT Result nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, unsigned long long* count) {
   if (Result wrong = check(device, count != nullptr && kind <= 1 && counter <= 1)) return wrong;
   *count = kind == 1 ? gpu(device).device->ecc_errors() : 0;
+  return kSuccess;
+}
+
+// A model of the power: kIdleWatts always, and kBusyWatts more while a kernel runs.
+EXPORT Result nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* millijoules) {
+  constexpr double kIdleWatts = 60;
+  constexpr double kBusyWatts = 300;
+  if (Result wrong = check(device, millijoules != nullptr)) return wrong;
+  const simgpu::SharedDevice::Meters meters = gpu(device).device->meters();
+  const auto milliseconds = [](Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; };
+  *millijoules = static_cast<unsigned long long>(kIdleWatts * milliseconds(simgpu::now() - meters.created) +
+                                                 kBusyWatts * milliseconds(meters.busy));
+  return kSuccess;
+}
+
+// The part of the time since the last call that kernels ran on the device; since the device's creation at the
+// first call.
+EXPORT Result nvmlDeviceGetUtilizationRates(Device device, Utilization* rates) {
+  if (Result wrong = check(device, rates != nullptr)) return wrong;
+  Gpu& its = gpu(device);
+  const simgpu::SharedDevice::Meters meters = its.device->meters();
+  const simgpu::TimePoint at = simgpu::now();
+  const Nanoseconds passed = at - std::max(its.looked, meters.created);
+  const Nanoseconds busy = meters.busy - its.busy;
+  if (passed > Nanoseconds{})
+    its.percent =
+        static_cast<unsigned>(std::clamp<std::int64_t>(100 * busy.count() / passed.count(), 0, 100));
+  its.looked = at;
+  its.busy = meters.busy;
+  *rates = {.gpu = its.percent, .memory = 0};
   return kSuccess;
 }
 

@@ -111,7 +111,7 @@ bool read_settings(Settings& settings, std::string& problem) {
   settings.state = variable("SIMGPU_STATE");
   if (settings.state.empty())
     settings.state =
-        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v8";  // v: the version of the layout, as in kMagic
+        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v9";  // v: the version of the layout, as in kMagic
   settings.forbid_conflicts = variable("SIMGPU_FORBID_CONFLICTS") == "1";
   settings.nvml_events = variable("SIMGPU_NVML_EVENTS") != "0";
   settings.verbose = variable("SIMGPU_VERBOSE") == "1";

@@ -21,7 +21,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53494d38;  // raised with each change of the layout
+constexpr std::uint32_t kMagic = 0x53494d39;  // raised with each change of the layout
 constexpr std::size_t kProcesses = 512;
 constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // most holders of a piece
@@ -107,6 +107,8 @@ struct SharedDevice::State {
   Bytes copied_in;
   Bytes copied_out;
   Bytes paged;
+  TimePoint created;
+  Nanoseconds busy;  // of the compute engine, including the work that it is doing
   std::atomic<Presence> presence;
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> ecc_errors;
@@ -174,6 +176,7 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&state->mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
+    state->created = now();
     state->magic = kMagic;
   } else if (state->magic != kMagic) {
     munmap(address, sizeof(State));
@@ -396,6 +399,7 @@ TimePoint SharedDevice::occupy(Engine engine, Nanoseconds duration) {
       if (busy && slot.owner != self_ && Census(*this).is_dead(slot.owner)) busy = false;
       if (!busy) {
         slot = {self_, start + duration};
+        if (engine == Engine::compute) state_->busy += duration;
         return start;
       }
       wake = std::min(slot.end, start + kPatience);
@@ -440,6 +444,12 @@ void SharedDevice::report(const Report& report) {
 Report SharedDevice::report_at(std::uint64_t number) const {
   Lock lock(state_);
   return state_->reports[number % kReports];
+}
+
+SharedDevice::Meters SharedDevice::meters() {
+  Lock lock(state_);
+  const TimePoint end = state_->engines[static_cast<int>(Engine::compute)].end;
+  return {state_->created, state_->busy - std::max(end - now(), Nanoseconds{})};
 }
 
 DeviceView SharedDevice::view() {

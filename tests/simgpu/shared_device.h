@@ -116,6 +116,11 @@ class SharedDevice {
   Report report_at(std::uint64_t number) const;
   std::uint64_t ecc_errors() const;  // ECC errors since the device was last lost
 
+  struct Meters {
+    TimePoint created;  // when the state was created
+    Nanoseconds busy;   // how long the compute engine has worked since then
+  };
+  Meters meters();
   DeviceView view();
   void reset_peak();
 

@@ -50,6 +50,8 @@ struct Scene {
       {kGpu, {.condition = GpuCondition::failing, .fault = "Xid 48", .drain = std::nullopt}},
       {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
 
+  const std::map<GpuUuid, GpuMeters> meters = {{kGpu, {.energy = Energy{1500}, .utilization = 25}}};
+
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
     TenantInfo& info = tenants.get(name, 1000);
     info.options = options;
@@ -98,6 +100,7 @@ struct Scene {
                                              .sessions = {{SessionId{1}, mebibytes(61)}}}});
     bench.pass(std::chrono::seconds(10));  // the turn of tenant 1 is over, but the tenant does not leave
     figures.observe(bench.core->sighting(), bench.now);
+    figures.energy().carry({TenantId{1}, kGpu}, {1250});
   }
   Json status() const {
     HeardNodes heard(GangTimes{}.recent);
@@ -117,6 +120,7 @@ struct Scene {
                                       .now = bench.now,
                                       .unmanaged = unmanaged,
                                       .health = health,
+                                      .meters = meters,
                                       .gangs = gangs}));
   }
 };

@@ -40,6 +40,7 @@ struct View {
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
   std::map<GpuUuid, GpuState> health;
+  std::map<GpuUuid, GpuMeters> meters;
 
   TenantInfo& job() { return *tenants.find(TenantId{1}); }
   Snapshot::Tenant& tenant() { return state.tenants[0]; }
@@ -89,6 +90,7 @@ struct View {
                                       .now = now,
                                       .unmanaged = unmanaged,
                                       .health = health,
+                                      .meters = meters,
                                       .gangs = gangs}));
   }
 };
@@ -217,6 +219,25 @@ TEST_CASE("The status has what is known of each GPU, and the sums of its own ses
   const Json other = {{"uuid", kSecondName},      {"name", ""},        {"units", 2}, {"verified", false},
                       {"holders", Json::array()}, {"contended", false}};
   CHECK(fields(status["gpus"][1], other) == other);
+}
+
+TEST_CASE("The status has the energy of each GPU, its tenants' parts and the utilization, where known") {
+  View view;
+  view.meters = {{kGpu, {.energy = Energy{123'456}, .utilization = 37}}};
+  EnergyBook& energy = view.figures.energy();
+  energy.carry({TenantId{1}, kGpu}, {1500});
+  energy.carry({TenantId{1}, kOther}, {250});
+  energy.read(kGpu, {0}, 1000s);
+  energy.read(kGpu, {4500}, 1001s);
+  const Json status = view.read();
+  const Json known = {{"energy_joules", 123.456}, {"unleased_energy_joules", 4.5}, {"utilization", 0.37}};
+  CHECK(fields(status["gpus"][0], known) == known);
+  const Json unknown = {
+      {"energy_joules", nullptr}, {"unleased_energy_joules", 0.0}, {"utilization", nullptr}};
+  CHECK(fields(status["gpus"][1], unknown) == unknown);
+  CHECK(status["tenants"][0]["energy"] ==
+        Json{{{"gpu", kFirstName}, {"joules", 1.5}}, {{"gpu", kSecondName}, {"joules", 0.25}}});
+  CHECK(status["tenants"][1]["energy"] == Json::array());
 }
 
 TEST_CASE("Each rule of a turn's length and each state of a tenant has its name") {
@@ -431,6 +452,7 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .now = view.now,
                                                   .unmanaged = {},
                                                   .health = {},
+                                                  .meters = {},
                                                   .gangs = view.gangs}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);
   CHECK(tenants[0]["sessions"][0]["stopped"] == false);

@@ -70,6 +70,17 @@ int memory_of(void* handle, Memory* memory) {
   *memory = {.total = 100, .free = 30, .used = 70};
   return nvml.failing_device == index_of(handle) ? nvml.failure : nvml.memory;
 }
+struct Utilization {
+  unsigned gpu, memory;
+};
+int energy_of(void* handle, unsigned long long* millijoules) {
+  *millijoules = 1000;
+  return index_of(handle) == 0 ? 0 : 3;
+}
+int utilization_of(void* handle, Utilization* rates) {
+  *rates = {.gpu = 42, .memory = 7};
+  return index_of(handle) == 0 ? 0 : 3;
+}
 int ecc_errors_of(void* handle, int kind, int counter, unsigned long long* count) {
   *count = nvml.ecc_errors;
   return kind == 1 && counter == 0 && index_of(handle) == 0 ? 0 : 3;
@@ -129,6 +140,8 @@ class Nvml : public System {
         {"nvmlInit_v2", reinterpret_cast<void*>(init)},
         {"nvmlShutdown", reinterpret_cast<void*>(shutdown)},
         {"nvmlDeviceGetTotalEccErrors", reinterpret_cast<void*>(ecc_errors_of)},
+        {"nvmlDeviceGetTotalEnergyConsumption", reinterpret_cast<void*>(energy_of)},
+        {"nvmlDeviceGetUtilizationRates", reinterpret_cast<void*>(utilization_of)},
         {"nvmlEventSetCreate", reinterpret_cast<void*>(make_set)},
         {"nvmlDeviceRegisterEvents", reinterpret_cast<void*>(listen_to)},
         {"nvmlEventSetFree", reinterpret_cast<void*>(shutdown)},
@@ -195,6 +208,26 @@ TEST_CASE("A survey tells of each process once, with all that it has") {
   CHECK(processes[0].memory == Bytes{1500});
   CHECK(processes[1].memory == std::nullopt);
   CHECK(processes[2].pid == 7);
+}
+
+TEST_CASE("A survey tells the energy and the utilization of the GPUs that have them") {
+  Nvml host;
+  const auto look = [&] {
+    Looking looking(host);
+    looking.until([&] { return looking.answers > 0; });
+    REQUIRE(looking.last.size() == 2);
+    CHECK(looking.last[1].energy == std::nullopt);
+    CHECK(looking.last[1].utilization == std::nullopt);
+    return looking.last[0];
+  };
+  CHECK(look().energy == Energy{1000});
+  CHECK(look().utilization == 42u);
+  host.missing = "nvmlDeviceGetTotalEnergyConsumption";
+  CHECK(look().energy == std::nullopt);
+  CHECK(look().utilization == 42u);
+  host.missing = "nvmlDeviceGetUtilizationRates";
+  CHECK(look().energy == Energy{1000});
+  CHECK(look().utilization == std::nullopt);
 }
 
 TEST_CASE("A survey goes on while it is needed, and leaves no child when it is not") {
@@ -369,6 +402,7 @@ TEST_CASE("A survey's child that answers nonsense is killed, and nothing of it c
   } host;
   SECTION("an unknown line") { host.line.kind = static_cast<SurveyLine::Kind>(77); }
   SECTION("a process of no GPU") { host.line.kind = SurveyLine::Kind::process; }
+  SECTION("meters of no GPU") { host.line.kind = SurveyLine::Kind::meters; }
   SECTION("too many GPUs") {
     host.line.kind = SurveyLine::Kind::gpu;
     host.lines = 1000;

@@ -33,6 +33,8 @@ std::string told(History history, Nanoseconds now) {
               std::to_string(history.recovered.leases.of_step(step, now).count()) + "\n";
     for (const GpuLoss& loss : tenant.losses)
       text += " lost " + std::to_string(loss.gpu.bytes[0]) + ": " + loss.fault + "\n";
+    for (const auto& [gpu, energy] : history.figures.energy().of(id))
+      text += " energy " + std::to_string(gpu.bytes[0]) + ": " + std::to_string(energy.millijoules) + "\n";
     for (const StepName& step : {StepName{}, kStep})
       text += format_record(
           {.at = {},
@@ -73,7 +75,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   const TenantId tenant{upto(3) + 1};
   const SessionId session{upto(7) + 1};
   const GpuUuid& gpu = kGpus[upto(1)];
-  switch (upto(14)) {
+  switch (upto(15)) {
     case 0: {
       OptionsRecord record{.tenant = tenant, .options = {}};
       record.options.units = upto(8);
@@ -113,6 +115,8 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
               .what = LossRecord{.tenant = tenant, .gpu = gpu, .fault = upto(1) == 0 ? "Xid_79" : "-"}};
     case 9:
       return {.at = at, .what = GroupRecord{.tenant = tenant, .limit = mebibytes(upto(2))}};
+    case 10:
+      return {.at = at, .what = EnergyRecord{.tenant = tenant, .gpu = gpu, .energy = {upto(9)}}};
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,

@@ -110,6 +110,7 @@ std::vector<Record> records() {
                              .resident = {10'000'000'099},
                              .backends = 5,
                              .host = {10'000'000'100}}});
+  add(EnergyRecord{.tenant = TenantId{99}, .gpu = gpu(0x88), .energy = {10'000'000'101}});
   add(BeginRecord{.tenant = TenantId{100}});
   add(OverRecord{.tenant = TenantId{101}});
   add(GpuRecord{.gpu = gpu(0x10), .condition = 2, .fault = "Xid_79", .drain = "-"});

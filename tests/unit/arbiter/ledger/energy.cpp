@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "arbiter/ledger/energy_book.h"
+#include "arbiter/ledger/history.h"
+#include "tests/unit/arbiter/ledger/some_records.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr GpuUuid kFirstGpu{{1}};
+constexpr GpuUuid kSecondGpu{{2}};
+constexpr EnergyBook::Key kOne{TenantId{1}, kFirstGpu};
+constexpr EnergyBook::Key kTwo{TenantId{2}, kFirstGpu};
+
+// A book in which the first GPU's counter is read at 10 s for the first time.
+struct Read : EnergyBook {
+  Read() { read(kFirstGpu, {5000}, 10s); }
+};
+
+TEST_CASE("Energy counts for the tenant whose lease was held, and for nobody while no lease was held") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.release(kOne, 10250ms);
+  book.grant(kTwo, 10500ms);
+  book.read(kFirstGpu, {9000}, 11s);
+  CHECK(book.of(kOne) == Energy{1000});
+  CHECK(book.of(kTwo) == Energy{2000});
+  CHECK(book.unleased(kFirstGpu) == Energy{1000});
+  book.read(kFirstGpu, {9100}, 12s);  // the lease goes on
+  CHECK(book.of(kTwo) == Energy{2100});
+  CHECK(book.unleased(kFirstGpu) == Energy{1000});
+}
+
+TEST_CASE("Tenants that hold leases at the same time share the power of this time equally") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.grant(kTwo, 10500ms);
+  book.read(kFirstGpu, {9000}, 11s);
+  CHECK(book.of(kOne) == Energy{3000});
+  CHECK(book.of(kTwo) == Energy{1000});
+}
+
+TEST_CASE("A tenant counts once, however many of its steps hold a lease") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.grant(kOne, 10s);
+  book.grant(kTwo, 10s);
+  book.release(kOne, 10500ms);
+  book.read(kFirstGpu, {9000}, 11s);
+  CHECK(book.of(kOne) == Energy{2000});
+  CHECK(book.of(kTwo) == Energy{2000});
+}
+
+TEST_CASE("The first reading, a counter that starts again and two readings at once attribute nothing") {
+  EnergyBook book;
+  book.grant(kOne, 1s);
+  book.read(kFirstGpu, {5000}, 10s);
+  CHECK(book.of(kOne) == Energy{});
+  book.read(kFirstGpu, {100}, 11s);
+  CHECK(book.of(kOne) == Energy{});
+  book.read(kFirstGpu, {300}, 11s);
+  CHECK(book.of(kOne) == Energy{});
+  book.read(kFirstGpu, {700}, 12s);
+  CHECK(book.of(kOne) == Energy{400});
+  CHECK(book.unleased(kFirstGpu) == Energy{});
+}
+
+TEST_CASE("A lease that ended in retrospect takes no energy back") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.read(kFirstGpu, {6000}, 11s);
+  book.release(kOne, 10s);
+  book.read(kFirstGpu, {9000}, 12s);
+  CHECK(book.of(kOne) == Energy{1000});
+  CHECK(book.unleased(kFirstGpu) == Energy{3000});
+}
+
+TEST_CASE("Each GPU has its own energy") {
+  Read book;
+  const EnergyBook::Key other{TenantId{1}, kSecondGpu};
+  book.grant(kOne, 10s);
+  book.grant(other, 10s);
+  book.read(kSecondGpu, {0}, 10s);
+  book.read(kFirstGpu, {5001}, 11s);
+  book.read(kSecondGpu, {20}, 11s);
+  CHECK(book.of(TenantId{1}) == std::map<GpuUuid, Energy>{{kFirstGpu, {1}}, {kSecondGpu, {20}}});
+  CHECK(book.of(TenantId{2}).empty());
+}
+
+TEST_CASE("Parts of a millijoule are not lost") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.grant(kTwo, 10s);
+  for (unsigned i = 1; i <= 10; ++i) book.read(kFirstGpu, {5000 + i}, 10s + i * 1s);
+  CHECK(book.of(kOne) == Energy{5});
+  CHECK(book.of(kTwo) == Energy{5});
+}
+
+TEST_CASE("Changed energies are news every 15 seconds, or at once at the end") {
+  Read book;
+  CHECK(book.take_news(100s).empty());
+  book.grant(kOne, 110s);
+  book.read(kFirstGpu, {6000}, 114s);
+  CHECK(book.take_news(114s).empty());
+  using News = std::vector<std::pair<EnergyBook::Key, Energy>>;
+  CHECK(book.take_news(115s) == News{{kOne, book.of(kOne)}});
+  CHECK(book.take_news(130s).empty());
+  book.read(kFirstGpu, {7000}, 131s);
+  CHECK(book.take_news(131s).empty());
+  book.hasten();
+  CHECK(book.take_news(131s) == News{{kOne, book.of(kOne)}});
+}
+
+TEST_CASE("A forgotten tenant has no energy, and the others keep theirs") {
+  Read book;
+  book.carry(kOne, {7});
+  book.carry(kTwo, {8});
+  book.grant(kOne, 10s);
+  book.forget(TenantId{1});
+  CHECK(book.all() == std::map<EnergyBook::Key, Energy>{{kTwo, {8}}});
+  book.hasten();
+  CHECK(book.take_news(11s).empty());
+}
+
+TEST_CASE("Energies outlive the arbiter and its older files, until the job runs anew") {
+  History old;
+  old.add(test::job_record(1s, 1, 11));
+  old.add({.at = 2s, .what = EnergyRecord{.tenant = TenantId{1}, .gpu = kFirstGpu, .energy = {77}}});
+  History fresh;
+  for (const Record& record : old.checkpoint(test::even_ones_live)) fresh.add(record);
+  CHECK(fresh.figures.energy().of(kOne) == Energy{77});
+  fresh.add({.at = 3s, .what = BeginRecord{.tenant = TenantId{1}}});
+  CHECK(fresh.figures.energy().of(kOne) == Energy{});
+}
+
+}  // namespace
+}  // namespace sharedgpu
