@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks an arbiter for its status at each collection.
+//
+// The object has no state that collections change, except a cache of user names. Any thread.
+#pragma once
+
+#include <prometheus/collectable.h>
+#include <sys/types.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::exporter {
+
+class Arbiter final : public prometheus::Collectable {
+ public:
+  // `patience`: the longest wait for an answer.
+  Arbiter(std::string socket, Nanoseconds patience) : socket_(std::move(socket)), patience_(patience) {}
+
+  // The metrics now. If the arbiter does not answer, or its answer is not understood, sharedgpu_up is 0, and
+  // the first such collection in a row writes the reason to standard error.
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  std::string user_name(uid_t uid) const;
+  void note(const std::string& problem) const;
+
+  const std::string socket_;
+  const Nanoseconds patience_;
+  mutable std::mutex mutex_;
+  mutable std::map<uid_t, std::string> names_;  // with mutex_
+  mutable std::string problem_;                 // the last problem; with mutex_
+};
+
+}  // namespace sharedgpu::exporter

@@ -1,0 +1,149 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Tests that sharedgpu-exporter shows the state of a real arbiter, over HTTP and as a file.
+load helpers
+
+exporter() { "$BUILD/exporter/sharedgpu-exporter" --config "$DIR/conf" "$@"; }
+
+# serve [USER...]: starts the exporter on a free port, as the user if one is given. URL is its address.
+serve() {
+  local port
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  "$@" "$BUILD/exporter/sharedgpu-exporter" --config "$DIR/conf" --listen "127.0.0.1:$port" 2>"$DIR/exporter.err" 3>&- &
+  PIDS[exporter]=$!
+  URL=http://127.0.0.1:$port/metrics
+  until_true 20 scrape >/dev/null
+}
+scrape() { python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "$URL"; }
+# metric NAME: the values of the series that begin with NAME, one a line.
+metric() { scrape | awk -v name="$1" 'index($1, name) == 1 { print $NF }'; }
+metric_is() { [[ $(metric "$1") == "$2" ]]; }
+
+@test "the values agree with the ledger and the status, and a series ends with its tenant" {
+  export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
+  start_arbiter
+  serve
+  tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 4 --verify
+  until_true 20 metric_is sharedgpu_gpu_queue_length 1
+  metric_is sharedgpu_gpu_lease_holders 1
+  # The last scrape before each of the tenants ends.
+  local last=""
+  while kill -0 "${PIDS[one]}" 2>/dev/null && kill -0 "${PIDS[two]}" 2>/dev/null; do
+    last=$(scrape)
+    sleep 0.1
+  done
+  all_succeed one two
+  echo "$last" >"$DIR/last.prom"
+  promtool check metrics <"$DIR/last.prom"
+  "$SHAREDGPU" ledger --config "$DIR/conf" --by tenant --format json >"$DIR/ledger.json"
+  python3 - "$DIR" <<'PYTHON'
+import json, re, sys
+text = open(sys.argv[1] + "/last.prom").read()
+def values(name):
+    return {re.search('tenant="(\\d+)"', labels)[1]: float(value)
+            for labels, value in re.findall(r"(?m)^%s{(.*)} (\S+)$" % name, text)}
+lease = values("sharedgpu_tenant_lease_seconds_total")
+rows = json.load(open(sys.argv[1] + "/ledger.json"))
+assert len(lease) == len(rows) == 2, (lease, rows)
+# The first one to end has both lease times counted at its last scrape, up to the time between two scrapes.
+for row, (tenant, seconds) in zip(sorted(rows, key=lambda row: row["first"]), sorted(lease.items())):
+    assert 0.5 < seconds <= row["lease_seconds"] + 1e-3, (row, seconds)
+energy = values("sharedgpu_tenant_energy_joules_total")
+assert len(energy) == 2 and all(0 < joules < 5000 for joules in energy.values()), energy
+assert sum(values("sharedgpu_tenant_evicted_bytes_total").values()) > 0
+assert all(footprint == 192 << 20 for footprint in values("sharedgpu_tenant_footprint_bytes").values())
+PYTHON
+  until_true 20 metric_is sharedgpu_tenant ""
+  metric_is sharedgpu_gpu_queue_length 0
+}
+
+@test "the energies of the tenants and the unleased energy add up to that of the GPU, over a restart of the arbiter" {
+  export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
+  start_arbiter
+  tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant two hold --bytes 75% --of 256MiB --seconds 600 --progress
+  attributed() { json_is 'all(sum(e["joules"] for e in t["energy"]) > 100 for t in s["tenants"])' True; }
+  until_true 60 attributed
+  # The first reading is the base. Power is between 60 W and 360 W.
+  timeout 20 "$SHAREDGPU" status --json >"$DIR/status.json"
+  python3 - "$DIR/status.json" <<'PYTHON'
+import json, sys
+s = json.load(open(sys.argv[1]))
+gpu, = s["gpus"]
+split = gpu["unleased_energy_joules"] + sum(e["joules"] for t in s["tenants"] for e in t["energy"])
+assert 200 < split < gpu["energy_joules"], (split, gpu)
+leases = sum(t["lease_seconds"] for t in s["tenants"])
+assert sum(e["joules"] for t in s["tenants"] for e in t["energy"]) < 361 * leases, (s["tenants"], leases)
+assert 0 <= gpu["utilization"] <= 1
+PYTHON
+  kill "$ARBITER"
+  wait "$ARBITER" || true
+  run_arbiter
+  attributed
+}
+
+@test "an unprivileged user gets all metrics" {
+  ((UID == 0)) || skip "needs root to become another user"
+  chmod 755 "$DIR"
+  start_arbiter
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses one
+  serve setpriv --reuid=65534 --regid=65534 --clear-groups
+  (($(metric sharedgpu_tenant_footprint_bytes | wc -l) == 1))
+  metric_is sharedgpu_up 1
+}
+
+@test "without an arbiter sharedgpu_up is 0, and the exporter serves on until the arbiter is back" {
+  start_arbiter ArbiterTimeout=1s
+  serve
+  metric_is sharedgpu_up 1
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  metric_is sharedgpu_up 0
+  metric_is sharedgpu_gpu ""
+  grep -q "^sharedgpu-exporter: no arbiter at $SHAREDGPU_SOCKET" "$DIR/exporter.err"
+  run_arbiter
+  metric_is sharedgpu_up 1
+  (($(wc -l <"$DIR/exporter.err") == 2))
+  kill "${PIDS[exporter]}"
+  succeeds exporter
+}
+
+@test "the file is written once, or again and again until a signal, which removes it" {
+  start_arbiter
+  exporter --textfile "$DIR/one.prom"
+  promtool check metrics <"$DIR/one.prom"
+  grep -qx 'sharedgpu_up 1' "$DIR/one.prom"
+  exporter --textfile "$DIR/more.prom" --every 1 3>&- &
+  PIDS[exporter]=$!
+  is_up() { grep -qx "sharedgpu_up $1" "$DIR/more.prom"; }
+  until_true 20 is_up 1
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  until_true 20 is_up 0
+  kill "${PIDS[exporter]}"
+  succeeds exporter
+  [[ ! -e $DIR/more.prom ]]
+}
+
+@test "wrong options are errors that name the option and the value" {
+  start_arbiter
+  local port
+  run -2 exporter
+  [[ $output == *"--listen or --textfile is required"* ]]
+  run -2 exporter --listen localhost:99999
+  [[ $output == *"--listen: 'localhost:99999' is not ADDRESS:PORT"* ]]
+  run -2 exporter --listen 127.0.0.1:1 --textfile a.prom
+  run -2 exporter --textfile a.txt
+  [[ $output == *"--textfile: 'a.txt' does not end in .prom"* ]]
+  run -1 exporter --textfile "$DIR/none/a.prom"
+  [[ $output == *"sharedgpu-exporter: $DIR/none/a.prom: No such file or directory"* ]]
+  serve
+  port=${URL#*127.0.0.1:}
+  run -1 exporter --listen "127.0.0.1:${port%/*}"
+  [[ $output == *"sharedgpu-exporter: --listen 127.0.0.1:${port%/*}: "* ]]
+  echo "Nonsense=1" >>"$DIR/conf"
+  run -2 exporter --textfile "$DIR/a.prom"
+  [[ $output == *"$DIR/conf:"*"Nonsense"* ]]
+}
