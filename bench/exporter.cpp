@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench_exporter [TENANTS]: measures the time from a status text to the exporter's answer: parsing,
+// conversion and Prometheus' text format. Reads the status of one real tenant from standard input (`sharedgpu
+// status
+// --json`), and repeats the tenant.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "exporter/families.h"
+#include "exporter/text_file.h"
+
+int main(int argc, char** argv) {
+  using Clock = std::chrono::steady_clock;
+  const int tenants = argc > 1 ? std::atoi(argv[1]) : 1000;
+  auto status = nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(std::cin), {}));
+  const nlohmann::json one = status.at("tenants").at(0);
+  status["tenants"] = nlohmann::json::array();
+  for (int i = 1; i <= tenants; ++i) {
+    status["tenants"].push_back(one);
+    status["tenants"].back()["id"] = i;
+  }
+  const std::string text = status.dump(2);
+  std::vector<double> parsing, whole;
+  std::size_t size = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = Clock::now();
+    const auto parsed = nlohmann::json::parse(text);
+    const auto middle = Clock::now();
+    size = sharedgpu::exporter::text_of(sharedgpu::exporter::families_of(parsed, [](uid_t) {
+             return "ann";
+           })).size();
+    const auto end = Clock::now();
+    parsing.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
+    whole.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
+  }
+  std::sort(parsing.begin(), parsing.end());
+  std::sort(whole.begin(), whole.end());
+  std::printf(
+      "%d tenants: status %.1f MB, metrics %.1f MB; median %.1f ms (parsing %.1f ms), fastest %.1f ms\n",
+      tenants, static_cast<double>(text.size()) / 1e6, static_cast<double>(size) / 1e6, whole[25],
+      parsing[25], whole[0]);
+}
