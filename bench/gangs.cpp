@@ -185,10 +185,11 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(
-      "| nodes | turns by | scenarios | deadlocked scenarios | jobs refused memory | longest wait / its "
+      "| nodes | way to give turns | scenarios | deadlocked scenarios | jobs refused memory | longest wait "
+      "divided by its "
       "bound | "
-      "throughput / "
-      "ideal | letters per turn |");
+      "throughput divided by "
+      "the ideal | letters per turn |");
   std::puts("|---|---|---|---|---|---|---|---|");
   for (const unsigned nodes : sizes)
     for (const Way& way : kWays) {

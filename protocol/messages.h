@@ -12,8 +12,9 @@
 // is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
-// If kernels of some sessions of a tenant wait for work of other sessions that have already sent Released:
-// Step -> Released, repeated until all of the tenant's sessions have sent Released.
+// Kernels of some sessions of a tenant may wait for work of other sessions that have already sent Released.
+// The arbiter then sends Step to such a session. The session makes one submission and sends Released again.
+// This is repeated until all of the tenant's sessions have drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and

@@ -75,7 +75,7 @@ struct Part {
 };
 
 // Cuts a range into whole mappings that the interposer has made, and the parts between these. Returns an
-// empty list if the range contains only a part of one of the interposer's mappings.
+// empty list if an end of the range lies inside one of the interposer's mappings.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {

@@ -44,8 +44,8 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
   return CUDA_SUCCESS;
 }
 
-// Backs the handles of a new range, which are busy for this thread. Afterwards no handle is busy, even on
-// failure.
+// Gives the handles of a new range physical memory. This thread has marked the handles busy; they are not
+// busy any more afterwards, even on failure.
 CUresult SwapRanges::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
