@@ -255,6 +255,13 @@ std::optional<JobSummary> find_summary(std::string_view comment) {
   return parse_summary(comment.substr(member->begin, member->end - member->begin));
 }
 
+CommentField field_for(std::string_view admin, std::string_view system, CommentField preferred) {
+  constexpr std::string_view kJobstats = "JS1:";
+  if (admin.starts_with(kJobstats)) return CommentField::system;
+  if (find_summary(admin)) return CommentField::admin;
+  return find_summary(system) ? CommentField::system : preferred;
+}
+
 std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen) {
   constexpr std::int64_t kOpen = std::numeric_limits<std::int64_t>::max() / 2;
   const auto end_of = [](const Span& span) { return span.end == 0 ? kOpen : span.end; };

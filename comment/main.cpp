@@ -136,7 +136,7 @@ void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queu
 }
 
 // Works until the spool is empty.
-void work(Spool& spool, const std::string& socket, const Arguments& arguments) {
+void work(Spool& spool, const std::string& socket, CommentField field, const Arguments& arguments) {
   constexpr std::int64_t kSweep = 300;
   SlurmdbRecords records;
   if (!records.any()) {
@@ -146,7 +146,7 @@ void work(Spool& spool, const std::string& socket, const Arguments& arguments) {
     for (const std::string& name : spool.entries()) spool.remove(name);
     return;
   }
-  RetryQueue queue(spool, records, seconds(arguments.settle), say);
+  RetryQueue queue(spool, records, seconds(arguments.settle), field, say);
   std::int64_t swept = 0;
   for (;;) {
     if (!socket.empty() && now() - swept >= kSweep) {
@@ -172,6 +172,7 @@ int run(const Arguments& arguments) {
   const bool elsewhere = settings.comments == AdminComment::folder;
   if (arguments.ended != 0)
     take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
+  const CommentField field = settings.system_comment ? CommentField::system : CommentField::admin;
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
   // After a process has written an entry, it starts an instance of this program, which exits if another
@@ -183,7 +184,7 @@ int run(const Arguments& arguments) {
       return 1;
     }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;
-    work(spool, arguments.spool.empty() ? settings.socket : std::string(), arguments);
+    work(spool, arguments.spool.empty() ? settings.socket : std::string(), field, arguments);
   } while (!spool.entries().empty());
   return 0;
 }

@@ -47,12 +47,15 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
   Merged merged;
   const std::optional<std::size_t> run = find_run(runs, entry->seen);
   if (error.empty() && run && runs[*run].span.end != 0) {
-    merged = add_share(runs[*run].comment, entry->share);
+    const JobRecord& record = runs[*run];
+    const CommentField field = field_for(record.comment, record.system_comment, field_);
+    const bool admin = field == CommentField::admin;
+    merged = add_share(admin ? record.comment : record.system_comment, entry->share);
     if (merged.outcome == Merged::Outcome::refused)
-      return drop(name,
-                  "AdminComment has no room, or has a value of another program under the name sharedgpu");
+      return drop(name, std::string(admin ? "AdminComment" : "SystemComment") +
+                            " has no room, or has a value of another program under the name sharedgpu");
     if (merged.outcome == Merged::Outcome::changed)
-      error = records_.write(entry->job, runs[*run], merged.text);
+      error = records_.write(entry->job, record, field, merged.text);
   }
   if (!error.empty()) {
     if (error != trouble_) say_(error + "; retrying");

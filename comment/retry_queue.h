@@ -25,7 +25,8 @@ namespace sharedgpu {
 struct JobRecord {
   Span span;  // `end` is 0 until the database knows the end of the run
   std::uint32_t state = 0;
-  std::string comment;
+  std::string comment;           // AdminComment
+  std::string system_comment{};  // SystemComment
 };
 
 // Interface to the database. Errors are strings.
@@ -34,16 +35,19 @@ class JobRecords {
   virtual ~JobRecords() = default;
   // Returns all runs of a job. Returns an empty list and sets `error` if the database does not answer.
   virtual std::vector<JobRecord> runs(std::uint32_t job, std::string& error) = 0;
-  // Sets the comment of `run`. Returns an empty string, or an error.
-  virtual std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) = 0;
+  // Sets one field of `run`. Returns an empty string, or an error.
+  virtual std::string write(std::uint32_t job, const JobRecord& run, CommentField field,
+                            const std::string& text) = 0;
 };
 
 class RetryQueue {
  public:
   using Seconds = std::chrono::seconds;
   // `settle`: the time for which checks must find an entry in the job's comment before the entry is removed.
-  RetryQueue(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
-      : spool_(spool), records_(records), settle_(settle), say_(std::move(say)) {}
+  // `field`: the field for summaries of jobs that have no summary yet.
+  RetryQueue(Spool& spool, JobRecords& records, Seconds settle, CommentField field,
+             std::function<void(const std::string&)> say)
+      : spool_(spool), records_(records), settle_(settle), field_(field), say_(std::move(say)) {}
 
   // Does the work that is due at `now`, a time in seconds since 1970. Returns true if entries remain.
   bool pass(std::int64_t now);
@@ -64,6 +68,7 @@ class RetryQueue {
   Spool& spool_;
   JobRecords& records_;
   Seconds settle_;
+  CommentField field_;
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
   std::string trouble_;                            // the last error of the database that was logged

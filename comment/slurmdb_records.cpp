@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Uses only public headers of Slurm (22.05 to 26.05). The database lets only root, SlurmUser, and
-// sacctmgr's administrators and operators change an AdminComment.
+// sacctmgr's administrators and operators change an AdminComment or a SystemComment.
 #include "comment/slurmdb_records.h"
 
 #include <dlfcn.h>
@@ -35,6 +35,8 @@ class Borrowed {
  private:
   decltype(slurm_list_create(nullptr)) list_;
 };
+
+std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
 std::string error_text(const char* what) {
   const int error = errno;
@@ -127,7 +129,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
     if (record.jobid != job || record.start == 0) return;
     runs.push_back({.span = {.begin = record.start, .end = record.end},
                     .state = record.state,
-                    .comment = record.admin_comment == nullptr ? "" : record.admin_comment});
+                    .comment = text_of(record.admin_comment),
+                    .system_comment = text_of(record.system_comment)});
   });
   if (!error.empty()) disconnect();
   return runs;
@@ -136,7 +139,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
 // slurmdbd changes all records that match a condition, and no condition can name a record's key. So the
 // condition names the job, the state and the time at which the run ended (in seconds). Before the change,
 // this function checks that only one record matches.
-std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const std::string& comment) {
+std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, CommentField field,
+                                  const std::string& text) {
   if (std::string error = connect(); !error.empty()) return error;
   Condition named(job);
   std::string state = std::to_string(run.state);
@@ -159,8 +163,8 @@ std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const
     error = "slurmdbd: job " + std::to_string(job) + " cannot be identified: several records match";
   if (error.empty()) {
     slurmdb_job_rec_t change = {};
-    std::string text = comment;
-    change.admin_comment = text.data();
+    std::string value = text;
+    (field == CommentField::admin ? change.admin_comment : change.system_comment) = value.data();
     change.derived_ec = NO_VAL;
     errno = 0;
     auto* changed = slurmdb_job_modify(connection_, &named.condition, &change);

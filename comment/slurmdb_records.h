@@ -18,7 +18,8 @@ class SlurmdbRecords : public JobRecords {
   bool any() const;
 
   std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override;
-  std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) override;
+  std::string write(std::uint32_t job, const JobRecord& run, CommentField field,
+                    const std::string& text) override;
   // Disconnects until the next call, because slurmdbd keeps a thread per connection.
   void disconnect();
 

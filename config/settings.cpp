@@ -292,6 +292,12 @@ std::string set_admin_comment(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_comment_field(Settings& settings, std::string_view value) {
+  if (value != "AdminComment" && value != "SystemComment") return "AdminComment or SystemComment";
+  settings.system_comment = value == "SystemComment";
+  return {};
+}
+
 constexpr Key kKeys[] = {
     {"Socket", set_path<&Settings::socket>},
     {"StateDir", set_path<&Settings::state_dir>},
@@ -327,6 +333,7 @@ constexpr Key kKeys[] = {
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},
     {"AdminComment", set_admin_comment},
+    {"CommentField", set_comment_field},
     {"LogLevel", set_log_level},
     {"LogFile", set_path<&Settings::log_file>},
 };

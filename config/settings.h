@@ -121,6 +121,7 @@ struct Settings {
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;
   std::string comment_folder;
+  bool system_comment = false;  // summaries of jobs are in SystemComment, not in AdminComment
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
   std::vector<Section> sections;

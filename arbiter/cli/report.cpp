@@ -60,7 +60,7 @@ std::string ask_sacct(const std::string& since, const std::string& until, std::s
   const std::string command =
       "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noconvert --noheader --parsable2 "
       "--starttime=" +
-      since + " --endtime=" + until + " --format=" + kSacctColumns;
+      since + " --endtime=" + until + " --delimiter=" + kSacctDelimiter + " --format=" + kSacctColumns;
   FILE* pipe = popen(command.c_str(), "re");
   if (pipe == nullptr) return std::string("sacct: ") + std::strerror(errno);
   std::array<char, 1 << 16> buffer{};

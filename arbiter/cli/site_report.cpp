@@ -10,7 +10,21 @@
 namespace sharedgpu::cli {
 namespace {
 
-enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, nodes, comment, columns };
+enum Column {
+  job_id,
+  user,
+  account,
+  partition,
+  end,
+  elapsed,
+  allocated,
+  in,
+  out,
+  nodes,
+  comment,
+  system_comment,
+  columns
+};
 
 // Returns the count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if missing, nullopt if not a
 // number.
@@ -21,8 +35,8 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// Returns the summary of a job in AdminComment (docs/accounting.md), or nullopt if it does not cover `nodes`
-// nodes. Other programs may have added text before the summary, and other fields to its JSON object.
+// Returns the summary of a job in one of its comments (docs/accounting.md), or nullopt if it does not cover
+// `nodes` nodes. Other programs may have added text before the summary, and other fields to its JSON object.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);
@@ -43,7 +57,7 @@ std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t 
 }  // namespace
 
 bool SiteReport::add(std::string_view line) {
-  const std::vector<std::string_view> fields = split(line, '|');
+  const std::vector<std::string_view> fields = split(line, kSacctDelimiter);
   if (fields.size() < columns) return false;
   const std::string_view id = fields[job_id];
   const std::string_view job = id.substr(0, id.find('.'));
@@ -76,8 +90,9 @@ bool SiteReport::add(std::string_view line) {
                     .partition = std::string(fields[partition])}];
   ++counts_->jobs;
   counts_->unit_seconds += *units * *seconds;
-  const std::string_view text = line.substr(static_cast<std::size_t>(fields[comment].data() - line.data()));
-  const auto summary = summary_in(text, parse_number<std::uint64_t>(fields[nodes]).value_or(0));
+  const std::uint64_t all_nodes = parse_number<std::uint64_t>(fields[nodes]).value_or(0);
+  auto summary = summary_in(fields[comment], all_nodes);
+  if (!summary) summary = summary_in(fields[system_comment], all_nodes);
   untold_yet_ = !summary;
   if (!summary) return true;
   counts_->lease_seconds += summary->lease_seconds;

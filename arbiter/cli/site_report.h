@@ -13,7 +13,9 @@ namespace sharedgpu::cli {
 // The columns to request from sacct, in the order in which SiteReport reads them.
 inline constexpr char kSacctColumns[] =
     "JobIDRaw,User,Account,Partition,End,ElapsedRaw,AllocTRES,TRESUsageInTot,TRESUsageOutTot,NNodes,"
-    "AdminComment";
+    "AdminComment,SystemComment";
+// The separator to request between columns. Comments may contain sacct's own separator, "|".
+inline constexpr char kSacctDelimiter = '\x1f';
 
 class SiteReport {
  public:
@@ -21,10 +23,11 @@ class SiteReport {
   // format of sacct.
   SiteReport(std::string since, std::string until) : since_(std::move(since)), until_(std::move(until)) {}
 
-  // Adds a line of `sacct --parsable2`. Call with the line of a job, then with those of its steps. Returns
-  // false if the line cannot be parsed. The totals of a job come from its AdminComment if all its nodes have
-  // reported there, otherwise from the sum over its steps. The sum is less exact: each of several concurrent
-  // steps on a GPU counts the full time, and steps that died with their node are missing.
+  // Adds a line of `sacct --parsable2` with the columns and the delimiter above. Call with the line of a job,
+  // then with those of its steps. Returns false if the line cannot be parsed. The totals of a job come from
+  // its summary if all its nodes have reported there, otherwise from the sum over its steps. The sum is less
+  // exact: each of several concurrent steps on a GPU counts the full time, and steps that died with their
+  // node are missing.
   bool add(std::string_view line);
 
   struct Who {

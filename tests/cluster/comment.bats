@@ -64,3 +64,70 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
   done
 }
 tenant_holds() { ! has_no_tenant "$1"; }
+
+# What jobstats writes about a job, and how it reads it. This re-states the rule of its jobstats.py (github.com/
+# PrincetonUniversity/jobstats): behind "JS1:" comes JSON with "nodes", in gzip and base64.
+jobstats_writes() { # NODE
+  python3 -c 'import base64, gzip, json, sys
+# Without padding in base64, appended text would be part of the data.
+for n in range(3):
+  data = {"nodes": {sys.argv[1]: {"total_time": 1.5, "cpus": 1, "x": "y" * n}}, "total_time": 9, "gpus": 1}
+  packed = gzip.compress(json.dumps(data).encode())
+  if len(packed) % 3 == 0: break
+print("JS1:" + base64.b64encode(packed).decode())' "$1"
+}
+jobstats_reads() { # JOB NODE: as `jobstats` itself and as the pipeline in its documentation
+  sacct -n -P -X -j "$1" -o AdminComment | python3 -c 'import base64, gzip, json, sys
+text = sys.stdin.read().rstrip("\n")
+assert text.startswith("JS1:") and len(text) > 10
+assert sys.argv[1] in json.loads(gzip.decompress(base64.b64decode(text[4:])))["nodes"]' "$2"
+  sacct -n -P -X -j "$1" -o AdminComment | sed 's/JS1://' | tr -d ' ' | base64 -d | gzip -d | jq -e .nodes >/dev/null
+}
+system_summary() { sacct -n -P -X -j "$1" -o SystemComment | jq -e "$2" >/dev/null 2>&1; }
+has_summary_in() { sacct -n -P -X -j "$1" -o "$2" | grep -q '{"sharedgpu":'; }
+reported() { # SINCE: the lease hours of all jobs since then
+  sharedgpu report --since "$1" --units-per-gpu 8 --format json | jq '[.[].lease_hours] | add'
+}
+
+@test "jobstats' readers read its data, and ours the summary, whoever writes first" {
+  since=$(date +%Y-%m-%dT%H:%M:%S)
+  first=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  later=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  short=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  wait_until 20 has_state "$first" RUNNING
+  theirs=$(jobstats_writes "$(hostname -s)")
+  scontrol update JobId="$first" AdminComment="$theirs"
+  scontrol update JobId="$short" AdminComment=JS1:Short
+  for job in "$first" "$later" "$short"; do expect_state "$job" COMPLETED; done
+  # The order of jobstats' EpilogSlurmctld: sharedgpu has written, and jobstats replaces the text.
+  wait_until 40 has_summary_in "$later" AdminComment
+  sacctmgr -i update job where jobid="$later" set AdminComment="$theirs" >/dev/null
+  for job in "$first" "$later" "$short"; do
+    wait_until 90 system_summary "$job" ".sharedgpu.lease_seconds - $(held "$job") | fabs < 0.01"
+  done
+  for job in "$first" "$later"; do
+    jobstats_reads "$job" "$(hostname -s)"
+    [ "$(comment "$job")" = "$theirs" ]
+  done
+  [ "$(comment "$short")" = JS1:Short ]
+  sum=0
+  for job in "$first" "$later" "$short"; do sum="$sum + $(held "$job")"; done
+  jq -en "$(reported "$since") * 3600 - ($sum) | fabs < 0.1"
+}
+
+@test "with CommentField=SystemComment nothing of sharedgpu is in AdminComment" {
+  # A writer for several nodes, with a configuration of its own.
+  job=$(submit -- true)
+  expect_state "$job" COMPLETED
+  mkdir spool
+  printf 'CommentField=SystemComment\n' >writer.conf
+  now=$(date +%s)
+  cat >"spool/$job-$now-other.json" <<ENTRY
+{"job":$job,"begin":$now,"end":$now,"share":{"version":1,"nodes":["other"],"lease_seconds":2.5,"waiting_seconds":0.0,
+"overuse_seconds":0.0,"handoffs":0,"restored_bytes":0,"evicted_bytes":0,"peak_footprint_bytes":0,
+"peak_resident_bytes":0,"backends":["swap"],"gpus":["Simulated GPU"]}}
+ENTRY
+  timeout 60 "$dir/prefix/sbin/sharedgpu-comment" --config "$PWD/writer.conf" --spool "$PWD/spool" --settle 1
+  system_summary "$job" '.sharedgpu.lease_seconds == 2.5'
+  [ -z "$(comment "$job")" ]
+}

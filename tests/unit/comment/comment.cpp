@@ -152,5 +152,27 @@ TEST_CASE("An end belongs to the run that it overlaps most") {
   CHECK_FALSE(run_of({}, {.begin = 1, .end = 2}));
 }
 
+TEST_CASE("A summary is in AdminComment, but never in one of jobstats") {
+  const std::string ours = with("", "gpu1");
+  const auto field = [](std::string_view admin, std::string_view system) {
+    return std::pair(field_for(admin, system, CommentField::admin),
+                     field_for(admin, system, CommentField::system));
+  };
+  const std::pair preferred(CommentField::admin, CommentField::system);
+  const std::pair admin(CommentField::admin, CommentField::admin);
+  const std::pair system(CommentField::system, CommentField::system);
+  CHECK(field("", "") == preferred);
+  CHECK(field("paid", "burst buffer") == preferred);
+  CHECK(field("see JS1:", "") == preferred);
+  for (const char* jobstats : {"JS1:H4sIADelIWcC/1WN", "JS1:Short", "JS1:None", "JS1:"}) {
+    CHECK(field(jobstats, "") == system);
+    CHECK(field(jobstats, ours) == system);
+    CHECK(field(jobstats + ours, "") == system);
+  }
+  // A summary stays where it is, even if nodes differ in their settings.
+  CHECK(field(ours, "") == admin);
+  CHECK(field("", ours) == system);
+}
+
 }  // namespace
 }  // namespace sharedgpu

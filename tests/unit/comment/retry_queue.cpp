@@ -25,12 +25,14 @@ struct FakeRecords : JobRecords {
     if (down) error = "down";
     return down ? std::vector<JobRecord>{} : jobs[job];
   }
-  std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) override {
+  std::string write(std::uint32_t job, const JobRecord& run, CommentField field,
+                    const std::string& text) override {
     before_write();
     if (down) return "down";
     if (job == refused) return "refused";
     for (JobRecord& each : jobs[job])
-      if (each.span.end == run.span.end && each.state == run.state) each.comment = comment;
+      if (each.span.end == run.span.end && each.state == run.state)
+        (field == CommentField::admin ? each.comment : each.system_comment) = text;
     ++writes;
     return {};
   }
@@ -42,7 +44,8 @@ struct Desk {
   Spool spool{folder.path};
   FakeRecords records;
   std::vector<std::string> said;
-  RetryQueue queue{spool, records, 60s, [this](const std::string& text) { said.push_back(text); }};
+  RetryQueue queue{spool, records, 60s, CommentField::admin,
+                   [this](const std::string& text) { said.push_back(text); }};
   std::int64_t now = 1000;
 
   void put(const std::string& node, Span seen = {.begin = 900, .end = 1000}) {
@@ -141,6 +144,28 @@ TEST_CASE("What is overwritten is written again") {
   CHECK(desk.lease() == 2s);
 }
 
+TEST_CASE("What jobstats has written is kept, whether before the summary or over it") {
+  const std::string jobstats = "JS1:H4sIADelIWcC/1WN";
+  for (const bool first : {true, false}) {
+    Desk desk;
+    desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999},
+                                .state = 3,
+                                .comment = first ? jobstats : "",
+                                .system_comment = "burst buffer"}};
+    desk.put("n1");
+    desk.work(8);
+    desk.records.comment() = jobstats;  // after jobstats' EpilogSlurmctld
+    desk.work(20);
+    desk.put("n2");
+    CHECK_FALSE(desk.work(200));
+    CHECK(desk.records.comment() == jobstats);
+    const std::string& system = desk.records.jobs[kJob][0].system_comment;
+    CHECK(system.starts_with("burst buffer {"));
+    REQUIRE(find_summary(system));
+    CHECK(find_summary(system)->lease == 4s);
+  }
+}
+
 TEST_CASE("Nodes that write at the same moment all come to be counted, once") {
   Desk first;
   Desk second;
@@ -169,7 +194,7 @@ TEST_CASE("One who is killed anywhere leaves an entry that counts once") {
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.put("n1");
   for (int lives = 0; lives < 5; ++lives) {
-    RetryQueue queue(desk.spool, desk.records, 60s, [](const std::string&) {});
+    RetryQueue queue(desk.spool, desk.records, 60s, CommentField::admin, [](const std::string&) {});
     for (int i = 0; i < 10 * lives; ++i) queue.pass(++desk.now);
     desk.put("n1");  // the entry is written again
   }

@@ -60,6 +60,10 @@ std::string comments_of(const Settings& settings) {
   return settings.comments == AdminComment::yes ? "yes" : "no";
 }
 
+std::string comment_field_of(const Settings& settings) {
+  return settings.system_comment ? "SystemComment" : "AdminComment";
+}
+
 constexpr Key kKeys[] = {
     {"Socket", "/a/socket", value_of<&Settings::socket>},
     {"StateDir", "/a/folder", value_of<&Settings::state_dir>},
@@ -95,6 +99,7 @@ constexpr Key kKeys[] = {
     {"SlurmUser", "64030", value_of<&Settings::slurm_user>},
     {"AdminUsers", "alice, bob 1000", value_of<&Settings::admin_users>},
     {"AdminComment", "/a/folder", comments_of},
+    {"CommentField", "SystemComment", comment_field_of},
     {"LogLevel", "debug", value_of<&Settings::log_level>},
     {"LogFile", "/a/file", value_of<&Settings::log_file>},
 };
@@ -114,6 +119,7 @@ const Words kWords[] = {
     {"HostMemoryPerUnit", {"none"}},
     {"OnNoArbiter", {"plain", "fail"}},
     {"AdminComment", {"yes", "no"}},
+    {"CommentField", {"AdminComment", "SystemComment"}},
     {"LogLevel", {"error", "warning", "info", "debug", "trace"}},
 };
 

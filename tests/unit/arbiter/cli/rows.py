@@ -45,10 +45,10 @@ LEDGER = [
 ]
 
 SACCT = """\
-7|alice|physics|main|2026-11-22T12:47:12|3600|billing=1,cpu=1,gres/sharedgpu=4,mem=4G,node=1|||1|
-7.batch||physics||2026-11-22T12:47:12|3600|cpu=1,gres/sharedgpu=4|cpu=00:00:02,gres/sharedgpu_lease=900,gres/sharedgpu_swap=768|gres/sharedgpu_lease=360,gres/sharedgpu_swap=256|1|
-8|bob|chemistry|gpu|2026-11-23T12:48:00|7200|billing=2,cpu=2,gres/sharedgpu=2,mem=8G,node=1|||1|
-8.0||chemistry||2026-11-23T12:48:00|7200|cpu=2,gres/sharedgpu=2|gres/sharedgpu_lease=7200,gres/sharedgpu_swap=0|gres/sharedgpu_lease=0,gres/sharedgpu_swap=0|1|
+7|alice|physics|main|2026-11-22T12:47:12|3600|billing=1,cpu=1,gres/sharedgpu=4,mem=4G,node=1|||1||
+7.batch||physics||2026-11-22T12:47:12|3600|cpu=1,gres/sharedgpu=4|cpu=00:00:02,gres/sharedgpu_lease=900,gres/sharedgpu_swap=768|gres/sharedgpu_lease=360,gres/sharedgpu_swap=256|1||
+8|bob|chemistry|gpu|2026-11-23T12:48:00|7200|billing=2,cpu=2,gres/sharedgpu=2,mem=8G,node=1|||1||
+8.0||chemistry||2026-11-23T12:48:00|7200|cpu=2,gres/sharedgpu=2|gres/sharedgpu_lease=7200,gres/sharedgpu_swap=0|gres/sharedgpu_lease=0,gres/sharedgpu_swap=0|1||
 """
 
 
@@ -72,7 +72,7 @@ def main(sharedgpu: str) -> None:
         ledger, conf, sacct = folder / "ledger", folder / "conf", folder / "sacct"
         ledger.write_text("".join(line(*record) for record in LEDGER))
         conf.write_text(f"StateDir={folder}\n")
-        sacct.write_text(f"#!/bin/sh\ncat <<'END'\n{SACCT}END\n")
+        sacct.write_text(f"#!/bin/sh\ntr '|' '\\037' <<'END'\n{SACCT}END\n")
         sacct.chmod(0o755)
         environment = os.environ | {"TZ": "UTC", "PATH": f"{folder}:{os.environ['PATH']}"}
         print("# SPDX-License-Identifier: Apache-2.0")

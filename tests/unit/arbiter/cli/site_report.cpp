@@ -3,6 +3,7 @@
 // made up.
 #include "arbiter/cli/site_report.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "protocol/split.h"
@@ -27,11 +28,18 @@ constexpr char kPrinted[] =
 12|bob|chemistry|main|2026-11-22T12:55:00|10|billing=1,cpu=1,gres/sharedgpu=2,mem=4G,node=1||
 12.batch||chemistry||2026-11-22T12:55:00|10|cpu=1,gres/sharedgpu=2,mem=4G,node=1|gres/sharedgpu_lease=9|gres/sharedgpu_lease=1)";
 
+// A line with the delimiter of sacct's output. "|" stands for the delimiter, so that lines can be read.
+std::string delimited(std::string line) {
+  std::replace(line.begin(), line.end(), '|', kSacctDelimiter);
+  return line;
+}
+
 SiteReport november() { return {"2026-11-01T00:00:00", "2026-12-01T00:00:00"}; }
 
 TEST_CASE("Jobs with units are added up by user, account and partition") {
   SiteReport report = november();
-  for (std::string_view line : split(kPrinted, '\n')) REQUIRE(report.add(std::string(line) + "|1|"));
+  for (std::string_view line : split(kPrinted, '\n'))
+    REQUIRE(report.add(delimited(std::string(line) + "|1||")));
   REQUIRE(report.sums().size() == 2);
   const SiteReport::Sums& alice =
       report.sums().at({.user = "alice", .account = "physics", .partition = "main"});
@@ -52,15 +60,17 @@ TEST_CASE("Jobs with units are added up by user, account and partition") {
 
 TEST_CASE("What all nodes have told of a job in its comment comes before its steps") {
   const std::string job = "7|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||2|";
-  const auto told = [&](const std::string& comment) {
+  const auto told_in = [&](const std::string& admin, const std::string& system) {
     SiteReport report = november();
-    REQUIRE(report.add(job + comment));
+    REQUIRE(report.add(delimited(job) + admin + kSacctDelimiter + system));
     for (const char* step : {"7.0", "7.1"})
-      REQUIRE(report.add(std::string(step) +
-                         "|||||10||gres/sharedgpu_lease=10,gres/sharedgpu_swap=1|gres/sharedgpu_lease=1|2|"));
+      REQUIRE(report.add(
+          delimited(std::string(step) +
+                    "|||||10||gres/sharedgpu_lease=10,gres/sharedgpu_swap=1|gres/sharedgpu_lease=1|2||")));
     CHECK(report.untold() == 0);
     return report.sums().begin()->second;
   };
+  const auto told = [&](const std::string& admin) { return told_in(admin, "a|b"); };
   const SiteReport::Sums all =
       told(R"({"site": "a|b", "sharedgpu": {"version": 1, "nodes": ["n1", "n2"], "lease_seconds": 10.25,)"
            R"( "waiting_seconds": 0.5, "restored_bytes": 1048576, "evicted_bytes": 524288}})");
@@ -70,6 +80,11 @@ TEST_CASE("What all nodes have told of a job in its comment comes before its ste
   CHECK(all.jobs == 1);
   CHECK(told(R"(a text {"sharedgpu":{"version":1,"nodes":["n1","n2"],"lease_seconds":3}})").lease_seconds ==
         3);
+  const std::string jobstats = "JS1:H4sIAADelIWcC/1WNQQqDMBBF7zLrtEzG0ZhcphQzqGBM0bgQyd0bUii4fe8";
+  CHECK(told_in(jobstats, R"({"sharedgpu":{"version":1,"nodes":["n1","n2"],"lease_seconds":7}})")
+            .lease_seconds == 7);
+  CHECK(told_in(jobstats, R"(burst | {"sharedgpu":{"version":1,"nodes":["n1","n2"],"lease_seconds":8}})")
+            .lease_seconds == 8);
   for (const char* comment :
        {"", "text", "{}", R"({"sharedgpu": 1})", R"({"sharedgpu": {"version": 1, "nodes": ["n1"]}})",
         R"({"sharedgpu": {"version": 2, "nodes": ["n1", "n2"], "lease_seconds": 1}})"}) {
@@ -81,11 +96,11 @@ TEST_CASE("What all nodes have told of a job in its comment comes before its ste
 
 TEST_CASE("Jobs with units of which sacct has no lease time are counted") {
   SiteReport report = november();
-  const std::string end = "|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||1|";
+  const std::string end = delimited("|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||1||");
   REQUIRE(report.add("7" + end));
-  REQUIRE(report.add("7.batch|||||10||cpu=1||1|"));
+  REQUIRE(report.add(delimited("7.batch|||||10||cpu=1||1||")));
   REQUIRE(report.add("8" + end));
-  REQUIRE(report.add("8.batch|||||10||gres/sharedgpu_lease=0||1|"));
+  REQUIRE(report.add(delimited("8.batch|||||10||gres/sharedgpu_lease=0||1||")));
   REQUIRE(report.add("9" + end));
   CHECK(report.untold() == 2);
 }
@@ -93,9 +108,9 @@ TEST_CASE("Jobs with units of which sacct has no lease time are counted") {
 TEST_CASE("What is no line of sacct's is said to be none") {
   SiteReport report = november();
   CHECK_FALSE(report.add("slurm_load_jobs error"));
-  CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g|1|"));
-  CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1|||1|"));
-  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // a step whose job has no line
+  CHECK_FALSE(report.add(delimited("x|a|b|c|d|1|e|f|g|1||")));
+  CHECK_FALSE(report.add(delimited("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1|||1||")));
+  CHECK(report.add(delimited("7.0|||||1||gres/sharedgpu_lease=5||1||")));  // a step whose job has no line
   CHECK(report.sums().empty());
 }
 
