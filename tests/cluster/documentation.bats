@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Slurm's commands in the documentation are understood by Slurm, and the installed files that it names exist. Words that
+# stand for the reader's own (JOB, job.sh, ./simulate, gpu1) are replaced. scripts/check-commands finds the commands.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; root=$BATS_TEST_DIRNAME/../..; }
+teardown() { cluster_teardown; }
+
+# runs WORD...: one command, in a form that needs no more than this cluster.
+runs() {
+  case $1 in
+    sbatch | srun) [[ "$*" == *--help* || "$*" == *--jobid* ]] || set -- "$1" --test-only "${@:2}" ;;
+    salloc) set -- salloc "${options[@]}" true ;; # the options alone: the command behind them needs a terminal
+  esac
+  "$@"
+}
+
+# options_of WORD...: the words before the program.
+options_of() {
+  options=()
+  while [[ ${2-} == -* ]]; do options+=("$2"); shift; done
+}
+
+@test "every command of Slurm in the documentation is valid" {
+  printf '#!/bin/sh\n' >job.sh
+  printf '#!/bin/sh\n' | tee simulate detect train.py >program
+  chmod +x job.sh simulate detect program
+  sacctmgr -i add account physics,chemistry cluster="$(scontrol show config | sed -n 's/^ClusterName *= //p')" >/dev/null
+  sacctmgr -i add user daemon account=chemistry >/dev/null
+  job=$(submit --gres=sharedgpu:1 -- sleep 60)
+  wait_until 20 has_state "$job" RUNNING
+  failed=0
+  while IFS=$'\t' read -r place line; do
+    line=${line//JOB/$job}
+    line=${line//-j 1 /-j $job }
+    eval "words=($line)"
+    options_of "${words[@]}"
+    runs "${words[@]}" >out 2>&1 </dev/null || {
+      echo "$place: ${words[*]}: exit status $?"
+      cat out
+      failed=1
+    }
+  done < <("$root/scripts/check-commands" --slurm)
+  sacctmgr -i delete user daemon account=chemistry >/dev/null
+  sacctmgr -i delete account physics,chemistry >/dev/null
+  sacctmgr -i delete qos light >/dev/null
+  [ "$failed" = 0 ]
+}
+
+@test "every installed file that the documentation names is installed" {
+  paths=$(grep -hoE '/opt/sharedgpu/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$root"/README.md "$root"/docs/*.md | sort -u)
+  [ "$(wc -l <<<"$paths")" -gt 5 ]
+  for path in $paths; do
+    [[ -e $dir/prefix/${path#/opt/sharedgpu/} ]] || { echo "$path is not installed"; false; }
+  done
+}
