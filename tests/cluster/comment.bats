@@ -66,15 +66,22 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 tenant_holds() { ! has_no_tenant "$1"; }
 
 # What jobstats writes about a job, and how it reads it. This re-states the rule of its jobstats.py (github.com/
-# PrincetonUniversity/jobstats): behind "JS1:" comes JSON with "nodes", in gzip and base64.
+# PrincetonUniversity/jobstats): behind "JS1:" comes JSON with "nodes", in gzip and base64. If JOBSTATS names a folder
+# with jobstats' sources, jobstats itself reads the data too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
 # Without padding in base64, appended text would be part of the data.
 for n in range(3):
-  data = {"nodes": {sys.argv[1]: {"total_time": 1.5, "cpus": 1, "x": "y" * n}}, "total_time": 9, "gpus": 1}
+  data = {"nodes": {sys.argv[1]: {"total_time": 1.5, "cpus": 1, "total_memory": 1, "used_memory": 1, "x": "y" * n}}, "total_time": 9, "gpus": 1}
   packed = gzip.compress(json.dumps(data).encode())
   if len(packed) % 3 == 0: break
 print("JS1:" + base64.b64encode(packed).decode())' "$1"
+}
+# jobstats' EpilogSlurmctld uses sacctmgr for this, but sacctmgr of Slurm 22.05 stores the text in lower case.
+jobstats_stores() { # JOB TEXT
+  local cluster
+  cluster=$(scontrol show config | sed -n 's/^ClusterName *= //p')
+  mariadb --socket="$dir/run/mysql.sock" --user=root slurm_acct_db -e "update ${cluster}_job_table set admin_comment = '$2' where id_job = $1"
 }
 jobstats_reads() { # JOB NODE: as `jobstats` itself and as the pipeline in its documentation
   sacct -n -P -X -j "$1" -o AdminComment | python3 -c 'import base64, gzip, json, sys
@@ -82,6 +89,11 @@ text = sys.stdin.read().rstrip("\n")
 assert text.startswith("JS1:") and len(text) > 10
 assert sys.argv[1] in json.loads(gzip.decompress(base64.b64decode(text[4:])))["nodes"]' "$2"
   sacct -n -P -X -j "$1" -o AdminComment | sed 's/JS1://' | tr -d ' ' | base64 -d | gzip -d | jq -e .nodes >/dev/null
+  if [[ ${JOBSTATS-} ]]; then
+    PYTHONPATH=$JOBSTATS python3 -c 'import sys
+from jobstats import Jobstats
+assert sys.argv[2] in Jobstats(jobid=sys.argv[1], prom_server="none").nodes()' "$1" "$2"
+  fi
 }
 system_summary() { sacct -n -P -X -j "$1" -o SystemComment | jq -e "$2" >/dev/null 2>&1; }
 has_summary_in() { sacct -n -P -X -j "$1" -o "$2" | grep -q '{"sharedgpu":'; }
@@ -91,23 +103,23 @@ reported() { # SINCE: the lease hours of all jobs since then
 
 @test "jobstats' readers read its data, and ours the summary, whoever writes first" {
   since=$(date +%Y-%m-%dT%H:%M:%S)
-  first=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
-  later=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
-  short=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 2)
-  wait_until 20 has_state "$first" RUNNING
   theirs=$(jobstats_writes "$(hostname -s)")
+  first=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  later=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  short=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
   scontrol update JobId="$first" AdminComment="$theirs"
   scontrol update JobId="$short" AdminComment=JS1:Short
+  scontrol release "$first" "$later" "$short"
   for job in "$first" "$later" "$short"; do expect_state "$job" COMPLETED; done
   # The order of jobstats' EpilogSlurmctld: sharedgpu has written, and jobstats replaces the text.
   wait_until 40 has_summary_in "$later" AdminComment
-  sacctmgr -i update job where jobid="$later" set AdminComment="$theirs" >/dev/null
+  jobstats_stores "$later" "$theirs"
   for job in "$first" "$later" "$short"; do
     wait_until 90 system_summary "$job" ".sharedgpu.lease_seconds - $(held "$job") | fabs < 0.01"
   done
   for job in "$first" "$later"; do
+    [ "$(comment "$job")" = "$theirs" ] || { echo "not: $theirs"; sacct -P -X -j "$job" -o JobID,State,AdminComment,SystemComment; false; }
     jobstats_reads "$job" "$(hostname -s)"
-    [ "$(comment "$job")" = "$theirs" ]
   done
   [ "$(comment "$short")" = JS1:Short ]
   sum=0

@@ -31,8 +31,9 @@ options_of() {
   sacctmgr -i add user daemon account=chemistry >/dev/null
   job=$(submit --gres=sharedgpu:1 -- sleep 60)
   wait_until 20 has_state "$job" RUNNING
-  failed=0
+  failed=0 count=0
   while IFS=$'\t' read -r place line; do
+    count=$((count + 1))
     line=${line//JOB/$job}
     line=${line//-j 1 /-j $job }
     eval "words=($line)"
@@ -47,6 +48,7 @@ options_of() {
   sacctmgr -i delete account physics,chemistry >/dev/null
   sacctmgr -i delete qos light >/dev/null
   [ "$failed" = 0 ]
+  [ "$count" -gt 30 ]
 }
 
 @test "every installed file that the documentation names is installed" {
