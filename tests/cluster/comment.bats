@@ -72,7 +72,8 @@ jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
 # Without padding in base64, appended text would be part of the data.
 for n in range(3):
-  data = {"nodes": {sys.argv[1]: {"total_time": 1.5, "cpus": 1, "total_memory": 1, "used_memory": 1, "x": "y" * n}}, "total_time": 9, "gpus": 1}
+  node = {"total_time": 1.5, "cpus": 1, "total_memory": 1, "used_memory": 1, "x": "y" * n}
+  data = {"nodes": {sys.argv[1]: node}, "total_time": 9, "gpus": 1}
   packed = gzip.compress(json.dumps(data).encode())
   if len(packed) % 3 == 0: break
 print("JS1:" + base64.b64encode(packed).decode())' "$1"
@@ -81,7 +82,8 @@ print("JS1:" + base64.b64encode(packed).decode())' "$1"
 jobstats_stores() { # JOB TEXT
   local cluster
   cluster=$(scontrol show config | sed -n 's/^ClusterName *= //p')
-  mariadb --socket="$dir/run/mysql.sock" --user=root slurm_acct_db -e "update ${cluster}_job_table set admin_comment = '$2' where id_job = $1"
+  mariadb --socket="$dir/run/mysql.sock" --user=root slurm_acct_db \
+    -e "update ${cluster}_job_table set admin_comment = '$2' where id_job = $1"
 }
 jobstats_reads() { # JOB NODE: as `jobstats` itself and as the pipeline in its documentation
   sacct -n -P -X -j "$1" -o AdminComment | python3 -c 'import base64, gzip, json, sys
@@ -118,7 +120,7 @@ reported() { # SINCE: the lease hours of all jobs since then
     wait_until 90 system_summary "$job" ".sharedgpu.lease_seconds - $(held "$job") | fabs < 0.01"
   done
   for job in "$first" "$later"; do
-    [ "$(comment "$job")" = "$theirs" ] || { echo "not: $theirs"; sacct -P -X -j "$job" -o JobID,State,AdminComment,SystemComment; false; }
+    [ "$(comment "$job")" = "$theirs" ] || { echo "not: $theirs"; comment "$job"; false; }
     jobstats_reads "$job" "$(hostname -s)"
   done
   [ "$(comment "$short")" = JS1:Short ]

@@ -27,7 +27,8 @@ options_of() {
   printf '#!/bin/sh\n' >job.sh
   printf '#!/bin/sh\n' | tee simulate detect train.py >program
   chmod +x job.sh simulate detect program
-  sacctmgr -i add account physics,chemistry cluster="$(scontrol show config | sed -n 's/^ClusterName *= //p')" >/dev/null
+  cluster=$(scontrol show config | sed -n 's/^ClusterName *= //p')
+  sacctmgr -i add account physics,chemistry cluster="$cluster" >/dev/null
   sacctmgr -i add user daemon account=chemistry >/dev/null
   job=$(submit --gres=sharedgpu:1 -- sleep 60)
   wait_until 20 has_state "$job" RUNNING

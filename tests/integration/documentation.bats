@@ -15,8 +15,8 @@ load helpers
 copy_of_pages() {
   root=$BATS_TEST_TMPDIR/copy
   mkdir "$root"
-  (cd "$BATS_TEST_DIRNAME/../.." && git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -T - 2>/dev/null) |
-    tar -x -C "$root"
+  (cd "$BATS_TEST_DIRNAME/../.." && git ls-files -z --cached --others --exclude-standard |
+    tar -c --null --ignore-failed-read -T - 2>/dev/null) | tar -x -C "$root"
   git -C "$root" init -q
 }
 
