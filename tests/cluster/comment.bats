@@ -99,16 +99,18 @@ assert sys.argv[2] in Jobstats(jobid=sys.argv[1], prom_server="none").nodes()' "
 }
 system_summary() { sacct -n -P -X -j "$1" -o SystemComment | jq -e "$2" >/dev/null 2>&1; }
 has_summary_in() { sacct -n -P -X -j "$1" -o "$2" | grep -q '{"sharedgpu":'; }
-reported() { # SINCE: the lease hours of all jobs since then
-  sharedgpu report --since "$1" --units-per-gpu 8 --format json | jq '[.[].lease_hours] | add'
+reported() { # SINCE PARTITION: the lease hours of the jobs in the partition since then
+  sharedgpu report --since "$1" --units-per-gpu 8 --format json |
+    jq --arg partition "$2" '[.[] | select(.partition == $partition).lease_hours] | add'
 }
 
 @test "jobstats' readers read its data, and ours the summary, whoever writes first" {
   since=$(date +%Y-%m-%dT%H:%M:%S)
   theirs=$(jobstats_writes "$(hostname -s)")
-  first=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
-  later=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
-  short=$(submit --hold --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  scontrol create PartitionName=readers Nodes=ALL
+  first=$(submit --hold --partition=readers --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  later=$(submit --hold --partition=readers --gres=sharedgpu:1 -- $hold 4% --seconds 2)
+  short=$(submit --hold --partition=readers --gres=sharedgpu:1 -- $hold 4% --seconds 2)
   scontrol update JobId="$first" AdminComment="$theirs"
   scontrol update JobId="$short" AdminComment=JS1:Short
   scontrol release "$first" "$later" "$short"
@@ -126,7 +128,8 @@ reported() { # SINCE: the lease hours of all jobs since then
   [ "$(comment "$short")" = JS1:Short ]
   sum=0
   for job in "$first" "$later" "$short"; do sum="$sum + $(held "$job")"; done
-  jq -en "$(reported "$since") * 3600 - ($sum) | fabs < 0.1"
+  jq -en "$(reported "$since" readers) * 3600 - ($sum) | fabs < 0.1" || { reported "$since" readers; echo "$sum"; false; }
+  scontrol delete PartitionName=readers
 }
 
 @test "with CommentField=SystemComment nothing of sharedgpu is in AdminComment" {
