@@ -4,9 +4,9 @@
 // status
 // --json`), and repeats the tenant.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,9 @@
 #include "exporter/text_file.h"
 
 int main(int argc, char** argv) {
-  using Clock = std::chrono::steady_clock;
+  const auto milliseconds = [](std::clock_t time) {
+    return 1000.0 * static_cast<double>(time) / CLOCKS_PER_SEC;
+  };
   const int tenants = argc > 1 ? std::atoi(argv[1]) : 1000;
   auto status = nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(std::cin), {}));
   const nlohmann::json one = status.at("tenants").at(0);
@@ -29,15 +31,15 @@ int main(int argc, char** argv) {
   std::vector<double> parsing, whole;
   std::size_t size = 0;
   for (int i = 0; i < 50; ++i) {
-    const auto begin = Clock::now();
+    const auto begin = std::clock();
     const auto parsed = nlohmann::json::parse(text);
-    const auto middle = Clock::now();
+    const auto middle = std::clock();
     size = sharedgpu::exporter::text_of(sharedgpu::exporter::families_of(parsed, [](uid_t) {
              return "ann";
            })).size();
-    const auto end = Clock::now();
-    parsing.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
-    whole.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
+    const auto end = std::clock();
+    parsing.push_back(milliseconds(middle - begin));
+    whole.push_back(milliseconds(end - begin));
   }
   std::sort(parsing.begin(), parsing.end());
   std::sort(whole.begin(), whole.end());
