@@ -11,21 +11,9 @@
 #include <cstring>
 
 #include "protocol/channel.h"
+#include "protocol/write_all.h"
 
 namespace sharedgpu::exporter {
-namespace {
-
-bool write_whole(int file, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = write(file, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    done += static_cast<std::size_t>(written);
-  }
-  return fchmod(file, 0644) == 0;
-}
-
-}  // namespace
 
 std::string text_of(const std::vector<prometheus::MetricFamily>& families) {
   return prometheus::TextSerializer().Serialize(families);
@@ -35,7 +23,9 @@ std::string write_text_file(const std::string& path, const std::string& text) {
   std::string temporary = path + ".XXXXXX";
   const UniqueFd file(mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) return path + ": " + std::strerror(errno);
-  if (write_whole(file.get(), text) && rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (write_all(file.get(), text.data(), text.size()) && fchmod(file.get(), 0644) == 0 &&
+      rename(temporary.c_str(), path.c_str()) == 0)
+    return {};
   const int error = errno;
   unlink(temporary.c_str());
   return path + ": " + std::strerror(error);

@@ -14,10 +14,15 @@ namespace sharedgpu {
 
 Status replace_file(const std::string& path, std::string_view text, Durable durable) {
   const std::string unfinished = path + ".new";
-  UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  unlink(unfinished.c_str());  // of a process that has died
+  UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool is_written = file && write_all(file.get(), text.data(), text.size()) &&
                           (durable == Durable::no || fsync(file.get()) == 0) && close(file.release()) == 0;
-  if (!is_written || std::rename(unfinished.c_str(), path.c_str()) != 0) return Status::of_errno(errno, path);
+  if (!is_written || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    Status failed = Status::of_errno(errno, path);
+    unlink(unfinished.c_str());
+    return failed;
+  }
   if (durable == Durable::yes) {
     const UniqueFd folder(
         open(path.substr(0, path.rfind('/') + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

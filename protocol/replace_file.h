@@ -12,9 +12,9 @@ namespace sharedgpu {
 
 enum class Durable : bool { no, yes };
 
-// Writes `text` to the file PATH.new (mode 0600) and renames that file to `path`. On failure, the file at
-// `path` is left as it was, and the message names it. With Durable::yes the new text survives a crash of the
-// host.
+// Writes `text` to a new file PATH.new (mode 0600) and renames that file to `path`, which is absolute. With
+// Durable::yes the new text survives a crash of the host. On failure, the file at `path` is left as it was,
+// PATH.new is removed, and the message names `path`.
 Status replace_file(const std::string& path, std::string_view text, Durable durable);
 
 }  // namespace sharedgpu

@@ -244,8 +244,9 @@ uid_t Coordination::account_of(std::uint32_t job) const {
 
 void Coordination::log_silent(const GangDesk::Silent& silent) const {
   its_.complaints.add(account_of(silent.job), Cause::gang,
-                      "job " + std::to_string(silent.job) +
-                          " begins no turn, since these nodes are silent:" + first_of(silent.nodes));
+                      "job " + std::to_string(silent.job) + " begins no turn, since " +
+                          (silent.nodes.empty() ? "Slurm has not named all of its nodes"
+                                                : "these nodes are silent:" + first_of(silent.nodes)));
 }
 
 void Coordination::log_apart(const GangDesk::Apart& apart) const {

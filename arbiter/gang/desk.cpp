@@ -192,7 +192,9 @@ void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
     member.is_silent = true;
     silent.nodes.push_back(node);
   }
-  if (!silent.nodes.empty()) silent_.push_back(std::move(silent));
+  const bool lacks_them = gang.lacks_members() && !gang.is_told && now - gang.since >= times_.never;
+  gang.is_told = gang.is_told || lacks_them;
+  if (lacks_them || !silent.nodes.empty()) silent_.push_back(std::move(silent));
 }
 
 bool GangDesk::note_time(Gang& gang, Nanoseconds now) const {
@@ -213,7 +215,6 @@ void GangDesk::advance(Nanoseconds now) {
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     Gang& gang = it->second;
     const bool lost = lose_silent(gang, now);
-    name_silent(it->first, gang, now);
     if (!gang.any_present() && now - gang.present_at >= times_.silence) {
       it = gangs_.erase(it);
       continue;
@@ -222,6 +223,7 @@ void GangDesk::advance(Nanoseconds now) {
     ask(it->first, gang, now);
     const auto wake = gang.coordinator.wake();
     if (lost || due || (wake && *wake <= now)) decide(it->first, gang, now);
+    name_silent(it->first, gang, now);
     ++it;
   }
 }

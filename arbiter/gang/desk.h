@@ -39,10 +39,10 @@ class GangDesk {
     std::string node;
     std::string address;  // empty: Slurm does not know the address
   };
-  // A gang that begins no turn as long as these nodes are silent.
+  // A gang that begins no turn as long as nodes are silent.
   struct Silent {
     std::uint32_t job = 0;
-    std::vector<std::string> nodes;
+    std::vector<std::string> nodes;  // empty: Slurm has not named all nodes of the job
   };
   // A gang whose nodes have turns by themselves from now on.
   struct Apart {
@@ -103,6 +103,7 @@ class GangDesk {
     bool gathered = false;  // the gang no longer waits for processes on nodes that have none
     bool apart = false;
     bool is_listed = false;  // Slurm has named the job's nodes
+    bool is_told = false;    // take_silent() has told that Slurm has not named all of them
     Nanoseconds list_at{};
     Nanoseconds present_at{};  // when the last report of a node with processes came
 

@@ -15,10 +15,10 @@ void HeardNodes::hear(const std::string& node, Nanoseconds now) {
   heard_.insert_or_assign(node, now);
 }
 
-std::string HeardNodes::text(std::string_view boot, Nanoseconds now) {
-  forget_old(now);
+std::string HeardNodes::text(std::string_view boot, Nanoseconds now) const {
   std::string lines = std::string(boot) + '\n';
   for (const auto& [node, at] : heard_) {
+    if (now - at >= recent_) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at).count();
     lines += node + ' ' + std::to_string(seconds) + '\n';
   }

@@ -36,7 +36,7 @@ class HeardNodes {
   bool take_news() { return std::exchange(news_, false); }
   // The nodes that count as heard. The first line is `boot`, the host's boot id; each further line has the
   // name of a node and the time of its last letter in seconds since the boot.
-  std::string text(std::string_view boot, Nanoseconds now);
+  std::string text(std::string_view boot, Nanoseconds now) const;
   // Adds the nodes of a text that text() has returned. Ignores the whole text if it is from another boot of
   // the host: the jobs of that boot are gone, and its clock was another one. Ignores lines that it does not
   // understand. A time in the future counts as `now`.

@@ -48,8 +48,7 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
 void GangMembers::correct(const Run& run, std::uint32_t nodes, const std::string& coordinator,
                           Nanoseconds now) {
   for (auto& [tenant, row] : rows_) {
-    if (Run{row.job.number, row.job.run} != run || (row.is_corrected && row.contact != Contact::lost))
-      continue;
+    if (Run{row.job.number, row.job.run} != run || row.is_corrected) continue;
     row.is_corrected = true;
     row.job.nodes = nodes;
     if (row.job.coordinator == coordinator) continue;
@@ -191,18 +190,6 @@ Nanoseconds GangMembers::patience(const Row& row) const {
   return Nanoseconds::max();
 }
 
-// Needs no timer of its own, since advance() is called for the repeated reports at least once a second.
-void GangMembers::doubt(Row& row, Nanoseconds now) {
-  const bool is_new = row.contact == Contact::sought && !row.order && !row.doubted;
-  const bool is_lost = row.contact == Contact::lost;
-  const bool is_due =
-      (is_new && now - row.sought_since >= times_.doubt) ||
-      (is_lost && now - std::max(row.heard, row.doubted.value_or(row.heard)) >= times_.listing);
-  if (!is_due) return;
-  row.doubted = now;
-  doubtful_.emplace_back(row.job.number, row.job.run);
-}
-
 void GangMembers::advance(Nanoseconds now) {
   const std::size_t ended = std::erase_if(rows_, [&](const auto& row) {
     return !row.second.report.present && now - row.second.reported >= times_.silence;
@@ -210,9 +197,13 @@ void GangMembers::advance(Nanoseconds now) {
   if (ended > 0) line_.need(now);  // the job of a forgotten tenant may have ended
   for (auto& [tenant, row] : rows_) {
     if (now >= row.due) send(row, now);
-    doubt(row, now);
+    if (!row.order && !row.is_doubted && row.contact == Contact::sought &&
+        now - row.sought_since >= times_.doubt) {
+      row.is_doubted = true;
+      doubtful_.emplace_back(row.job.number, row.job.run);
+    }
     // A coordinator that was not heard lately is given up instead.
-    if (row.contact == Contact::sought && !row.is_told && now - row.sought_since >= times_.never &&
+    if (row.contact == Contact::sought && !row.is_told && now - row.heard >= times_.never &&
         patience(row) > times_.never) {
       row.is_told = true;
       changes_.push_back(tenant);

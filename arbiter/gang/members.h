@@ -47,8 +47,7 @@ struct GangTimes {
   // The time after which Slurm is asked for the first node of a job that has had no order. The user may have
   // named a wrong node.
   Nanoseconds doubt = std::chrono::seconds(3);
-  // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once. A coordinator that
-  // is silent for this time may no longer be on the job's first node, so Slurm is asked, too.
+  // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);
   Nanoseconds rarely = std::chrono::seconds(10);  // pause between two questions to a node that is given up
   Nanoseconds line = std::chrono::seconds(20);    // pause between two questions to Slurm for ApartLine
@@ -114,8 +113,8 @@ class GangMembers {
   // Returns tenants of gangs that have gained or lost contact, or whose coordinators have not answered from
   // the start.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Returns jobs whose coordinators give no orders. A user may have named a wrong node, or the node may have
-  // left the job, so Slurm should be asked for the nodes of these jobs.
+  // Returns jobs whose coordinators give no orders. A user may have named a wrong node, so Slurm should be
+  // asked for the nodes of these jobs.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   // Returns the time of the question if Slurm should be asked for the jobs on this node.
   std::optional<Nanoseconds> take_line_question() { return line_.take_question(); }
@@ -136,8 +135,8 @@ class GangMembers {
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown
-    std::optional<Nanoseconds> doubted = {};  // when Slurm was last asked for the job's nodes
-    bool is_corrected = false;                // the job's nodes are those that Slurm has named
+    bool is_doubted = false;    // take_doubtful() has named the job
+    bool is_corrected = false;  // the job's nodes are those that Slurm has named
     bool is_told = false;  // take_changes() has returned the tenant because its coordinator has not answered
     NewestLetter newest;
   };
@@ -149,7 +148,6 @@ class GangMembers {
   std::optional<Nanoseconds> place_in_line(const Row& row, Nanoseconds now) const;
   bool has_passed(std::uint32_t job) const;
   bool any_waits() const;
-  void doubt(Row& row, Nanoseconds now);
   void set_contact(TenantId tenant, Row& row, Contact contact);
   void send(Row& row, Nanoseconds now);
   Nanoseconds patience(const Row& row) const;

@@ -495,47 +495,6 @@ TEST_CASE("Where the first node that a user names does not answer, the one that 
   CHECK(members.find(kTenant)->contact == Contact::given_up);
 }
 
-TEST_CASE("If the coordinator's node has left the job, the first node that Slurm names coordinates") {
-  HeardNodes heard(kTimes.recent);
-  GangMembers members("b", 7, kTimes, heard);
-  Nanoseconds now = 5s;
-  members.report(kTenant, {.number = 5, .nodes = 3, .coordinator = "a"}, {.number = 1, .present = true}, now);
-  const auto order = [&](const char* node, std::uint64_t life) {
-    members.hear(
-        {.node = node, .job = 5, .life = life, .number = 1, .reader = 7, .what = GangOrder{.possible = true}},
-        true, now);
-  };
-  order("a", 3);
-  const Nanoseconds last = now;
-  unsigned questions = 0;
-  const auto pass = [&](Nanoseconds end, const char* first) {
-    for (; now < last + end; now += 1s) {
-      members.advance(now);
-      for (const GangMembers::Run& run : members.take_doubtful()) {
-        ++questions;
-        members.correct(run, 2, first, now);
-      }
-    }
-  };
-  pass(kTimes.listing - 1s, "a");
-  CHECK(questions == 0);
-  pass(kTimes.listing + 2s, "a");
-  CHECK(questions == 1);
-  CHECK(members.find(kTenant)->contact == Contact::lost);
-  CHECK(members.find(kTenant)->job.coordinator == "a");
-  members.take_letters();
-  pass(2 * kTimes.listing + 3s, "b");
-  CHECK(questions == 2);
-  const auto sent = members.take_letters();
-  CHECK(sent.front().node == "a");
-  CHECK(sent.back().node == "b");
-  CHECK(members.find(kTenant)->contact == Contact::lost);
-  order("b", 9);
-  CHECK(members.find(kTenant)->contact == Contact::held);
-  pass(2 * kTimes.listing + 8s, "b");
-  CHECK(questions == 2);
-}
-
 TEST_CASE("A gang that begins no turn names its silent nodes once, and again after they were heard") {
   Network net;
   net.say_all();
@@ -578,6 +537,50 @@ TEST_CASE("A new gang names a node that was heard lately and does not answer") {
   CHECK(net.silent.size() == 1);
   CHECK(net.nodes["b"].members->take_changes().empty());
   CHECK(net.aparts.empty());
+}
+
+TEST_CASE("A coordinator that was never heard is given up, and named once for that") {
+  Network net;
+  net.new_job = true;
+  net.cut = {"b"};
+  net.say_all();
+  net.nodes["b"].members->take_changes();
+  net.pass(kTimes.never + 2s);
+  CHECK(net.contact("b") == Contact::given_up);
+  CHECK(net.nodes["b"].members->take_changes() == std::vector{kTenant});
+}
+
+TEST_CASE("A coordinator that answers without an order is not named as silent") {
+  Network net;
+  net.new_job = true;
+  net.nodes["b"].all_known = false;
+  net.nodes["b"].heard->hear("a", net.now);
+  net.nodes["a"].heard->hear("a", net.now);
+  net.say("a");
+  net.nodes["a"].members->take_changes();
+  net.pass(kTimes.never - 1s);
+  CHECK_FALSE(net.gang("a").order);
+  CHECK(net.nodes["a"].members->take_changes().empty());
+}
+
+TEST_CASE("A gang whose nodes Slurm does not name says so once") {
+  Network net;
+  net.new_job = true;
+  net.slurm_answers = false;
+  net.cut = {"b"};
+  net.say_all();
+  net.pass(kTimes.never + 1s);
+  REQUIRE(net.silent.size() == 1);
+  CHECK(net.silent[0].nodes.empty());
+  net.pass(60s);
+  CHECK(net.silent.size() == 1);
+}
+
+TEST_CASE("Writing the heard nodes does not shorten a silence that has begun") {
+  HeardNodes heard(10s);
+  heard.hear("a", 5s);
+  CHECK(heard.text("b7", 20s) == "b7\n");
+  CHECK(heard.has("a", 14s));
 }
 
 TEST_CASE("A node that Slurm names late is waited for if it was heard lately, though the gang is apart") {
