@@ -33,6 +33,7 @@ struct Amount {
   double percent = 0;  // if not zero, used instead of `bytes`
 
   Bytes of(Bytes total) const;
+  bool operator==(const Amount&) const = default;
 };
 std::optional<Amount> parse_amount(std::string_view text);
 

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
@@ -26,9 +27,16 @@ struct Key {
   const char* name;
   Setter set;
   // The kinds of sections that may contain the key, as bits of SectionOf. Zero: no section may contain the
-  // key, and the key cannot be changed while the arbiter runs.
+  // key, and `sharedgpu set` cannot change it.
   std::uint8_t sections = 0;
+  // Whether a running arbiter takes a new value when it reloads its file. Keys of sections always are live.
+  bool live = false;
+
+  constexpr bool is_live() const { return live || sections != 0; }
 };
+
+constexpr std::uint8_t kOfNode = 0;  // the value of Key::sections if no section may contain the key
+constexpr bool kLive = true;
 
 constexpr std::uint8_t bit(SectionOf of) { return static_cast<std::uint8_t>(of); }
 constexpr std::uint8_t kOfJobs = bit(SectionOf::partition) | bit(SectionOf::qos);
@@ -301,41 +309,41 @@ std::string set_comment_field(Settings& settings, std::string_view value) {
 constexpr Key kKeys[] = {
     {"Socket", set_path<&Settings::socket>},
     {"StateDir", set_path<&Settings::state_dir>},
-    {"LedgerSize", set_ledger_size},
-    {"LedgerFiles", set_ledger_files},
-    {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>},
-    {"MemoryReserve", set_amount<&Settings::memory_reserve, true>},
+    {"LedgerSize", set_ledger_size, kOfNode, kLive},
+    {"LedgerFiles", set_ledger_files, kOfNode, kLive},
+    {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>, kOfNode, kLive},
+    {"MemoryReserve", set_amount<&Settings::memory_reserve, true>, kOfNode, kLive},
     {"Policy", set_policy, kOfTurns},
     {"Quantum", set_quantum, kOfTurns},
     {"MaxSwapOverhead", set_max_swap_overhead, kOfTurns},
     {"MaxWait", set_time<&Settings::max_wait, 100'000'000>, kOfTurns},
-    {"IdleRelease", set_time<&Settings::idle_release, 0>},
+    {"IdleRelease", set_time<&Settings::idle_release, 0>, kOfNode, kLive},
     {"UnitsPerGpu", set_units},
     {"Shares", set_shares, kOfTurns},
     {"MaxRequest", set_max_request, kOfJobs},
     {"Priority", set_priority<&Settings::priority>, kOfJobs},
     {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
     {"Mps", set_mps},
-    {"SwapPerUnit", set_swap_per_unit},
-    {"GpuMemory", set_gpu_memory},
-    {"HostMemoryPerUnit", set_host_memory_per_unit},
+    {"SwapPerUnit", set_swap_per_unit, kOfNode, kLive},
+    {"GpuMemory", set_gpu_memory, kOfNode, kLive},
+    {"HostMemoryPerUnit", set_host_memory_per_unit, kOfNode, kLive},
     {"CgroupParent", set_cgroup_parent},
-    {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
-    {"OnNoArbiter", set_on_no_arbiter},
-    {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>},
-    {"OnOveruse", set_on_overuse},
-    {"Unmanaged", set_unmanaged},
-    {"OnGpuLoss", set_on_gpu_loss},
-    {"Tenants", set_tenants},
+    {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>, kOfNode, kLive},
+    {"OnNoArbiter", set_on_no_arbiter, kOfNode, kLive},
+    {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>, kOfNode, kLive},
+    {"OnOveruse", set_on_overuse, kOfNode, kLive},
+    {"Unmanaged", set_unmanaged, kOfNode, kLive},
+    {"OnGpuLoss", set_on_gpu_loss, kOfNode, kLive},
+    {"Tenants", set_tenants, kOfNode, kLive},
     {"PeerPort", set_peer_port},
     {"PeerAddress", set_peer_address},
     {"MungeSocket", set_path<&Settings::munge_socket>},
-    {"SlurmUser", set_user<&Settings::slurm_user>},
-    {"AdminUsers", set_admin_users},
-    {"AdminComment", set_admin_comment},
-    {"CommentField", set_comment_field},
-    {"LogLevel", set_log_level},
-    {"LogFile", set_path<&Settings::log_file>},
+    {"SlurmUser", set_user<&Settings::slurm_user>, kOfNode, kLive},
+    {"AdminUsers", set_admin_users, kOfNode, kLive},
+    {"AdminComment", set_admin_comment, kOfNode, kLive},
+    {"CommentField", set_comment_field, kOfNode, kLive},
+    {"LogLevel", set_log_level, kOfNode, kLive},
+    {"LogFile", set_path<&Settings::log_file>, kOfNode, kLive},
 };
 
 constexpr std::uint32_t kHighestGpu = 1023;
@@ -346,19 +354,27 @@ const Key* find_key(std::string_view name) {
   return key == std::end(kKeys) ? nullptr : key;
 }
 
-struct Reading {
+struct Parser {
+  Parser(std::string_view text, const std::string& file, Settings& result)
+      : rest(text), name(file), settings(result) {}
+
   std::string_view rest;
   const std::string& name;
   Settings& settings;
   bool changes_only = false;  // the text comes from a command that changes the settings of a running arbiter
+  bool goes_on = false;       // after an error
   int line = 0;
-  std::string error;
+  std::vector<std::string> errors;  // one for each line at most
+  int failed_line = 0;              // the line of the last error
   std::string section;  // name of the section as written, followed by a blank; empty before the first section
+  bool skips = false;   // the section's head is wrong, so its keys are not judged
   std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
 
   void fail(const std::string& what) {
-    if (error.empty()) error = name + ":" + std::to_string(line) + ": " + what;
+    if (std::exchange(failed_line, line) != line || errors.empty())
+      errors.push_back(name + ":" + std::to_string(line) + ": " + what);
   }
+  bool is_over() const { return !errors.empty() && !goes_on; }
 };
 
 std::string parse_names(std::string_view text, std::vector<std::string>& names) {
@@ -370,51 +386,73 @@ std::string parse_names(std::string_view text, std::vector<std::string>& names) 
   return {};
 }
 
+void store(std::vector<KeyValue>& values, std::string_view name, std::string_view value) {
+  const auto same = [name](const KeyValue& each) { return each.first == name; };
+  if (const auto known = std::find_if(values.begin(), values.end(), same); known != values.end())
+    known->second = value;
+  else
+    values.emplace_back(name, value);
+}
+
+// The value of a key as written; null if it was not set.
+const std::string* value_of(const std::vector<KeyValue>& values, std::string_view name) {
+  const auto same = [name](const KeyValue& each) { return each.first == name; };
+  const auto known = std::find_if(values.begin(), values.end(), same);
+  return known == values.end() ? nullptr : &known->second;
+}
+
 // Handles a section header, such as "[gpu 0,2-3]"; the keys that follow belong to this section.
-void begin_section(Reading& reading, std::string_view line) {
+void begin_section(Parser& parser, std::string_view line) {
   line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
   const std::string_view inner = line.substr(1, line.size() - std::min<std::size_t>(line.size(), 2));
   const std::size_t blank = inner.find(' ');
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
                                   [&](const Kind& each) { return each.name == inner.substr(0, blank); });
+  parser.set_in = {};
+  parser.skips = true;
   if (line.back() != ']' || blank == inner.npos || kind == std::end(kKinds))
-    return reading.fail("'" + std::string(line) +
-                        "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
-  Section section{.of = kind->of, .gpus = {}, .names = {}, .values = {}};
+    return parser.fail("'" + std::string(line) +
+                       "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
+  Section section{.of = kind->of, .gpus = {}, .names = {}, .head = std::string(line), .values = {}};
   const std::string_view list = inner.substr(blank + 1);
   const std::string what =
       section.of == SectionOf::gpu ? parse_gpu_names(list, section.gpus) : parse_names(list, section.names);
-  if (!what.empty()) return reading.fail(std::string(line) + ": " + what);
-  reading.settings.sections.push_back(section);
-  reading.section = std::string(line) + " ";
-  reading.set_in = {};
+  if (!what.empty()) return parser.fail(std::string(line) + ": " + what);
+  parser.settings.sections.push_back(section);
+  parser.section = std::string(line) + " ";
+  parser.skips = false;
 }
 
 // Passes one line at a time to inih, like fgets(), and counts the lines. Strips leading blanks, because inih
 // takes an indented line for a continuation of the line before. Handles section headers, because inih limits
 // their length. Reports lines that are too long, because inih ignores them.
 char* next_line(char* buffer, int size, void* stream) {
-  auto& reading = *static_cast<Reading*>(stream);
-  if (reading.rest.empty() || !reading.error.empty()) return nullptr;
-  ++reading.line;
-  std::size_t end = reading.rest.find('\n');
-  std::string_view line = reading.rest.substr(0, end);
-  reading.rest.remove_prefix(end == std::string_view::npos ? reading.rest.size() : end + 1);
+  auto& parser = *static_cast<Parser*>(stream);
+  if (parser.rest.empty() || parser.is_over()) return nullptr;
+  ++parser.line;
+  std::size_t end = parser.rest.find('\n');
+  std::string_view line = parser.rest.substr(0, end);
+  parser.rest.remove_prefix(end == std::string_view::npos ? parser.rest.size() : end + 1);
   line.remove_prefix(std::min(line.find_first_not_of(" \t\v\f\r"), line.size()));
   if (line.find('\0') != line.npos) {
-    reading.fail("a NUL character");
-    return nullptr;
+    parser.fail("a NUL character");
+    line = "";
   }
   if (line.empty() || line.front() == '#') line = "";
   if (!line.empty() && line.front() == '[') {
-    begin_section(reading, line);
-    if (!reading.error.empty()) return nullptr;
+    begin_section(parser, line);
     line = "";
   }
   if (line.size() + 2 > static_cast<std::size_t>(size)) {
-    reading.fail("line longer than " + std::to_string(size - 2) + " characters");
-    return nullptr;
+    parser.fail("line longer than " + std::to_string(size - 2) + " characters");
+    line = "";
   }
+  if (!line.empty() && line.front() != ';' && line.find_first_of("=:") == line.npos) {
+    parser.fail("expected Key=Value, not '" +
+                std::string(line.substr(0, line.find_last_not_of(" \t\r") + 1)) + "'");
+    line = "";
+  }
+  if (parser.is_over()) return nullptr;
   std::memcpy(buffer, line.data(), line.size());
   buffer[line.size()] = '\n';
   buffer[line.size() + 1] = '\0';
@@ -429,50 +467,53 @@ std::string kinds_of(const Key& key) {
 }
 
 int set_one(void* user, const char* /*section*/, const char* name, const char* value) {
-  auto& reading = *static_cast<Reading*>(user);
-  const std::string place = reading.section + name;
+  auto& parser = *static_cast<Parser*>(user);
+  if (parser.skips) return 1;
+  const std::string place = parser.section + name;
   const Key* key = find_key(name);
   if (key == nullptr) {
-    reading.fail(reading.section + "unknown key '" + name + "'");
+    parser.fail(parser.section + "unknown key '" + name + "'");
     return 1;
   }
-  const bool in_section = !reading.section.empty();
-  if (key->sections == 0 && reading.changes_only)
-    reading.fail(place + " cannot be changed while the arbiter runs");
+  const bool in_section = !parser.section.empty();
+  if (key->sections == 0 && parser.changes_only)
+    parser.fail(place + " cannot be changed while the arbiter runs");
   else if (key->sections == 0 && in_section)
-    reading.fail(place + " holds for the node; it belongs before the first section");
-  else if (in_section && (key->sections & bit(reading.settings.sections.back().of)) == 0)
-    reading.fail(place + " cannot be in a section of this kind, only in " + kinds_of(*key));
-  int& before = reading.set_in[static_cast<std::size_t>(key - kKeys)];
-  if (before != 0) reading.fail(place + ": line " + std::to_string(before) + " sets it already");
-  before = reading.line;
+    parser.fail(place + " holds for the node; it belongs before the first section");
+  else if (in_section && (key->sections & bit(parser.settings.sections.back().of)) == 0)
+    parser.fail(place + " cannot be in a section of this kind, only in " + kinds_of(*key));
+  int& before = parser.set_in[static_cast<std::size_t>(key - kKeys)];
+  if (before != 0) parser.fail(place + ": line " + std::to_string(before) + " sets it already");
+  before = parser.line;
   Settings scratch;
-  if (std::string what = key->set(in_section ? scratch : reading.settings, value); !what.empty())
-    reading.fail(place + ": '" + value + "' is not " + what);
-  if (in_section) reading.settings.sections.back().values.emplace_back(name, value);
+  if (std::string what = key->set(in_section ? scratch : parser.settings, value); !what.empty())
+    parser.fail(place + ": '" + value + "' is not " + what);
+  else if (in_section)
+    parser.settings.sections.back().values.emplace_back(name, value);
+  else
+    store(parser.settings.values, name, value);
   return 1;
+}
+
+// Parses `parser.rest` into `parser.settings`, up to the first error, or to the end if `goes_on`.
+void parse(Parser& parser) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (parser.rest.starts_with(kByteOrderMark)) parser.rest.remove_prefix(kByteOrderMark.size());
+  const int bad = ini_parse_stream(next_line, &parser, set_one, &parser);
+  if (!parser.errors.empty() || bad <= 0) return;
+  parser.line = bad;
+  parser.fail("expected Key=Value");
 }
 
 // Returns an error message and leaves `settings` unchanged, or an empty string on success.
 std::string parse(std::string_view text, const std::string& name, bool changes_only, Settings& settings) {
   Settings result = settings;
-  Reading reading{.rest = text,
-                  .name = name,
-                  .settings = result,
-                  .changes_only = changes_only,
-                  .line = 0,
-                  .error = {},
-                  .section = {},
-                  .set_in = {}};
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) reading.rest.remove_prefix(kByteOrderMark.size());
-  int bad = ini_parse_stream(next_line, &reading, set_one, &reading);
-  if (reading.error.empty() && bad > 0) {
-    reading.line = bad;
-    reading.fail("expected Key=Value");
-  }
-  if (reading.error.empty()) settings = result;
-  return reading.error;
+  Parser parser(text, name, result);
+  parser.changes_only = changes_only;
+  parse(parser);
+  if (!parser.errors.empty()) return parser.errors.front();
+  settings = std::move(result);
+  return {};
 }
 
 }  // namespace
@@ -576,11 +617,90 @@ std::string change_settings(std::string_view text, Settings& settings) {
   return error.substr(error.empty() ? 0 : error.find(' ') + 1);  // without "NAME:LINE: "
 }
 
+namespace {
+
+bool differs(const Key& key, const Settings& before, const Settings& after) {
+  Settings old_value, new_value;
+  if (const std::string* text = value_of(before.values, key.name)) key.set(old_value, *text);
+  if (const std::string* text = value_of(after.values, key.name)) key.set(new_value, *text);
+  return old_value != new_value;
+}
+
+// The value of each key in each section, by the name that difference() returns.
+std::vector<KeyValue> values_in_sections(const Settings& settings) {
+  std::vector<KeyValue> all;
+  for (const Section& section : settings.sections)
+    for (const auto& [name, value] : section.values) store(all, section.head + " " + name, value);
+  return all;
+}
+
+}  // namespace
+
+Settings with_changes(const Settings& settings, const Settings& changes) {
+  Settings changed = settings;
+  for (const auto& [name, value] : changes.values) {
+    find_key(name)->set(changed, value);
+    store(changed.values, name, value);
+  }
+  const std::size_t before = changed.sections.size();
+  changed.sections.insert(changed.sections.end(), changes.sections.begin(), changes.sections.end());
+  forget_what_is_set_again(changed.sections, before);
+  return changed;
+}
+
+Difference difference(const Settings& before, const Settings& after) {
+  Difference found;
+  for (const Key& key : kKeys)
+    if (differs(key, before, after)) (key.is_live() ? found.live : found.restart).emplace_back(key.name);
+  const std::vector<KeyValue> old_values = values_in_sections(before);
+  const std::vector<KeyValue> new_values = values_in_sections(after);
+  for (const auto& [name, value] : new_values)
+    if (const std::string* old = value_of(old_values, name); old == nullptr || *old != value)
+      found.live.push_back(name);
+  for (const auto& [name, value] : old_values)
+    if (value_of(new_values, name) == nullptr) found.live.push_back(name);
+  return found;
+}
+
+std::vector<KeyValue> chosen_values(const Settings& settings) {
+  std::vector<KeyValue> chosen;
+  for (const KeyValue& each : settings.values)
+    if (differs(*find_key(each.first), {}, settings)) chosen.push_back(each);
+  for (const KeyValue& each : values_in_sections(settings)) chosen.push_back(each);
+  return chosen;
+}
+
+Settings with_live_keys(const Settings& before, const Settings& after) {
+  Settings result;
+  for (const Key& key : kKeys) {
+    const std::string* value = value_of(key.is_live() ? after.values : before.values, key.name);
+    if (value == nullptr) continue;
+    key.set(result, *value);
+    store(result.values, key.name, *value);
+  }
+  result.sections = after.sections;
+  return result;
+}
+
+std::string parse_tenants(std::string_view value, Settings& settings) {
+  std::string what = set_tenants(settings, value);
+  if (!what.empty()) return "Tenants: '" + std::string(value) + "' is not " + what;
+  store(settings.values, "Tenants", value);
+  return {};
+}
+
 std::string mps_folder(const std::string& socket) { return socket.substr(0, socket.rfind('/')) + "/mps"; }
 
 std::vector<std::string_view> settings_keys() {
   std::vector<std::string_view> names;
   for (const Key& key : kKeys) names.emplace_back(key.name);
+  return names;
+}
+
+std::vector<std::string_view> live_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys)
+    if (key.is_live()) names.emplace_back(key.name);
   return names;
 }
 
@@ -604,14 +724,34 @@ std::string parse_settings(std::string_view text, const std::string& name, Setti
   return error;
 }
 
-std::string read_settings(const std::string& path, Settings& settings) {
+namespace {
+
+// Returns an empty string, or an error message.
+std::string read_file(const std::string& path, std::string& text) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
   if (file == nullptr) return path + ": " + std::strerror(errno);
-  std::string text;
   char piece[4096];
   while (const std::size_t size = std::fread(piece, 1, sizeof piece, file.get())) text.append(piece, size);
-  if (std::ferror(file.get()) != 0) return path + ": " + std::strerror(errno);
-  return parse_settings(text, path, settings);
+  return std::ferror(file.get()) != 0 ? path + ": " + std::strerror(errno) : std::string();
+}
+
+}  // namespace
+
+std::string read_settings(const std::string& path, Settings& settings) {
+  std::string text;
+  std::string error = read_file(path, text);
+  return error.empty() ? parse_settings(text, path, settings) : error;
+}
+
+Reading read_in_spite_of_errors(const std::string& path, Settings& settings) {
+  settings = {};
+  std::string text;
+  if (std::string error = read_file(path, text); !error.empty())
+    return {.readable = false, .errors = {std::move(error)}};
+  Parser parser(text, path, settings);
+  parser.goes_on = true;
+  parse(parser);
+  return {.readable = true, .errors = std::move(parser.errors)};
 }
 
 std::string read_default_settings(Settings& settings) {

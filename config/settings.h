@@ -7,17 +7,21 @@
 //
 // To add a key:
 //   1. In this file, add a field with a usable default to Settings. In settings.cpp, add a setter, and a row
-//      in the table of keys. The row says which kinds of sections may contain the key. Only keys that
-//      sections may contain can be changed while the arbiter runs.
+//      in the table of keys. The row says which kinds of sections may contain the key, and whether a running
+//      arbiter takes a new value of the key when it reloads the file. Keys that sections may contain always
+//      are live, and only they can be changed by `sharedgpu set`.
 //   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
 //      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
-//      (arbiter/core/model/model.h); a domain takes its Rules from its first GPU. If the key cannot change
-//      while the arbiter runs, add a field to Tuning, and set it in arbiter.cpp. If `sharedgpu status --json`
-//      shows the key, follow the steps in arbiter/daemon/status_text.h.
+//      (arbiter/core/model/model.h); a domain takes its Rules from its first GPU. If the core needs the value
+//      for the whole node, add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it
+//      in node_tuning_of() of terms.cpp. If Administration::reload() must do more than store a new value of
+//      the key, do it there. If `sharedgpu status --json` shows the key, follow the steps in
+//      arbiter/daemon/status_text.h.
 //   3. Document the key in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
 //      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add the key to
 //      the lists of such keys in both files, and to the list at the command `set` in docs/man/sharedgpu.1.
-//   4. Test the key in tests/unit/config/settings.cpp and keys_golden.cpp. Test its default in
+//   4. Test the key in tests/unit/config/settings.cpp and keys_golden.cpp. If the key is live, test its
+//      effect in tests/unit/arbiter/daemon/reload.cpp. Test its default in
 //      tests/unit/config/example_config.cpp. If `set` may change the key, add the key to
 //      tests/fuzz/set_lines.cpp. Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
 //      tests/unit/arbiter/cli/options_sharedgpu.golden (see tests/golden).
@@ -71,14 +75,19 @@ struct GpuNames {
 // The kinds of sections, as bits of a set.
 enum class SectionOf : std::uint8_t { gpu = 1, partition = 2, qos = 4 };
 
+// The name of a key, and its value as written.
+using KeyValue = std::pair<std::string, std::string>;
+
 // A section with its valid keys and values.
 struct Section {
   SectionOf of = SectionOf::gpu;
   GpuNames gpus;                   // for [gpu]
   std::vector<std::string> names;  // for [partition] and [qos]
-  std::vector<std::pair<std::string, std::string>> values;
+  std::string head;                // as written: "[gpu 0,2-3]"
+  std::vector<KeyValue> values;
   bool has(std::string_view name) const;
   bool is_about_the_same(const Section& other) const;
+  bool operator==(const Section&) const = default;
 };
 
 // All settings, with the default of each key.
@@ -125,6 +134,8 @@ struct Settings {
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
   std::vector<Section> sections;
+  std::vector<KeyValue> values;  // the keys before the first section that were set, each once
+  bool operator==(const Settings&) const = default;
 };
 
 // Reads `path`. Returns an empty string, or an error message: "FILE:LINE: unknown key 'X'".
@@ -132,6 +143,14 @@ std::string read_settings(const std::string& path, Settings& settings);
 
 // Parses `text` as read_settings() parses a file. `name` takes the place of the file name in error messages.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
+
+// Reads `path` to the end, in spite of errors. `settings` gets the valid lines. Returns all error messages,
+// of at most one error for each line. Fails only if the file cannot be read; then there is one message.
+struct Reading {
+  bool readable = false;
+  std::vector<std::string> errors;
+};
+Reading read_in_spite_of_errors(const std::string& path, Settings& settings);
 
 // The settings of one GPU. `partition`: the partition that all of its tenants belong to; empty if there is
 // none. If sections contradict each other, [gpu] overrides [partition]. Of two sections of one kind, the
@@ -150,14 +169,39 @@ Settings with_section(const Settings& settings, const Section& section);
 // may contain. On success, returns an empty string. On failure, returns an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
+// Returns `settings` with the changes that change_settings() has made to `changes`, a Settings that had the
+// default of each key before. A change for the node replaces the node's value; a change for GPUs, partitions
+// or QOS has precedence over the sections of `settings`.
+Settings with_changes(const Settings& settings, const Settings& changes);
+
+// The keys whose values differ between two texts of sharedgpu.conf, in the order of settings_keys(). Keys in
+// sections are named with the section, such as "[gpu 0] Policy". Two ways to write one value do not differ.
+struct Difference {
+  std::vector<std::string> live;     // a running arbiter can take the new value
+  std::vector<std::string> restart;  // the new value needs a new arbiter
+};
+Difference difference(const Settings& before, const Settings& after);
+
+// The values in a text of sharedgpu.conf that differ from the defaults, in the order of the text. Keys are
+// named as in Difference. Values in sections are all returned.
+std::vector<KeyValue> chosen_values(const Settings& settings);
+
+// Returns `before` with the live keys and the sections of `after`.
+Settings with_live_keys(const Settings& before, const Settings& after);
+
 // Parses "0", "1,4-7" or UUIDs, separated by commas. Returns an empty string, or an error message.
 std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 
 // Returns the folder in which programs find the MPS control daemon if Mps=yes.
 std::string mps_folder(const std::string& socket);
 
+// Sets Tenants= as a file with this value does. Returns an empty string, or an error message.
+std::string parse_tenants(std::string_view value, Settings& settings);
+
 // All keys.
 std::vector<std::string_view> settings_keys();
+// The keys of which a running arbiter takes a new value when it reloads its file.
+std::vector<std::string_view> live_keys();
 // The keys that sections may have, and the kinds of sections.
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();

@@ -20,8 +20,10 @@ struct TypedSizes {
   struct Entry {
     std::string type;           // empty: all types that no other entry names
     std::optional<Bytes> size;  // nullopt: auto
+    bool operator==(const Entry&) const = default;
   };
   std::vector<Entry> entries;  // empty: no size is stated
+  bool operator==(const TypedSizes&) const = default;
 
   // Returns the entry that names `type`; if there is none, the entry for all other types; if there is none
   // either, null.

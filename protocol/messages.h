@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // So messages only grow: a new field goes at the end, its value zero means the behaviour without the field,
 // and each new field raises the version and is listed in versions.h. Two ends of different versions use the
 // lower version.
-inline constexpr std::uint16_t kProtocolVersion = 12;
+inline constexpr std::uint16_t kProtocolVersion = 13;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -82,6 +82,7 @@ enum class MessageType : std::uint16_t {
   register_gang = 43,
   gpu_loss_query = 44,
   join_run = 45,
+  reload_settings = 46,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -114,6 +115,7 @@ enum class MessageType : std::uint16_t {
   job_reply = 84,
   gpu_loss_reply = 89,
   join_reply = 91,
+  reload_reply = 92,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -480,6 +482,20 @@ struct SetLines {
 struct SetReply {
   static constexpr MessageType kType = MessageType::set_reply;
   std::uint8_t done = 0;  // 0: the sender lacks permission
+};
+
+// From an administrator: the arbiter reads its file of settings again. Since version 13.
+struct ReloadSettings {
+  static constexpr MessageType kType = MessageType::reload_settings;
+  static constexpr std::uint16_t kSince = 13;
+};
+// If `done` is set, the descriptor of a file with `size` bytes of JSON text comes with the message, see
+// docs/status-json.md.
+struct ReloadReply {
+  static constexpr MessageType kType = MessageType::reload_reply;
+  static constexpr std::uint16_t kSince = 13;
+  std::uint8_t done = 0;  // 0: the sender lacks permission
+  std::uint64_t size = 0;
 };
 
 // From an administrator: the arbiter places no more tenants on these GPUs, or places them again. A drain

@@ -24,9 +24,11 @@ class App;
 
 namespace sharedgpu::cli {
 
+void add_doctor(CLI::App& app, int& status);
 void add_drain(CLI::App& app, int& status);
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
+void add_reload(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 // Returns the number of words of `argv` that `app` must parse. The remaining words belong to the user's
 // command.

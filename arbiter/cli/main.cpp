@@ -19,9 +19,11 @@ int main(int argc, char** argv) {
   const int own = sharedgpu::cli::add_run(app, argc, argv, status);
   sharedgpu::cli::add_status(app, status);
   sharedgpu::cli::add_set(app, status);
+  sharedgpu::cli::add_reload(app, status);
   sharedgpu::cli::add_drain(app, status);
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_report(app, status);
+  sharedgpu::cli::add_doctor(app, status);
   sharedgpu::cli::add_supervise(app, status);
   // Names an unknown subcommand, since CLI11 would only report that a subcommand is required.
   const auto known = app.get_subcommands({});

@@ -4,7 +4,7 @@
 //
 // Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The first restart is
 // immediate; before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats.
-// Passes on SIGTERM and SIGINT. A lock in StateDir ensures that only one supervisor runs per host.
+// Passes on SIGTERM, SIGINT and SIGHUP. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -89,7 +89,7 @@ UniqueFd listen_for_signs(const std::string& path) {
 }
 
 struct Watch {
-  sigset_t signals;   // SIGCHLD, SIGTERM and SIGINT, blocked
+  sigset_t signals;   // SIGCHLD, SIGTERM, SIGINT and SIGHUP, blocked
   UniqueFd arrivals;  // a signalfd for them
   UniqueFd signs;     // the socket of listen_for_signs(); if empty, a silent arbiter is not killed
   bool asked_to_end = false;
@@ -103,7 +103,7 @@ struct Watch {
       int status = 0;
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
-      if (is_asked_to_end()) kill(child, SIGTERM);
+      if (is_asked_to_end(child)) kill(child, SIGTERM);
       // If this process itself did not run for a while, the arbiter may not have run either, so the arbiter
       // gets more time.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
@@ -128,10 +128,16 @@ struct Watch {
     poll(both, std::size(both), time);
   }
 
-  bool is_asked_to_end() {
+  // Passes SIGHUP on to the child, which then reads its settings again.
+  bool is_asked_to_end(pid_t child) {
     bool asked = false;
     signalfd_siginfo signal = {};
-    while (read(arrivals.get(), &signal, sizeof signal) > 0) asked = asked || signal.ssi_signo != SIGCHLD;
+    while (read(arrivals.get(), &signal, sizeof signal) > 0) {
+      if (signal.ssi_signo == SIGHUP)
+        kill(child, SIGHUP);
+      else
+        asked = asked || signal.ssi_signo != SIGCHLD;
+    }
     asked_to_end = asked_to_end || asked;
     return asked;
   }
@@ -178,7 +184,7 @@ int supervise(const std::string& config, const std::string& tenants) {
   }
   Watch watch;
   sigemptyset(&watch.signals);
-  for (int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&watch.signals, number);
+  for (int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&watch.signals, number);
   sigprocmask(SIG_BLOCK, &watch.signals, nullptr);
   watch.arrivals.reset(signalfd(-1, &watch.signals, SFD_CLOEXEC | SFD_NONBLOCK));
   const std::string signs = settings.state_dir + "/supervise.notify";

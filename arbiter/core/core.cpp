@@ -129,6 +129,21 @@ void Core::on(const RulesSet& event) {
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
+// A tenant that was only warned under the earlier rules is judged again under new rules that end tenants.
+void Core::on(const TuningSet& event) {
+  const bool cancelled = tuning_.overuse && tuning_.overuse->cancel;
+  tuning_.set(event.node);
+  if (tuning_.overuse && tuning_.overuse->cancel != cancelled) overuse_.forget_responses(model_);
+  for (const auto& [id, tenant] : model_.tenants()) model_.touch(tenant);
+}
+
+void Core::on(const CapacitySet& event) {
+  Gpu* gpu = model_.find(event.gpu);
+  if (gpu == nullptr) return;
+  gpu->capacity = event.capacity;
+  for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
+}
+
 // A placed tenant stays on its GPUs, since its processes know these GPUs. Only a GPU that is gone or has
 // failed is replaced. If a step can open none of the tenant's GPUs, because the step's units are of another
 // type than the units of earlier steps, the tenant gets additional GPUs.

@@ -90,6 +90,8 @@ class Core {
   void on(const Place& event);
   void on(const Unplace& event);
   void on(const RulesSet& event);
+  void on(const TuningSet& event);
+  void on(const CapacitySet& event);
   void on(const Looked& event);
   void on(const Suspend& event);
   void on(const GangOrdered& event);
@@ -138,7 +140,7 @@ class Core {
   Sighting::Session sight_of(const Session& session) const;
   Sighting::Tenant sight_of(const Tenant& tenant) const;
 
-  const Tuning tuning_;
+  Tuning tuning_;
   Effects effects_;
   Model model_;
   std::map<TenantId, Placement> placements_;  // also of tenants without sessions

@@ -9,6 +9,7 @@
 #include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/model/gang.h"
 #include "arbiter/core/model/model.h"
+#include "arbiter/core/model/tuning.h"
 #include "arbiter/core/placement.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
@@ -71,6 +72,18 @@ struct RulesSet {
   std::map<GpuUuid, Rules> own = {};
 };
 
+// Sets values of Tuning.
+struct TuningSet {
+  NodeTuning node;
+};
+
+// Sets the memory of the GPU that is handed out. Programs that already use the GPU were told the earlier
+// capacity, so the sender lowers it only while no session is on the GPU.
+struct CapacitySet {
+  GpuUuid gpu;
+  Bytes capacity;
+};
+
 // Processes of the tenant are about to start. The tenant is placed on GPUs, unless it already has GPUs that
 // these processes can open.
 struct Place {
@@ -115,8 +128,8 @@ struct From {
 struct TimerFired {};
 
 using Event = std::variant<GpuFound, GpuChanged, GpuDrained, SessionCame, SessionGone, CapSet, Place, Unplace,
-                           RulesSet, From<Attach>, From<Usage>, From<Want>, From<Idle>, From<GiveBack>,
-                           From<Ready>, From<Released>, From<MemoryQuery>, From<Deadlines>, Looked, Suspend,
-                           GangOrdered, Surveyed, TimerFired>;
+                           RulesSet, TuningSet, CapacitySet, From<Attach>, From<Usage>, From<Want>,
+                           From<Idle>, From<GiveBack>, From<Ready>, From<Released>, From<MemoryQuery>,
+                           From<Deadlines>, Looked, Suspend, GangOrdered, Surveyed, TimerFired>;
 
 }  // namespace sharedgpu

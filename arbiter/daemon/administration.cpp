@@ -7,6 +7,7 @@
 #include <set>
 
 #include "arbiter/daemon/log.h"
+#include "config/quantities.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -31,6 +32,7 @@ Administration::Administration(asio::io_context& loop, const System& system, con
                                CoreRunner& core, const Tenants& tenants, Complaints& complaints)
     : loop_(loop),
       system_(system),
+      file_(settings),
       settings_(settings),
       core_(core),
       tenants_(tenants),
@@ -121,20 +123,64 @@ std::uint32_t Administration::threads_of(const TenantInfo& tenant, const GpuList
 }
 
 void Administration::change_settings(Client& client, const SetLines& lines) {
-  Settings changed = settings_;
+  Settings changed = changes_;
   if (std::string error =
           sharedgpu::change_settings({lines.text, strnlen(lines.text, sizeof lines.text)}, changed);
       !error.empty())
     return client.connection().refuse(error);
-  for (std::size_t i = settings_.sections.size(); i < changed.sections.size(); ++i)
+  for (std::size_t i = changes_.sections.size(); i < changed.sections.size(); ++i)
     if (std::string unknown = unknown_gpu(changed.sections[i].gpus); !unknown.empty())
       return client.connection().refuse("no GPU " + unknown + " here");
-  settings_ = std::move(changed);
+  changes_ = std::move(changed);
+  apply_settings();
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
+  client.send(SetReply{.done = 1});
+}
+
+void Administration::apply_settings() {
+  settings_ = with_changes(file_, changes_);
   partitions_may_have_changed();  // the new settings may be the first that name a partition
   set_rules();
+  core_.handle(TuningSet{node_tuning_of(settings_)});
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
-  client.send(SetReply{.done = 1});
+}
+
+Difference Administration::reload(const Settings& file) {
+  Difference found = difference(file_, file);
+  for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus)
+    earlier_memory_.try_emplace(gpu.uuid, device_memory_of(gpu.uuid));
+  file_ = with_live_keys(file_, file);
+  apply_settings();
+  find_administrators();
+  set_capacities();
+  log_settings("the settings were read again");
+  return found;
+}
+
+DeviceMemory Administration::device_memory_of(const GpuUuid& gpu) const {
+  const auto earlier = earlier_memory_.find(gpu);
+  return earlier == earlier_memory_.end()
+             ? DeviceMemory{.limit = settings_.device_memory_limit, .reserve = settings_.memory_reserve}
+             : earlier->second;
+}
+
+// A program is told the capacity of its GPU once, so the capacity does not shrink under a session.
+void Administration::set_capacities() {
+  for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus) {
+    const Bytes wanted = capacity_of(gpu.total, settings_.device_memory_limit.of(gpu.total),
+                                     settings_.memory_reserve.of(gpu.total));
+    if (wanted < gpu.capacity && !gpu.sessions.empty()) continue;
+    earlier_memory_.erase(gpu.uuid);
+    if (wanted == gpu.capacity) continue;
+    core_.handle(CapacitySet{.gpu = gpu.uuid, .capacity = wanted});
+    log::info("GPU " + std::to_string(gpu.number) + ": " + format_size(wanted) + " of " +
+              format_size(gpu.total) + " to hand out");
+  }
+  std::erase_if(earlier_memory_, [this](const auto& each) { return !core_.core().knows(each.first); });
+}
+
+void Administration::session_ended() {
+  if (capacity_is_due()) set_capacities();
 }
 
 void Administration::log_settings(const std::string& who) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -21,6 +22,12 @@
 
 namespace sharedgpu {
 
+// The bounds on the device memory of a GPU that is handed out.
+struct DeviceMemory {
+  Amount limit;    // DeviceMemoryLimit=
+  Amount reserve;  // MemoryReserve=
+};
+
 class Administration {
  public:
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
@@ -31,7 +38,10 @@ class Administration {
   // Runs MPS if Mps=yes. Call after the core has started.
   void start_mps();
 
+  // The settings in force: those of the file, with the changes of administrators (`sharedgpu set`).
   const Settings& settings() const { return settings_; }
+  // The changes by administrators since the start: a Settings with defaults and these changes.
+  const Settings& changes() const { return changes_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
 
   // Passes the rules of each GPU to the core. Call whenever a GPU is added.
@@ -59,21 +69,40 @@ class Administration {
   // Returns the first of `names` that names no GPU of the arbiter; empty if each name is known.
   std::string unknown_gpu(const GpuNames& names) const;
 
+  // The bounds that hold for the GPU now.
+  DeviceMemory device_memory_of(const GpuUuid& gpu) const;
+  // Gives a GPU the capacity that the settings state if that capacity was too small for the sessions on the
+  // GPU, and they have ended. Call when a session has ended.
+  void session_ended();
+
+  // Takes the live keys of the file, which was read again. Changes by administrators keep their precedence.
+  // Returns the keys that differ from the file's earlier contents; keys that need a restart keep the values
+  // of the arbiter's start. Running turns continue. A GPU with sessions gets a larger capacity at once, and a
+  // smaller one when the sessions have ended.
+  Difference reload(const Settings& file);
+  // Returns true if a GPU waits for the end of its sessions to get a smaller capacity.
+  bool capacity_is_due() const { return !earlier_memory_.empty(); }
+
   // Handles a request to change settings. The sender must be an administrator. Current turns continue, but
   // the new rules decide when they end.
   void change_settings(Client& client, const SetLines& lines);
 
  private:
+  void apply_settings();
+  void set_capacities();
   void log_settings(const std::string& who) const;
 
   asio::io_context& loop_;
   const System& system_;
+  Settings file_;     // the file's live keys as last read, and its other keys as read at the start
+  Settings changes_;  // see changes()
   Settings settings_;
   CoreRunner& core_;
   const Tenants& tenants_;
   Complaints& complaints_;
   Administrators administrators_;
   Partitions partitions_;
+  std::map<GpuUuid, DeviceMemory> earlier_memory_;  // of GPUs that cannot take the settings' bounds yet
   std::optional<Mps> mps_;
 };
 

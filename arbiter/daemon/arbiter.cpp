@@ -20,10 +20,9 @@ std::string read_boot_id(const System& system) {
 
 Tuning tuning_of(const Settings& settings) {
   Tuning tuning;
-  tuning.idle_release = settings.idle_release;
   tuning.turns = rules_of(settings).turns;
-  tuning.overuse =
-      OveruseRules{.most = settings.max_overuse, .cancel = settings.on_overuse == Measure::cancel};
+  tuning.overuse.emplace();
+  tuning.set(node_tuning_of(settings));
   tuning.first_surveys = kFirstSurveys;
   return tuning;
 }
@@ -114,11 +113,16 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .meters = meters_,
                 .health = health_,
                 .coordination = coordination_}),
+      reload_({.system = system,
+               .administration = administration_,
+               .journal = journal_,
+               .coordination = coordination_}),
       messages_({.sessions = sessions_,
                  .jobs = jobs_,
                  .queries = queries_,
                  .administration = administration_,
                  .health = health_,
+                 .reload = reload_,
                  .journal = journal_,
                  .complaints = complaints_}) {
   core_.on_gang_report([this](const TellGang& told) { coordination_.report(told); });
@@ -159,6 +163,14 @@ Status Arbiter::recover() {
   const Settings& settings = administration_.settings();
   core_.start(tuning_of(settings), *rules_of(settings).policy, std::move(history_.recovered));
   return {};
+}
+
+std::string Arbiter::summary() const {
+  const Snapshot state = core_.core().snapshot();
+  const auto count = [](std::size_t number, const std::string& what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+  };
+  return count(state.gpus.size(), "GPU") + ", " + count(state.tenants.size(), "tenant");
 }
 
 void Arbiter::take_survey(const std::vector<SurveyedGpu>& gpus) {

@@ -26,6 +26,7 @@
 #include "arbiter/daemon/message_table.h"
 #include "arbiter/daemon/meters.h"
 #include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/reload.h"
 #include "arbiter/daemon/run_groups.h"
 #include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/scontrol.h"
@@ -53,6 +54,11 @@ class Arbiter {
   // Returns true if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   Complaints& complaints() { return complaints_; }
+  // Reads the settings again as Reload does.
+  Reload& reload() { return reload_; }
+  const Settings& settings() const { return administration_.settings(); }
+  // "2 GPUs, 3 tenants", for the service manager.
+  std::string summary() const;
   // Writes the leases and figures to the ledger. Call before the loop ends.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
@@ -83,6 +89,7 @@ class Arbiter {
   Meters meters_;
   Survey survey_;
   Queries queries_;
+  Reload reload_;
   MessageTable messages_;
   std::set<std::shared_ptr<Client>> clients_;  // clients with open connections
 };

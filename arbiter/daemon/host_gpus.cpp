@@ -79,9 +79,8 @@ Status HostGpus::attach(const Attach& attach, const Teller& teller) {
 // `teller`: the user whose session reported the GPU; nullopt if the arbiter found the GPU itself.
 void HostGpus::add(const GpuInfo& gpu, std::optional<uid_t> teller) {
   const bool learned = teller.has_value();
-  const Settings& settings = administration_.settings();
-  const Bytes capacity = capacity_of(gpu.total, settings.device_memory_limit.of(gpu.total),
-                                     settings.memory_reserve.of(gpu.total));
+  const DeviceMemory bounds = administration_.device_memory_of(gpu.uuid);
+  const Bytes capacity = capacity_of(gpu.total, bounds.limit.of(gpu.total), bounds.reserve.of(gpu.total));
   names_[gpu.uuid] = gpu.name;
   complaints_.add(
       teller.value_or(0), Cause::gpu,

@@ -13,6 +13,10 @@ constexpr std::chrono::seconds kRetry{1};
 // The maximum lease time that is lost when the host crashes, or when a job ends while no arbiter runs.
 constexpr std::chrono::seconds kSeenEvery{1};
 
+Ledger::Limits limits_of(const Settings& settings) {
+  return {.size = settings.ledger_size.count, .files = settings.ledger_files};
+}
+
 }  // namespace
 
 Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
@@ -21,8 +25,8 @@ Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figur
       figures_(figures),
       path_(settings.state_dir + "/ledger"),
       ledger_(
-          {.size = settings.ledger_size.count, .files = settings.ledger_files},
-          [&system](pid_t pid) { return known_start_time_of(system, pid); }, std::move(files)),
+          limits_of(settings), [&system](pid_t pid) { return known_start_time_of(system, pid); },
+          std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 
@@ -36,6 +40,8 @@ Status Journal::open(const std::function<void(const Record&)>& past) {
     log::info(path_ + ": passed over " + std::to_string(replay.unknown) + " records of a newer version");
   return opened;
 }
+
+void Journal::set_limits(const Settings& settings) { ledger_.set_limits(limits_of(settings)); }
 
 void Journal::record(const Record& record) {
   ledger_.append(record);

@@ -44,6 +44,9 @@ class Journal {
   // Opens the ledger and passes its records to `past`, oldest first.
   Status open(const std::function<void(const Record&)>& past);
 
+  // LedgerSize= and LedgerFiles= have changed.
+  void set_limits(const Settings& settings);
+
   void record(const Record& record);
   template <class What>
   void record(const What& what) {

@@ -14,8 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "arbiter/daemon/arbiter.h"
+#include "arbiter/daemon/check.h"
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/munge_mail.h"
@@ -87,6 +89,14 @@ Status make_own_folder(const std::string& path, mode_t mode) {
   return made.ok() ? check_folder(path) : made;
 }
 
+void reload_at_each(asio::signal_set& hang_ups, Reload& reload) {
+  hang_ups.async_wait([&](const asio::error_code& failure, int /*number*/) {
+    if (failure) return;
+    static_cast<void>(reload.reload("SIGHUP"));
+    reload_at_each(hang_ups, reload);
+  });
+}
+
 Status open_log(const Settings& settings) {
   if (!settings.log_file.empty()) {
     const std::string folder = std::filesystem::absolute(settings.log_file).parent_path();
@@ -95,8 +105,10 @@ Status open_log(const Settings& settings) {
   return log::open(settings.log_level, settings.log_file);
 }
 
-int run(const Settings& settings) {
+// `read` reads the settings again.
+int run(const Settings& settings, const std::function<std::string(Settings&)>& read) {
   keep_to_itself();
+  std::signal(SIGHUP, SIG_IGN);  // until the event loop runs
   const ServiceManager service_manager;
   if (Status opened = open_log(settings); !opened.ok()) return fail("LogFile " + opened.message());
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
@@ -125,6 +137,7 @@ int run(const Settings& settings) {
 
   asio::io_context loop(1);
   asio::signal_set signals(loop, SIGTERM, SIGINT);
+  asio::signal_set hang_ups(loop, SIGHUP);
   Schedule schedule(loop, system);
   Closer closer(loop, system, schedule);
   std::unique_ptr<Mail> mail;
@@ -138,14 +151,20 @@ int run(const Settings& settings) {
   signals.async_wait([&](const asio::error_code& failure, int number) {
     if (failure) return;
     log::info(std::string("ending by ") + strsignal(number));
+    service_manager.tell_stopping();
     arbiter.end();
     // The socket file and the leases stay, so that sessions can reconnect to the next arbiter, which takes
     // over the socket and the leases.
     loop.stop();
   });
+  arbiter.reload().reads_from({.read = read,
+                               .open_log = open_log,
+                               .begins = [&] { service_manager.tell_reloading(); },
+                               .ends = [&] { service_manager.tell_ready(); }});
+  reload_at_each(hang_ups, arbiter.reload());
   log::info("serving " + settings.socket);
   service_manager.tell_ready();
-  service_manager.keep_telling(loop);
+  service_manager.keep_telling(loop, [&] { return arbiter.summary(); });
   loop.run();
   // Exits at once, because peers can delay the closing of single connections, see closer.h.
   _exit(EXIT_SUCCESS);
@@ -163,17 +182,24 @@ int main(int argc, char** argv) {
   app.add_option("--tenants", tenants, "Tenants= where the settings have none: jobs or any (default any)")
       ->type_name("KIND")
       ->check(CLI::IsMember({"jobs", "any"}));
+  std::string check;
+  app.add_option("--check", check, "Check this file of settings, and start nothing")->type_name("FILE");
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   CLI11_PARSE(app, argc, argv);
 
+  if (!check.empty()) return sharedgpu::check_settings(check);
+  // The arbiter changes its folder, and reads the file again later.
+  if (!config.empty()) config = std::filesystem::absolute(config);
+  const auto read = [&](sharedgpu::Settings& settings) {
+    std::string error = config.empty() ? sharedgpu::read_default_settings(settings)
+                                       : sharedgpu::read_settings(config, settings);
+    if (error.empty() && !settings.tenants) error = sharedgpu::parse_tenants(tenants, settings);
+    return error;
+  };
   sharedgpu::Settings settings;
-  std::string error = config.empty() ? sharedgpu::read_default_settings(settings)
-                                     : sharedgpu::read_settings(config, settings);
-  if (!error.empty()) return sharedgpu::fail(error);
-  if (!settings.tenants)
-    settings.tenants = tenants == "jobs" ? sharedgpu::TenantKind::jobs : sharedgpu::TenantKind::any;
+  if (const std::string error = read(settings); !error.empty()) return sharedgpu::fail(error);
   try {
-    return sharedgpu::run(settings);
+    return sharedgpu::run(settings, read);
   } catch (const std::exception& failure) {
     return sharedgpu::fail(failure.what());
   }

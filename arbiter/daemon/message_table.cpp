@@ -13,6 +13,7 @@
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/reload.h"
 #include "arbiter/daemon/sessions.h"
 #include "arbiter/daemon/validity.h"
 
@@ -80,6 +81,7 @@ std::string register_nodes(const RegisterGang& gang) {
 std::string end_it(const EndJob& end) { return "end job " + std::to_string(end.job); }
 std::string suspend_it(const SuspendJob& job) { return "suspend job " + std::to_string(job.step.job); }
 std::string drain_it(const DrainGpus&) { return "drain GPUs"; }
+std::string reload_it(const ReloadSettings&) { return "reload settings"; }
 std::string change_it(const SetLines&) { return "change settings"; }
 
 constexpr char kTooOften[] = "too many requests from this user in a short time; try again later";
@@ -146,6 +148,8 @@ constexpr std::tuple kRows{
         {.valid = is_valid, .invalid = kNotSuspended, .privileged = always, .unprivileged = kNotSuspended}),
     row<SetLines>(&Administration::change_settings,
                   {.privileged = always, .unprivileged = Deny<SetLines>{no<SetReply>, change_it}}),
+    row<ReloadSettings>(&Reload::answer, {.privileged = always,
+                                          .unprivileged = Deny<ReloadSettings>{no<ReloadReply>, reload_it}}),
     row<DrainGpus>(&Health::drain,
                    {.privileged = always, .unprivileged = Deny<DrainGpus>{no<DrainReply>, drain_it}}),
 
@@ -185,6 +189,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::register_gang:
     case MessageType::gpu_loss_query:
     case MessageType::join_run:
+    case MessageType::reload_settings:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -216,6 +221,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::register_gang_reply:
     case MessageType::gpu_loss_reply:
     case MessageType::join_reply:
+    case MessageType::reload_reply:
       return false;
   }
   return false;
@@ -247,6 +253,8 @@ auto& part(const MessageTable::Parts& parts) {
     return parts.queries;
   else if constexpr (std::is_same_v<Part, Health>)
     return parts.health;
+  else if constexpr (std::is_same_v<Part, Reload>)
+    return parts.reload;
   else
     return parts.administration;
 }

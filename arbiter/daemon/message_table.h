@@ -26,6 +26,7 @@ class Health;
 class Jobs;
 class Journal;
 class Queries;
+class Reload;
 class Sessions;
 
 class MessageTable {
@@ -36,6 +37,7 @@ class MessageTable {
     Queries& queries;
     Administration& administration;
     Health& health;
+    Reload& reload;
     Journal& journal;
     Complaints& complaints;
   };

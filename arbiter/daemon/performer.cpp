@@ -86,8 +86,11 @@ void Performer::perform(const ArmTimer& timer) {
 }
 
 void Performer::perform(const Note& note) {
-  if (const TenantInfo* tenant = tenants_.find(note.tenant))
-    complaints_.add(tenant->account, Cause::note, tenant->label() + ": " + note.text);
+  const TenantInfo* tenant = tenants_.find(note.tenant);
+  if (tenant == nullptr) return;
+  const std::string line = tenant->label() + ": " + note.text;
+  if (note.routine) return log::debug(line);
+  complaints_.add(tenant->account, Cause::note, line);
 }
 
 void Performer::perform(const Overstay& overstay) {

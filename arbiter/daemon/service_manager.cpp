@@ -7,11 +7,15 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace sharedgpu {
 namespace {
+
+constexpr std::chrono::microseconds kSummaryEvery = std::chrono::seconds(10);
 
 std::string take_out(const char* name) {
   const char* value = std::getenv(name);
@@ -41,15 +45,31 @@ ServiceManager::ServiceManager() {
     interval_ = std::chrono::microseconds(interval);
 }
 
-void ServiceManager::keep_telling(asio::io_context& loop) const {
-  if (interval_.count() > 0) beat(std::make_shared<asio::steady_timer>(loop));
+// MONOTONIC_USEC belongs to the protocol of Type=notify-reload (systemd 253); other managers ignore it.
+void ServiceManager::tell_reloading() const {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto microseconds = now.tv_sec * 1'000'000ll + now.tv_nsec / 1000;
+  tell(("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(microseconds)).c_str());
 }
 
-void ServiceManager::beat(const std::shared_ptr<asio::steady_timer>& timer) const {
-  tell("WATCHDOG=1");
-  timer->expires_after(interval_ / 2);
-  timer->async_wait([this, timer](const asio::error_code& failure) {
-    if (!failure) beat(timer);
+void ServiceManager::keep_telling(asio::io_context& loop, std::function<std::string()> summary) const {
+  if (!socket_ || (interval_.count() == 0 && !summary)) return;
+  beat(std::make_shared<Beat>(
+      Beat{.timer = asio::steady_timer(loop), .summary = std::move(summary), .told = {}}));
+}
+
+void ServiceManager::beat(const std::shared_ptr<Beat>& its) const {
+  const bool watched = interval_.count() > 0;
+  if (watched) tell("WATCHDOG=1");
+  if (its->summary)
+    if (std::string now_so = its->summary(); now_so != its->told) {
+      tell(("STATUS=" + now_so).c_str());
+      its->told = std::move(now_so);
+    }
+  its->timer.expires_after(watched ? interval_ / 2 : kSummaryEvery);
+  its->timer.async_wait([this, its](const asio::error_code& failure) {
+    if (!failure) beat(its);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon is ready and that its
-// event loop is alive. The service manager ends and restarts a daemon that is silent for too long.
+// Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon is ready, reloads its
+// settings or ends, what it serves, and that its event loop is alive. The service manager ends and restarts a
+// daemon that is silent for too long.
 //
 // The protocol is described in sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET.
 // Event-loop thread only.
@@ -12,7 +13,9 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "protocol/channel.h"
 
@@ -26,12 +29,21 @@ class ServiceManager {
 
   // Reports that this daemon, or another daemon on the host, is ready to serve.
   void tell_ready() const { tell("READY=1"); }
-  // Reports twice in each watchdog interval that `loop` is alive. This object must outlive the loop.
-  void keep_telling(asio::io_context& loop) const;
+  void tell_reloading() const;  // tell_ready() follows
+  void tell_stopping() const { tell("STOPPING=1"); }
+  // Reports twice in each watchdog interval that `loop` is alive: from a timer of the loop itself, so that
+  // the service manager sees a loop that hangs. With each such report, or every ten seconds without a
+  // watchdog, reports `summary()` if it has changed; null: no summary. This object must outlive the loop.
+  void keep_telling(asio::io_context& loop, std::function<std::string()> summary = nullptr) const;
 
  private:
   void tell(const char* state) const;
-  void beat(const std::shared_ptr<asio::steady_timer>& timer) const;
+  struct Beat {
+    asio::steady_timer timer;
+    std::function<std::string()> summary;
+    std::string told;  // the last summary
+  };
+  void beat(const std::shared_ptr<Beat>& its) const;
 
   UniqueFd socket_;  // empty: no service manager
   sockaddr_un address_{};

@@ -332,6 +332,7 @@ void Sessions::gone(SessionId id, SessionId heir) {
   loans_.forget(id);
   its_.core.handle(SessionGone{.session = id, .heir = heir});
   its_.gpus.forget_gone();
+  its_.administration.session_ended();
   its_.host_claims.forget_gone(client->peer().process());
   its_.jobs.leave(client->tenant());
 }

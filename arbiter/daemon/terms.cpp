@@ -125,6 +125,12 @@ Rules rules_of(const Settings& settings) {
           .by_threads = settings.mps};
 }
 
+NodeTuning node_tuning_of(const Settings& settings) {
+  return {.idle_release = settings.idle_release,
+          .most_overuse = settings.max_overuse,
+          .cancel_overuse = settings.on_overuse == Measure::cancel};
+}
+
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants) {
   std::map<GpuUuid, std::vector<TenantId>> users;
   for (const Snapshot::Session& session : state.sessions)

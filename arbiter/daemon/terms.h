@@ -48,6 +48,7 @@ Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, 
 std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node);
 
 Rules rules_of(const Settings& settings);
+NodeTuning node_tuning_of(const Settings& settings);
 
 // For each GPU whose tenants all belong to one partition: this partition. Tenants that are placed on the GPU
 // count, even if they have no process yet.

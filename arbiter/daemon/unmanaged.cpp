@@ -135,9 +135,9 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (beyond != Bytes{}) hidden[its.tenant].push_back({.sessions = &its, .memory = beyond});
   }
   for (const auto& [tenant, processes] : hidden) list_hidden(survey, gpu, processes);
-  const Settings& settings = its_.administration.settings();
-  survey.limit = settings.device_memory_limit.of(gpu.total);
-  survey.reserve = settings.memory_reserve.of(gpu.total);
+  const DeviceMemory bounds = its_.administration.device_memory_of(gpu.uuid);
+  survey.limit = bounds.limit.of(gpu.total);
+  survey.reserve = bounds.reserve.of(gpu.total);
   return survey;
 }
 

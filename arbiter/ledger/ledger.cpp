@@ -56,6 +56,12 @@ Status Ledger::open(const std::string& path, const std::function<void(const Reco
   return {};
 }
 
+void Ledger::set_limits(const Limits& limits) {
+  limits_.size = limits.size;
+  limits_.files = limits.files;
+  rotate_at_ = limits.size;
+}
+
 void Ledger::append(const Record& record) {
   past_.add(record);
   if (pending_.size() >= limits_.waiting) {

@@ -51,6 +51,9 @@ class Ledger {
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
+  // Sets the size and the number of files. A file that is too large now is rotated after the next flush().
+  // `limits.waiting` has no effect.
+  void set_limits(const Limits& limits);
   // Returns the messages for the administrator since the last call, other than the errors that open() and
   // flush() return.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
@@ -64,7 +67,7 @@ class Ledger {
   Status make_room();
   void sync_loop();
 
-  const Limits limits_;
+  Limits limits_;
   const StartTimeOf starts_;
   const std::unique_ptr<FileCalls> calls_;
   std::string path_;

@@ -399,6 +399,7 @@ class Crowd {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {
       case 5:
+        if (in_.one_in(4)) return of(ReloadSettings{});
         return is_bound(peer) ? of(EndJob{.job = job}) : of(drain());
       case 0:
         return of(EndJob{.job = job});

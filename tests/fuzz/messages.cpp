@@ -36,7 +36,7 @@ GangOrder gang_order(Input& in) {
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
-  switch (in.byte() % 17) {
+  switch (in.byte() % 19) {
     case 0: {
       Hello hello;
       hello.resuming = in.byte() % 2;
@@ -93,6 +93,12 @@ Event next_event(const Core& core, Input& in) {
       return GpuChanged{.gpu = {{in.byte()}}, .condition = static_cast<GpuCondition>(in.byte() % 3)};
     case 15:
       return GpuDrained{.gpu = {{in.byte()}}, .drained = in.byte() % 2 == 0};
+    case 16:
+      return TuningSet{{.idle_release = std::chrono::milliseconds(in.byte()),
+                        .most_overuse = std::chrono::seconds(in.byte()),
+                        .cancel_overuse = in.byte() % 2 == 0}};
+    case 17:
+      return CapacitySet{.gpu = {{in.byte()}}, .capacity = in.size()};
     default:
       return TimerFired{};
   }

@@ -267,7 +267,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
     if (effects_.now() >= due) {
       its.pressed = effects_.now();
       due = effects_.now() + tuning_.shortage;
-      effects_.note(*session->tenant, "finds less free memory on the GPU than the arbiter has computed");
+      effects_.note_routine(*session->tenant,
+                            "finds less free memory on the GPU than the arbiter has computed");
       // The session may report memory as resident before the driver has given it physical memory, so at least
       // evict_step is evicted.
       shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);

@@ -70,6 +70,7 @@ struct ArmTimer {
 struct Note {
   TenantId tenant;
   std::string text;
+  bool routine = false;  // the arbiter solves the problem itself, and nobody has to act
 };
 
 // The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted

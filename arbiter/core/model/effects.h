@@ -26,6 +26,9 @@ class Effects {
   void note(const Tenant& tenant, std::string text) {
     put(Note{.tenant = tenant.id, .text = std::move(text)});
   }
+  void note_routine(const Tenant& tenant, std::string text) {
+    put(Note{.tenant = tenant.id, .text = std::move(text), .routine = true});
+  }
   void drop(const Session& session, std::string reason) {
     put(Drop{.session = session.id, .reason = std::move(reason)});
   }

@@ -21,6 +21,13 @@ struct OveruseRules {
   bool cancel = false;  // a tenant that exceeds `most` is to be ended; otherwise it is only reported
 };
 
+// The values of Tuning that a site may change while the arbiter runs.
+struct NodeTuning {
+  Nanoseconds idle_release{};
+  Nanoseconds most_overuse{};
+  bool cancel_overuse = false;
+};
+
 struct Tuning {
   TurnRules turns;
   // nullopt: the core waits without limit for a tenant that does not leave.
@@ -78,6 +85,14 @@ struct Tuning {
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);
+
+  // Without overuse rules, none are added.
+  void set(const NodeTuning& node) {
+    idle_release = node.idle_release;
+    if (!overuse) return;
+    overuse->most = node.most_overuse;
+    overuse->cancel = node.cancel_overuse;
+  }
 };
 
 // The device memory of a GPU that may be handed out beside `unmanaged` memory of processes without sessions.

@@ -47,6 +47,10 @@ void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
   for (const auto& [id, tenant] : model.tenants()) tenants_[tenant].watched += standstill;
 }
 
+void Overuse::forget_responses(const Model& model) {
+  for (const auto& [id, tenant] : model.tenants()) tenants_[tenant].next_response.clear();
+}
+
 void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles) {
   Row& its = tenants_[tenant];
   pass_time(its);

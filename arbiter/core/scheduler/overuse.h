@@ -64,6 +64,10 @@ class Overuse {
   // Call if the arbiter did not run for `standstill`, so that the time `standstill` does not count.
   void pass_over(const Model& model, Nanoseconds standstill);
 
+  // Call when the overuse rules have changed: responses that were requested before are requested again if the
+  // new rules say so.
+  void forget_responses(const Model& model);
+
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
   // ended.
   bool is_being_ended(const Tenant& tenant) const {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The example etc/sharedgpu.conf claims to contain every key with its default. The man page contains every
 // key, too.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "config/settings.h"
@@ -29,6 +31,28 @@ TEST_CASE("every key is in the example configuration and in the man page") {
     CHECK(example.find("\n#" + std::string(key) + "=") != std::string::npos);
     CHECK(manual.find("\n.B " + std::string(key) + "=") != std::string::npos);
   }
+}
+
+TEST_CASE("the man page, the example and the page on operation name the keys that need a restart") {
+  std::set<std::string> restart;
+  const auto live = live_keys();
+  for (const std::string_view key : settings_keys())
+    if (std::find(live.begin(), live.end(), key) == live.end()) restart.emplace(key);
+  const auto keys_between = [](const std::string& text, const std::string& begin, const std::string& end) {
+    const std::size_t from = text.find(begin);
+    REQUIRE(from != text.npos);
+    const std::string part = text.substr(from, text.find(end, from) - from);
+    std::set<std::string> keys;
+    for (const std::string_view key : settings_keys())
+      if (std::regex_search(part, std::regex("\\b" + std::string(key) + "\\b"))) keys.emplace(key);
+    return keys;
+  };
+  const std::string manual = text_of(SHAREDGPU_ETC "/../docs/man/sharedgpu.conf.5");
+  CHECK(keys_between(manual, "take effect at once, except", "which need a restart") == restart);
+  CHECK(keys_between(text_of(SHAREDGPU_ETC "/sharedgpu.conf"), "lets a running arbiter read",
+                     "need a restart") == restart);
+  CHECK(keys_between(text_of(SHAREDGPU_ETC "/../docs/operate.md"), "These keys need a restart",
+                     "All other keys") == restart);
 }
 
 TEST_CASE("the example configuration is valid, and shows the defaults") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the keys of sharedgpu.conf and their defaults with keys.golden, because sites use these keys in
 // their files.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -145,7 +146,7 @@ TEST_CASE("golden: keys of sharedgpu.conf") {
   std::string text =
       "# SPDX-License-Identifier: Apache-2.0\n"
       "# Made by keys_golden.cpp; tests/golden says how to write it again.\n\n"
-      "# key             sections       default -> as read from an example\n";
+      "# key             sections       reload   default -> as read from an example\n";
   std::vector<std::string_view> names;
   for (const Key& key : kKeys) {
     names.emplace_back(key.name);
@@ -155,9 +156,11 @@ TEST_CASE("golden: keys of sharedgpu.conf") {
     INFO(line);
     CHECK(error_of(line, settings).empty());
     CHECK(key.value(settings) != before);
+    const auto live = live_keys();
+    const bool is_live = std::find(live.begin(), live.end(), key.name) != live.end();
     char row[200];
-    std::snprintf(row, sizeof row, "%-17s %-14s %s -> %s\n", key.name, kinds_of(key).c_str(), before.c_str(),
-                  key.value(settings).c_str());
+    std::snprintf(row, sizeof row, "%-17s %-14s %-8s %s -> %s\n", key.name, kinds_of(key).c_str(),
+                  is_live ? "live" : "restart", before.c_str(), key.value(settings).c_str());
     text += row;
   }
   CHECK(names == settings_keys());

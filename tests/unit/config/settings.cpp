@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/settings.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
 
 namespace sharedgpu {
 namespace {
@@ -275,7 +281,7 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not greater than zero");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");
-  CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value");
+  CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value, not 'nonsense'");
   CHECK(error_of("Quantum=1s\n" + std::string(500, 'x')).rfind("x.conf:2: line longer", 0) == 0);
   CHECK(error_of(std::string("Quantum=1s\nPolicy=\0", 19)) == "x.conf:2: a NUL character");
 }
@@ -294,4 +300,77 @@ TEST_CASE("A file that is not there") {
 }
 
 }  // namespace
+TEST_CASE("All errors of a file are found, and its valid lines are read") {
+  const std::string path = "/tmp/sharedgpu-settings-" + std::to_string(getpid());
+  std::ofstream(path) << "Quantum=never\nMaxWait=7s\nnonsense\n[gpus 0]\nPolicy=best\n[gpu 0]\nPolicy=worst\n"
+                         "Socket=/x\nQuantum=3s\n";
+  Settings settings;
+  const Reading reading = read_in_spite_of_errors(path, settings);
+  CHECK(reading.readable);
+  REQUIRE(reading.errors.size() == 5);
+  CHECK(reading.errors[0].starts_with(path + ":1: Quantum: 'never' is not a time"));
+  CHECK(reading.errors[1] == path + ":3: expected Key=Value, not 'nonsense'");
+  CHECK(reading.errors[2].starts_with(path + ":4: '[gpus 0]' is not a section"));
+  CHECK(reading.errors[3].starts_with(path + ":7: [gpu 0] Policy: 'worst' is not a policy"));
+  CHECK(reading.errors[4].starts_with(path + ":8: [gpu 0] Socket holds for the node"));
+  CHECK(settings.max_wait == 7s);
+  CHECK(settings_of(settings, 0, {}).quantum == 3s);
+  std::remove(path.c_str());
+
+  const Reading missing = read_in_spite_of_errors(path, settings);
+  CHECK(!missing.readable);
+  CHECK(missing.errors == std::vector<std::string>{path + ": No such file or directory"});
+  CHECK(settings == Settings());
+}
+
+Settings read(const std::string& text) {
+  Settings settings;
+  REQUIRE(parse_settings(text, "x.conf", settings).empty());
+  return settings;
+}
+
+TEST_CASE("Two files differ in values, not in the way that these are written") {
+  using Names = std::vector<std::string>;
+  const Settings before =
+      read("Quantum=2s\nMaxWait=1m\nSocket=/a\n[gpu 0]\nPolicy=fcfs\n[qos q]\nPriority=1\n");
+  const Settings same = read(
+      "MaxWait=60s\n# other\nQuantum=2000ms\nLogLevel=info\nSocket=/a\n"
+      "[gpu 0]\nPolicy=fcfs\n[qos q]\nPriority=1\n");
+  CHECK(difference(before, same).live.empty());
+  CHECK(difference(before, same).restart.empty());
+  const Settings after = read("Socket=/b\nMaxWait=1m\nMps=yes\n[gpu 0]\nPolicy=credit\nQuantum=1s\n");
+  CHECK(difference(before, after).live ==
+        Names{"Quantum", "[gpu 0] Policy", "[gpu 0] Quantum", "[qos q] Priority"});
+  CHECK(difference(before, after).restart == Names{"Socket", "Mps"});
+
+  const Settings mixed = with_live_keys(before, after);
+  CHECK(mixed.socket == "/a");
+  CHECK(!mixed.mps);
+  CHECK(mixed.quantum == Settings().quantum);
+  CHECK(settings_of(mixed, 0, {}).policy == "credit");
+  CHECK(difference(mixed, after).live.empty());
+  CHECK(difference(mixed, after).restart == Names{"Socket", "Mps"});
+}
+
+TEST_CASE("Changes by commands have precedence over the file, whatever the file says later") {
+  Settings changes;
+  REQUIRE(change_settings("Quantum=3s", changes).empty());
+  REQUIRE(change_settings("[gpu 0]\nPolicy=fcfs", changes).empty());
+  REQUIRE(change_settings("Quantum=4s\nMaxWait=9s", changes).empty());
+  const Settings node =
+      with_changes(read("Quantum=1s\nPolicy=credit\n[gpu 0]\nPolicy=elastic\nQuantum=5s"), changes);
+  CHECK(node.quantum == 4s);
+  CHECK(node.max_wait == 9s);
+  CHECK(node.policy == "credit");
+  CHECK(settings_of(node, 0, {}).policy == "fcfs");
+  CHECK(settings_of(node, 0, {}).quantum == 5s);
+}
+
+TEST_CASE("Values that are not the defaults are listed as written") {
+  const Settings settings = read("Quantum=auto\nMaxWait=60s\nLogLevel=debug\n[gpu 0]\nPolicy=round-robin\n");
+  CHECK(chosen_values(settings) ==
+        std::vector<KeyValue>{{"MaxWait", "60s"}, {"LogLevel", "debug"}, {"[gpu 0] Policy", "round-robin"}});
+  CHECK(chosen_values(Settings()).empty());
+}
+
 }  // namespace sharedgpu

@@ -181,6 +181,8 @@ Fields fields_of(Tag<StatusQuery>) { return {}; }
 Fields fields_of(Tag<StatusReply>) { return FIELD(StatusReply, size); }
 Fields fields_of(Tag<SetLines>) { return FIELD(SetLines, text); }
 Fields fields_of(Tag<SetReply>) { return FIELD(SetReply, done); }
+Fields fields_of(Tag<ReloadSettings>) { return {}; }
+Fields fields_of(Tag<ReloadReply>) { return join({FIELD(ReloadReply, done), FIELD(ReloadReply, size)}); }
 Fields fields_of(Tag<DrainGpus>) {
   return join({FIELD(DrainGpus, drained), FIELD(DrainGpus, gpus), FIELD(DrainGpus, reason)});
 }
@@ -338,6 +340,7 @@ std::string message(MessageType type) {
       MESSAGE(set_lines, SetLines)
       MESSAGE(end_job, EndJob)
       MESSAGE(drain_gpus, DrainGpus)
+      MESSAGE(reload_settings, ReloadSettings)
       MESSAGE(register_gang, RegisterGang)
       MESSAGE(gpu_loss_query, GpuLossQuery)
       MESSAGE(gpu_query, GpuQuery)
@@ -363,6 +366,7 @@ std::string message(MessageType type) {
       MESSAGE(lease_reply, LeaseReply)
       MESSAGE(end_job_reply, EndJobReply)
       MESSAGE(drain_reply, DrainReply)
+      MESSAGE(reload_reply, ReloadReply)
       MESSAGE(register_gang_reply, RegisterGangReply)
       MESSAGE(gpu_reply, GpuReply)
       MESSAGE(set_reply, SetReply)

@@ -78,7 +78,16 @@ of "sharedgpud: no such file" "$sharedgpud" --config "$folder/none"
 echo "Socket=/dev/null/s.sock" >"$folder/nowhere.conf"
 of "sharedgpud: no folder for the socket" "$sharedgpud" --config "$folder/nowhere.conf"
 
+of "sharedgpud --check: good" "$sharedgpud" --check "$folder/conf"
+of "sharedgpud --check: an unknown key" "$sharedgpud" --check "$folder/wrong.conf"
+of "sharedgpud --check: no such file" "$sharedgpud" --check "$folder/none"
+of "doctor --list" "$sharedgpu" doctor --list
+of "doctor: no such check" "$sharedgpu" doctor "${own[@]}" none
+of "doctor config: good" "$sharedgpu" doctor "${own[@]}" config
+of "doctor config: an unknown key" "$sharedgpu" doctor --config "$folder/wrong.conf" config
+
 title "no arbiter"
+of "reload" "$sharedgpu" reload "${own[@]}"
 of "status" "$sharedgpu" status "${own[@]}"
 of "status --json" "$sharedgpu" status "${own[@]}" --json
 of "set" "$sharedgpu" set "${own[@]}" quantum=1s
@@ -111,6 +120,7 @@ of "status" "$sharedgpu" status "${own[@]}"
 of "status --json" "$sharedgpu" status "${own[@]}" --json
 of "status: its output cannot be written" sh -c '"$@" >/dev/full' sh "$sharedgpu" status "${own[@]}"
 of "set" "$sharedgpu" set "${own[@]}" quantum=1s
+of "reload" "$sharedgpu" reload "${own[@]}"
 of "ledger" "$sharedgpu" ledger "${own[@]}"
 of "ledger: no such file" "$sharedgpu" ledger "${own[@]}" "$folder/none"
 of "sharedgpud: another one serves the socket" "$sharedgpud" --config "$folder/conf"

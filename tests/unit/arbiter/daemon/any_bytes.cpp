@@ -12,15 +12,15 @@ namespace sharedgpu::test {
 namespace {
 
 constexpr MessageType kTypes[] = {
-    MessageType::hello,        MessageType::attach,         MessageType::usage,
-    MessageType::want,         MessageType::idle,           MessageType::ready,
-    MessageType::released,     MessageType::memory_query,   MessageType::borrow,
-    MessageType::lend,         MessageType::deadlines,      MessageType::give_back,
-    MessageType::status_query, MessageType::run_request,    MessageType::register_job,
-    MessageType::lease_query,  MessageType::gpu_query,      MessageType::suspend_job,
-    MessageType::job_query,    MessageType::set_lines,      MessageType::end_job,
-    MessageType::drain_gpus,   MessageType::gpu_loss_query, MessageType::register_gang,
-    MessageType::refusal_query};
+    MessageType::hello,         MessageType::attach,         MessageType::usage,
+    MessageType::want,          MessageType::idle,           MessageType::ready,
+    MessageType::released,      MessageType::memory_query,   MessageType::borrow,
+    MessageType::lend,          MessageType::deadlines,      MessageType::give_back,
+    MessageType::status_query,  MessageType::run_request,    MessageType::register_job,
+    MessageType::lease_query,   MessageType::gpu_query,      MessageType::suspend_job,
+    MessageType::job_query,     MessageType::set_lines,      MessageType::end_job,
+    MessageType::drain_gpus,    MessageType::gpu_loss_query, MessageType::register_gang,
+    MessageType::refusal_query, MessageType::join_run,       MessageType::reload_settings};
 
 class Dice {
  public:

@@ -46,6 +46,8 @@ std::string name_of(const Message& message) {
       return "RegisterGangReply " + first;
     case MessageType::drain_reply:
       return "DrainReply " + first;
+    case MessageType::reload_reply:
+      return "ReloadReply " + first;
     case MessageType::set_reply:
       return "SetReply " + first;
     case MessageType::suspend_reply:
@@ -102,6 +104,9 @@ struct Row {
 };
 
 // The reactions to messages from root, who is an administrator.
+constexpr char kNoFile[] =
+    "ReloadReply 1; error: pid N, uid 0: the settings stay as they are: this arbiter has no file of settings";
+
 const std::vector<Row> kAsAdministrator = {
     {Message::of(Hello{}), "Welcome", "closed; warning: process N, pid N: dropped: a second Hello",
      "closed; warning: run 1, pid N: dropped: a second Hello"},
@@ -144,6 +149,7 @@ const std::vector<Row> kAsAdministrator = {
     {Message::of(JobQuery{.job = 12}), "JobReply 0", "JobReply 0", "JobReply 0"},
     {Message::of(GpuLossQuery{.job = 12}), "GpuLossReply 0", "GpuLossReply 0", "GpuLossReply 0"},
     {Message::of(SetLines{.text = "Quantum=3s"}), "SetReply 1", "SetReply 1", "SetReply 1"},
+    {Message::of(ReloadSettings{}), kNoFile, kNoFile, kNoFile},
     {Message::of(EndJob{.job = 12}), "EndJobReply 1", "EndJobReply 1", "EndJobReply 1"},
     {Message::of(RegisterGang{.job = 12, .nodes = 2, .coordinator = "n1"}), "RegisterGangReply 1",
      "RegisterGangReply 1", "RegisterGangReply 1"},
@@ -163,6 +169,7 @@ TEST_CASE("Each message in each role") {
 const std::vector<std::pair<Message, std::string>> kAdministrators = {
     {Message::of(SetLines{.text = "Quantum=3s"}),
      "SetReply 0; warning: pid N, uid 4321: may not change settings"},
+    {Message::of(ReloadSettings{}), "ReloadReply 0; warning: pid N, uid 4321: may not reload settings"},
     {Message::of(job(12)), "RegisterReply 0; warning: pid N, uid 4321: may not register job 12"},
     {Message::of(DrainGpus{.drained = 1, .gpus = "0"}),
      "DrainReply 0; warning: pid N, uid 4321: may not drain GPUs"},

@@ -77,6 +77,37 @@ TEST_CASE("Service manager hears again and again that the loop goes on") {
   }
 }
 
+TEST_CASE("Service manager hears of a reload, of the end, and what the daemon serves") {
+  const TemporaryFolder folder;
+  const Manager manager(folder.path + "/notify");
+  const ServiceManager its;
+  its.tell_reloading();
+  CHECK(manager.heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+  its.tell_stopping();
+  CHECK(manager.heard() == "STOPPING=1");
+  asio::io_context loop;
+  its.keep_telling(loop, [] { return std::string("2 GPUs, 1 tenant"); });  // without a watchdog
+  CHECK(manager.heard() == "STATUS=2 GPUs, 1 tenant");
+}
+
+TEST_CASE("Service manager hears of a change of what the daemon serves, once") {
+  const TemporaryFolder folder;
+  const Manager manager = waiting_for(getpid(), folder);
+  const ServiceManager its;
+  asio::io_context loop;
+  std::string now_so = "1 GPU";
+  its.keep_telling(loop, [&] { return now_so; });
+  CHECK(manager.heard() == "WATCHDOG=1");
+  CHECK(manager.heard() == "STATUS=1 GPU");
+  loop.run_one();
+  CHECK(manager.heard() == "WATCHDOG=1");
+  CHECK(manager.heard().empty());
+  now_so = "2 GPUs";
+  loop.run_one();
+  CHECK(manager.heard() == "WATCHDOG=1");
+  CHECK(manager.heard() == "STATUS=2 GPUs");
+}
+
 TEST_CASE("Service manager that waits for another process hears nothing of the loop") {
   const TemporaryFolder folder;
   const Manager manager = waiting_for(getppid(), folder);

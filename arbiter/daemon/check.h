@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpud --check FILE: checks a file of settings without starting an arbiter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/system.h"
+#include "config/settings.h"
+
+namespace sharedgpu {
+
+// Values that sharedgpu.conf may have, and that this host does not fit: "AdminUsers: no user 'bob'".
+std::vector<std::string> doubts_about(const Settings& settings, const System& system);
+
+// Prints the result of the check: errors and doubts to standard error, one for each line, and otherwise
+// "FILE: ok" with the values that differ from the defaults. Returns the exit status: 0 if the arbiter would
+// start with the file, 1 if it has an error, 2 if it cannot be read.
+int check_settings(const std::string& path);
+
+}  // namespace sharedgpu
