@@ -39,4 +39,22 @@ inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_shar
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 
+// The job's variables that a container of the job needs. The batch system's variables tell the interposer
+// which option to name when it refuses an allocation. The descriptors of the deadline pipe do not reach the
+// inside of a container.
+inline constexpr const char* kContainerVariables[] = {kSocket,
+                                                      kArbiterTimeout,
+                                                      kOnNoArbiter,
+                                                      kGpus,
+                                                      kToken,
+                                                      kRun,
+                                                      kGroup,
+                                                      kDebug,
+                                                      "SLURM_JOB_ID",
+                                                      "PBS_JOBID",
+                                                      "PBS_VERSION",
+                                                      "CUDA_VISIBLE_DEVICES",
+                                                      "CUDA_MPS_PIPE_DIRECTORY",
+                                                      "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
+
 }  // namespace sharedgpu::environment

@@ -10,6 +10,7 @@
 #include "slurm_shared/siblings.h"
 #include "slurm_shared/step.h"
 #include "spank/comment_marks.h"
+#include "spank/container.h"
 #include "spank/plugin.h"
 #include "spank/registration.h"
 #include "spank/step_environment.h"
@@ -55,7 +56,9 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
 
 // Runs as the user, in the task's own process.
 void remote_task_init(spank_t spank) {
-  set_task_environment(spank, published.units > 0 ? given_options().job.deadline : Nanoseconds{});
+  const bool has_units = published.units > 0;
+  set_task_environment(spank, has_units ? given_options().job.deadline : Nanoseconds{},
+                       has_units ? prepare_container(spank) : std::string());
 }
 
 // Runs as root, in slurmstepd, when all tasks have been forked. So no task is forked while the threads that

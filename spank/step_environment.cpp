@@ -203,11 +203,12 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
   log_error(notice);
 }
 
-void set_task_environment(spank_t spank, Nanoseconds deadline) {
+void set_task_environment(spank_t spank, Nanoseconds deadline, const std::string& line) {
   // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. Each index
   // counts the GPUs that the task may open, or the host's GPUs, but never the GPUs in `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
+  notice += line;
   int task = 0;
   if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
   if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // stderr is closed

@@ -42,7 +42,7 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings);
 
 // Call this as the user, in the task's own process, with the task's stderr. `deadline` is zero if the job
-// states none.
-void set_task_environment(spank_t spank, Nanoseconds deadline);
+// states none. `line` is for the job's stderr; empty if there is none.
+void set_task_environment(spank_t spank, Nanoseconds deadline, const std::string& line);
 
 }  // namespace sharedgpu

@@ -29,6 +29,7 @@ void add_drain(CLI::App& app, int& status);
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
 void add_reload(CLI::App& app, int& status);
+void add_oci(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 // Returns the number of words of `argv` that `app` must parse. The remaining words belong to the user's
 // command.

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_doctor(app, status);
+  sharedgpu::cli::add_oci(app, status);
   sharedgpu::cli::add_supervise(app, status);
   // Names an unknown subcommand, since CLI11 would only report that a subcommand is required.
   const auto known = app.get_subcommands({});

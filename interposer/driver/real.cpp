@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 
+#include "interposer/driver/musl.h"
+
 namespace sharedgpu::driver {
 namespace {
 
@@ -55,6 +57,7 @@ Dlsym real_dlsym() {
 #error "which version has dlsym here?"
 #endif
   found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", kVersion));
+  if (found == nullptr) found = reinterpret_cast<Dlsym>(find_in_musl("dlsym"));
   next_dlsym.store(found, std::memory_order_relaxed);
   return found;
 }

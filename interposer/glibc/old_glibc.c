@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the library load with a glibc (2.28 or later) older than the one it was linked with, since the
-// program's container determines the version.
+// Lets the library load with a glibc (2.17 or later) older than the one it was linked with, and with musl,
+// since the program's container determines the C library. No driver works with musl: there the library only
+// has to be loaded without harm.
 //
 // Functions that got a new version when libpthread and libdl moved into libc (2.34) are bound to their first
 // version, which every glibc has. The few functions that are entirely new are defined here. All functions in
@@ -29,7 +30,13 @@
   result name parameters { return first_##name arguments; }
 
 FIRST_VERSION(void*, dlopen, (const char* path, int flags), (path, flags))
-FIRST_VERSION(void*, dlvsym, (void* handle, const char* name, const char* version), (handle, name, version))
+// Weak, since musl lacks dlvsym(); see driver/musl.h.
+extern void* first_dlvsym(void* handle, const char* name, const char* version) __attribute__((weak));
+__asm__(".symver first_dlvsym, dlvsym@" FIRST);
+HIDDEN void* dlvsym(void* handle, const char* name, const char* version);
+void* dlvsym(void* handle, const char* name, const char* version) {
+  return first_dlvsym != NULL ? first_dlvsym(handle, name, version) : NULL;
+}
 FIRST_VERSION(int, pthread_create,
               (void* thread, const void* attributes, void* (*run)(void*), void* argument),
               (thread, attributes, run, argument))
@@ -70,6 +77,24 @@ int _dl_find_object(void* address, void* result) {
   (void)address;
   (void)result;
   return -1;
+}
+
+// memfd_create() is new in glibc 2.27, getrandom() in 2.25.
+HIDDEN int memfd_create(const char* name, unsigned flags);
+int memfd_create(const char* name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
+HIDDEN ssize_t getrandom(void* buffer, size_t size, unsigned flags);
+ssize_t getrandom(void* buffer, size_t size, unsigned flags) {
+  return syscall(SYS_getrandom, buffer, size, flags);
+}
+
+// glibc's pthread_atfork() is part of each program and calls a function that musl lacks. A process without a
+// driver has nothing to do after a fork.
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* object)
+    __attribute__((weak));
+extern void* __dso_handle HIDDEN;
+HIDDEN int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+  return __register_atfork != NULL ? __register_atfork(prepare, parent, child, &__dso_handle) : 0;
 }
 
 // arc4random() is new in glibc 2.36. Only std::random_device calls this function, and this library never uses

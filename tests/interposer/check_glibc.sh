@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libsharedgpu.so needs only glibc, in version 2.28 or later, since it must load in the user's container.
+# libsharedgpu.so needs only glibc, in version 2.17 or later, since it must load in the user's container.
 #   check_glibc.sh LIBRARY
 set -eu
 library=$1
-newest=2.28
+newest=2.17
 
 newer=$(objdump -T "$library" | grep '\*UND\*' | sed -n 's/.*(\(GLIBC_[0-9.]*\)) *\(.*\)/\1 \2/p' |
   while read -r version name; do

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call it
+// before they create a container. Whatever fails, the container starts as it would without this command.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "arbiter/cli/commands.h"
+#include "arbiter/cli/oci_spec.h"
+#include "protocol/replace_file.h"
+#include "protocol/split.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+std::string read_all(std::istream& input) {
+  return {std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+}
+
+// The environment of this process, or else that of the runtime that started it: Podman gives its hooks an
+// empty one.
+const char* variable(const char* name) {
+  static const std::string runtimes = [] {
+    std::ifstream file("/proc/" + std::to_string(getppid()) + "/environ");
+    return read_all(file);
+  }();
+  if (const char* own = std::getenv(name)) return own;
+  for (const std::string_view entry : split(runtimes, '\0'))
+    if (entry.starts_with(name) && entry.substr(std::strlen(name)).starts_with('='))
+      return entry.data() + std::strlen(name) + 1;  // each entry ends with a null character
+  return nullptr;
+}
+
+// A runtime refuses to mount what the host lacks.
+JobReach reach_of_this_job() {
+  const std::string library =
+      find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
+  JobReach job = read_reach(variable, library);
+  for (const std::string& folder : job.folders)
+    if (access(folder.c_str(), R_OK | X_OK) != 0) {
+      complain(folder + ": " + std::strerror(errno) + "; the container runs without GPU sharing");
+      return {};
+    }
+  return job;
+}
+
+// Returns the edited text, or `text` itself if it is not understood.
+std::string edit(const std::string& text, const std::string& origin, Stated stated) {
+  nlohmann::json spec = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string problem =
+      spec.is_discarded() ? "it is not JSON" : add_job(spec, reach_of_this_job(), stated);
+  if (problem.empty()) return spec.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  complain(origin + ": " + problem + "; the container runs without GPU sharing");
+  return text;
+}
+
+// Replaces the file, since it may belong to root in a folder of the user, as slurmstepd leaves it.
+int edit_bundle(const std::string& bundle) {
+  const std::string path = bundle + "/config.json";
+  std::ifstream file(path);
+  if (!file) {
+    complain(path + ": " + std::strerror(errno));
+    return 1;
+  }
+  const std::string text = read_all(file);
+  const std::string edited = edit(text, path, Stated::yields);
+  if (edited == text) return 0;
+  const Status written = replace_file(path, edited, Durable::no);
+  if (!written.ok()) complain(written.message() + "; the container runs without GPU sharing");
+  return written.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_oci(CLI::App& app, int& status) {
+  auto* command = app.add_subcommand(
+      "oci", "Let an OCI container reach the library and the arbiter; container runtimes call it.");
+  auto bundle = std::make_shared<std::string>();
+  command->add_option(
+      "--bundle", *bundle,
+      "edit config.json in this folder; without the option, standard input is written, edited, to "
+      "standard output");
+  command->callback([bundle, &status] {
+    if (!bundle->empty()) {
+      status = edit_bundle(*bundle);
+      return;
+    }
+    std::cout << edit(read_all(std::cin), "standard input", Stated::wins);
+  });
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/cli/oci_spec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "protocol/environment.h"
+#include "protocol/preload.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kLibrary = "libsharedgpu.so";
+constexpr std::string_view kPreload = "LD_PRELOAD";
+
+std::string parent(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == path.npos ? "" : path.substr(0, slash);
+}
+
+// A folder that a container may get. The host's root is none, and a relative path names no folder of the
+// host.
+void add_folder(std::vector<std::string>& folders, const std::string& folder) {
+  if (folder.size() < 2 || folder[0] != '/') return;
+  if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+}
+
+bool is_list_of_strings(const json& value) {
+  return value.is_array() &&
+         std::all_of(value.begin(), value.end(), [](const json& each) { return each.is_string(); });
+}
+
+std::string problem_in(const json& spec) {
+  if (!spec.is_object()) return "it is not an object";
+  if (const auto process = spec.find("process"); process != spec.end()) {
+    if (!process->is_object()) return "'process' is not an object";
+    if (process->contains("env") && !is_list_of_strings((*process)["env"]))
+      return "'process.env' is not a list of strings";
+  }
+  if (const auto mounts = spec.find("mounts"); mounts != spec.end() && !mounts->is_array())
+    return "'mounts' is not a list";
+  return {};
+}
+
+// Returns the last entry of the variable `name`; null if there is none. The last entry is the effective one.
+json* find_variable(json& environment, std::string_view name) {
+  for (auto entry = environment.rbegin(); entry != environment.rend(); ++entry) {
+    const auto& text = entry->get_ref<const std::string&>();
+    if (text.size() > name.size() && text.starts_with(name) && text[name.size()] == '=') return &*entry;
+  }
+  return nullptr;
+}
+
+std::string value_of(const json* entry, std::string_view name) {
+  return entry == nullptr ? "" : entry->get_ref<const std::string&>().substr(name.size() + 1);
+}
+
+// Removes the variable if `value` is empty.
+void set_variable(json& environment, std::string_view name, const std::string& value) {
+  const std::string start = std::string(name) + "=";
+  for (auto entry = environment.begin(); entry != environment.end();)
+    entry = entry->get_ref<const std::string&>().starts_with(start) ? environment.erase(entry) : entry + 1;
+  if (!value.empty()) environment.push_back(start + value);
+}
+
+void remove_preload(json& spec) {
+  if (!spec.contains("process") || !spec["process"].contains("env")) return;
+  json& environment = spec["process"]["env"];
+  const std::string preload = value_of(find_variable(environment, kPreload), kPreload);
+  if (has_preload(preload, kLibrary)) set_variable(environment, kPreload, without_preload(preload, kLibrary));
+}
+
+bool has_mount(const json& mounts, const std::string& folder) {
+  return std::any_of(mounts.begin(), mounts.end(), [&](const json& mount) {
+    return mount.is_object() && mount.contains("destination") && mount["destination"] == folder;
+  });
+}
+
+// Read-only mounts suffice: a socket on such a mount can be connected to.
+json mount_of(const std::string& folder) {
+  return {{"destination", folder},
+          {"type", "bind"},
+          {"source", folder},
+          {"options", {"rbind", "ro", "nosuid", "nodev", "rslave"}}};
+}
+
+}  // namespace
+
+JobReach read_reach(const Lookup& lookup, const std::string& library) {
+  JobReach job;
+  const auto value = [&](const char* name) {
+    const char* text = lookup(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  const std::string socket = value(environment::kSocket);
+  if (library.empty() || socket.empty() || value(environment::kOnNoArbiter).empty()) return {};
+  job.library = library;
+  add_folder(job.folders, parent(library));
+  add_folder(job.folders, parent(socket));
+  for (const char* name : environment::kContainerVariables)
+    if (const char* text = lookup(name)) job.variables.emplace_back(name, text);
+  return job;
+}
+
+std::string add_job(json& spec, const JobReach& job, Stated stated) {
+  if (std::string problem = problem_in(spec); !problem.empty()) return problem;
+  if (job.library.empty()) {
+    remove_preload(spec);
+    return {};
+  }
+  json& environment = spec["process"]["env"];
+  if (environment.is_null()) environment = json::array();
+  const std::string before = value_of(find_variable(environment, kPreload), kPreload);
+  set_variable(environment, kPreload, with_preload(before, job.library));
+  for (const auto& [name, value] : job.variables)
+    if (stated == Stated::yields || find_variable(environment, name) == nullptr)
+      set_variable(environment, name, value);
+  json& mounts = spec["mounts"];
+  if (mounts.is_null()) mounts = json::array();
+  for (const std::string& folder : job.folders)
+    if (!has_mount(mounts, folder)) mounts.push_back(mount_of(folder));
+  return {};
+}
+
+}  // namespace sharedgpu::cli

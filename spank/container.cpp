@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/container.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "protocol/environment.h"
+#include "protocol/preload.h"
+#include "slurm_shared/siblings.h"
+#include "spank/step_environment.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr char kPreload[] = "LD_PRELOAD";
+
+void remove_preload(spank_t spank) {
+  const std::string preload = without_preload(get_variable(spank, kPreload), interposer_path());
+  if (preload.empty())
+    spank_unsetenv(spank, kPreload);
+  else
+    spank_setenv(spank, kPreload, preload.c_str(), 1);
+}
+
+// The text of oci.conf, which is in the folder of slurm.conf; empty if this node has none. Slurm then ignores
+// the option --container.
+std::string read_oci_conf() {
+  const char* conf = std::getenv("SLURM_CONF");
+  const std::string named = conf == nullptr ? "" : conf;
+  for (const std::string& folder :
+       {named.substr(0, named.rfind('/') + 1), std::string("/etc/slurm/"), std::string("/run/slurm/conf/")}) {
+    std::ifstream file(folder + "oci.conf");
+    if (!folder.empty() && file)
+      return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  return {};
+}
+
+// slurmstepd starts the commands of oci.conf with its own environment, not the step's.
+void tell_runtime(spank_t spank) {
+  for (const char* name : environment::kContainerVariables)
+    if (const std::string value = get_variable(spank, name); !value.empty()) setenv(name, value.c_str(), 1);
+}
+
+}  // namespace
+
+std::string prepare_container(spank_t spank) {
+  if (!get_variable(spank, "SLURM_CONTAINER").empty()) {
+    const std::string oci_conf = read_oci_conf();
+    if (oci_conf.empty()) return {};
+    remove_preload(spank);
+    tell_runtime(spank);
+    if (oci_conf.find("sharedgpu oci") != std::string::npos) return {};
+    return "sharedgpu: this container runs without GPU sharing: oci.conf does not call 'sharedgpu oci'\n";
+  }
+  const std::string library = interposer_path();
+  if (!has_preload(get_variable(spank, kPreload), library) || access(library.c_str(), R_OK) == 0) return {};
+  const std::string reason = std::strerror(errno);
+  remove_preload(spank);
+  return "sharedgpu: this container runs without GPU sharing: " + library + ": " + reason + "\n";
+}
+
+// slurmstepd adds the library to the environment of each step with units. Slurm copies the inherited
+// environment into the configuration of a step's container before SPANK plugins of slurmstepd can change it.
+void remove_inherited_preload() {
+  const char* const inherited = std::getenv(kPreload);
+  if (inherited == nullptr || !has_preload(inherited, interposer_path())) return;
+  const std::string preload = without_preload(inherited, interposer_path());
+  if (preload.empty())
+    unsetenv(kPreload);
+  else
+    setenv(kPreload, preload.c_str(), 1);
+}
+
+}  // namespace sharedgpu

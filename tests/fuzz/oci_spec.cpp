@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Edits arbitrary text as the configuration of a container. Whatever it is, the edit ends, and what it does
+// not understand stays as it was. A second edit adds nothing.
+#include "arbiter/cli/oci_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include "input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  using nlohmann::json;
+  const json before = json::parse(fuzz::text_of(data, size), nullptr, /*allow_exceptions=*/false);
+  if (before.is_discarded()) return 0;
+  const cli::JobReach job =
+      cli::read_reach([](const char*) { return "/run/sharedgpu/sock"; }, "/lib/libsharedgpu.so");
+  for (const cli::JobReach& each : {job, cli::JobReach{}})
+    for (const cli::Stated stated : {cli::Stated::wins, cli::Stated::yields}) {
+      json spec = before;
+      if (!cli::add_job(spec, each, stated).empty()) {
+        fuzz::require(spec == before, "a configuration that is not understood changes");
+        continue;
+      }
+      json again = spec;
+      fuzz::require(cli::add_job(again, each, stated).empty(), "the edited configuration is not understood");
+      fuzz::require(again["process"]["env"].size() == spec["process"]["env"].size(),
+                    "a second edit adds variables");
+      fuzz::require(again["mounts"].size() == spec["mounts"].size(), "a second edit adds mounts");
+    }
+  return 0;
+}

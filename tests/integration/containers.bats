@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Tests tenants in Podman's containers, started through the hook of etc/containers/podman, and the files for other
+# runtimes. The image is a folder with a few programs of this host. Nothing of the host's Podman is used or changed.
+load helpers
+
+# prepare: starts the arbiter and makes the image. Podman finds the hook in this test's own configuration.
+prepare() {
+  [[ $(id -u) == 0 ]] || skip "a container without an installed user namespace needs root"
+  command -v podman crun >/dev/null || skip "podman or crun is not installed"
+  make_image /bin/sh /usr/bin/env /bin/cat "$PROGRAMS/hold"
+  mkdir -p "$DIR/hooks"
+  sed "s|@PREFIX@/bin/sharedgpu|$SHAREDGPU|" "$BATS_TEST_DIRNAME/../../etc/containers/podman/sharedgpu.json.in" \
+    >"$DIR/hooks/sharedgpu.json"
+  sed "/^hooks_dir/s|= .*|= [\"$DIR/hooks\"]|" "$BATS_TEST_DIRNAME/../../etc/containers/podman/sharedgpu.conf.in" \
+    >"$DIR/containers.conf"
+  start_arbiter
+}
+
+# make_image PROGRAM...: makes the folder $DIR/image with the programs in /bin, their libraries and all of glibc that the
+# library needs.
+make_image() {
+  local image=$DIR/image file
+  mkdir -p "$image"/{bin,tmp,lib64,proc,sys,dev,etc,run}
+  for file; do
+    cp -L "$file" "$image/bin"
+    while read -r library; do
+      mkdir -p "$image/${library%/*}"
+      cp -L "$library" "$image/$library"
+    done < <(ldd "$file" "$PRELOAD" | sed -n 's/.*\(=> \|^\t\)\(\/[^ ]*\) .*/\2/p' | grep -v "^$BUILD/interposer")
+  done
+}
+
+# in_cgroup2 COMMAND...: crun supports no host that has both versions of control groups, but containers of this test use
+# none at all.
+in_cgroup2() {
+  [[ $(stat -fc %T /sys/fs/cgroup) != cgroup2fs ]] || exec "$@"
+  exec unshare --mount --propagation private sh -c 'mount -t cgroup2 none /sys/fs/cgroup && exec "$@"' sh "$@"
+}
+
+# container [OPTION...] -- COMMAND...: runs the command in a container. The simulated GPU's driver is in the image, and
+# the GPU is a file in the host's /dev/shm, as the device files of a real GPU would be.
+container() {
+  local options=()
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  shift
+  export CONTAINERS_CONF=$DIR/containers.conf
+  in_cgroup2 podman --root "$DIR/storage" --runroot "$DIR/runroot" --storage-driver vfs \
+    --runtime crun run --rm --network host --ipc host --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 -e LD_LIBRARY_PATH="$LD_LIBRARY_PATH" -e SIMGPU_STATE \
+    -e SIMGPU_MEMORY -e SIMGPU_CONTEXT "${options[@]}" --rootfs "$DIR/image" "$@"
+}
+
+# inside NAME PROGRAM ARGUMENT...: starts a tenant of its own in a container.
+inside() {
+  local name=$1
+  shift
+  export -f container in_cgroup2
+  export DIR
+  "$SHAREDGPU" run -- bash -c 'container -- "$@"' bash "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+@test "two tenants in containers of Podman swap and verify every byte" {
+  prepare
+  inside one hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
+  inside two hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
+  until_true 60 json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 2
+  all_succeed one two
+  (($(gpu copied_in) > 0))
+  [[ ! -s $DIR/one.err && ! -s $DIR/two.err ]]
+  until_true 30 json_is 'len(s["tenants"])' 0
+}
+
+@test "a container of a job has the library, the socket and the job's variables; one outside of jobs is unchanged" {
+  prepare
+  # shellcheck disable=SC2016
+  inside job sh -c 'echo "$LD_PRELOAD $SHAREDGPU_SOCKET"; test -S "$SHAREDGPU_SOCKET" && cat /proc/self/maps'
+  succeeds job
+  grep -qx "$PRELOAD $SHAREDGPU_SOCKET" "$DIR/job.out"
+  grep -q "$PRELOAD" "$DIR/job.out"
+  [[ ! -s $DIR/job.err ]]
+  run -0 --separate-stderr container -- env
+  [[ $output != *LD_PRELOAD* && $output != *SHAREDGPU_SOCKET* ]]
+  [[ -z $stderr ]]
+}
+
+@test "a container that inherits the preload outside of jobs starts without it, and nothing complains" {
+  prepare
+  run -0 --separate-stderr container -e LD_PRELOAD="/missing/libsharedgpu.so" -- env
+  [[ $output != *LD_PRELOAD* ]]
+  [[ -z $stderr ]]
+}
+
+@test "programs that use musl run in a container of a job, and nothing complains" {
+  prepare
+  command -v musl-gcc >/dev/null || skip "musl-tools is not installed"
+  mkdir -p "$DIR/image/lib"
+  cp -L "$(readlink -f /lib/ld-musl-*.so.1)" "$DIR/image/lib/$(basename /lib/ld-musl-*.so.1)"
+  musl-gcc -o "$DIR/image/bin/musl" "$BATS_TEST_DIRNAME/../interposer/musl.c"
+  inside musl musl
+  succeeds musl
+  grep -qx works "$DIR/musl.out"
+  [[ ! -s $DIR/musl.err ]]
+}
+
+@test "what is not a container's configuration comes back as it was, with one line" {
+  [[ -x $SHAREDGPU ]]
+  run -0 --separate-stderr "$SHAREDGPU" oci <<<'{"mounts": 3}'
+  [[ $output == '{"mounts": 3}' ]]
+  [[ $stderr == "sharedgpu: standard input: 'mounts' is not a list; the container runs without GPU sharing" ]]
+}
+
+# enroot_hook: runs enroot's hook with the environment of the caller. MOUNTS and ENVIRON are what it leaves.
+enroot_hook() {
+  printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" >"$DIR/environ"
+  : >"$DIR/mounts"
+  sed "s|@PREFIX@/lib/sharedgpu/libsharedgpu.so|$PRELOAD|" "$BATS_TEST_DIRNAME/../../etc/containers/enroot/50-sharedgpu.sh.in" \
+    >"$DIR/hook"
+  ENROOT_ENVIRON=$DIR/environ ENROOT_MOUNTS=$DIR/mounts "$@" bash "$DIR/hook"
+  MOUNTS=$(<"$DIR/mounts") ENVIRON=$(<"$DIR/environ")
+}
+
+@test "enroot's hook adds the job's folders and variables, and outside of jobs removes the preload" {
+  start_arbiter
+  enroot_hook "$SHAREDGPU" run --
+  [[ $MOUNTS == *"$BUILD/interposer $BUILD/interposer none "*"$DIR $DIR none "* ]]
+  [[ $ENVIRON == *"SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET"*"SHAREDGPU_TOKEN="*"LD_PRELOAD=/lib/mine.so:$PRELOAD" ]]
+  enroot_hook env
+  [[ -z $MOUNTS && $ENVIRON == $'PATH=/bin\nLD_PRELOAD=/lib/mine.so' ]]
+}
