@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "protocol/environment.h"
 #include "protocol/preload.h"
@@ -27,18 +26,22 @@ void remove_preload(spank_t spank) {
     spank_setenv(spank, kPreload, preload.c_str(), 1);
 }
 
-// The text of oci.conf, which is in the folder of slurm.conf; empty if this node has none. Slurm then ignores
-// the option --container.
-std::string read_oci_conf() {
+enum class Runtime { absent, unprepared, prepared };
+
+// Reads oci.conf, which is in the folder of slurm.conf. If this node has none, Slurm ignores the option
+// --container. The runtime is prepared if a command of oci.conf calls `sharedgpu oci`.
+Runtime read_oci_conf() {
   const char* conf = std::getenv("SLURM_CONF");
   const std::string named = conf == nullptr ? "" : conf;
   for (const std::string& folder :
        {named.substr(0, named.rfind('/') + 1), std::string("/etc/slurm/"), std::string("/run/slurm/conf/")}) {
     std::ifstream file(folder + "oci.conf");
-    if (!folder.empty() && file)
-      return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (folder.empty() || !file) continue;
+    for (std::string line; std::getline(file, line);)
+      if (!line.starts_with('#') && line.find("sharedgpu oci") != line.npos) return Runtime::prepared;
+    return Runtime::unprepared;
   }
-  return {};
+  return Runtime::absent;
 }
 
 // slurmstepd starts the commands of oci.conf with its own environment, not the step's.
@@ -51,11 +54,11 @@ void tell_runtime(spank_t spank) {
 
 std::string prepare_container(spank_t spank) {
   if (!get_variable(spank, "SLURM_CONTAINER").empty()) {
-    const std::string oci_conf = read_oci_conf();
-    if (oci_conf.empty()) return {};
+    const Runtime runtime = read_oci_conf();
+    if (runtime == Runtime::absent) return {};
     remove_preload(spank);
     tell_runtime(spank);
-    if (oci_conf.find("sharedgpu oci") != std::string::npos) return {};
+    if (runtime == Runtime::prepared) return {};
     return "sharedgpu: this container runs without GPU sharing: oci.conf does not call 'sharedgpu oci'\n";
   }
   const std::string library = interposer_path();
