@@ -56,6 +56,8 @@ for wrong in --memory=much --share=200 --share=60:50 --priority=2000 --deadline=
   of "run $wrong" "$sharedgpu" run "${own[@]}" "$wrong" -- true
 done
 CUDA_VISIBLE_DEVICES=0 of "run --gpus=2: the user has chosen GPUs" "$sharedgpu" run "${own[@]}" --gpus=2 -- true
+of "oci: not a container's configuration" "$sharedgpu" oci
+of "oci --bundle: no config.json" "$sharedgpu" oci --bundle "$folder"
 of "set: nothing to set" "$sharedgpu" set "${own[@]}"
 for wrong in quantum none=1 quantum=never socket=/x; do of "set $wrong" "$sharedgpu" set "${own[@]}" "$wrong"; done
 of "ledger --by other" "$sharedgpu" ledger "${own[@]}" --by other
