@@ -63,14 +63,14 @@ TenantInfo* Jobs::find_job(std::uint32_t number) { return tenants_.find(job_name
 
 bool Jobs::knows_job_of(const Peer& peer) const {
   const TenantInfo* job = peer.step ? tenants_.find(job_name(peer.step->job)) : nullptr;
-  return job != nullptr && job->uid == peer.uid && has_units(job->id);
+  return job != nullptr && acts_for(peer, job->uid) && has_units(job->id);
 }
 
 TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   if (peer.step) {
     const TenantName name = job_name(peer.step->job);
     const TenantInfo* job = tenants_.find(name);
-    if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
+    if (job == nullptr || acts_for(peer, job->uid) || peer.uid == 0) return name;
     complaints_.add(peer.account, Cause::foreign,
                     "pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
   }
@@ -78,7 +78,7 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
     TenantName name;
     name.run = token;
     const TenantInfo* run = tenants_.find(name);
-    if (run != nullptr && run->uid == peer.uid) return name;
+    if (run != nullptr && acts_for(peer, run->uid)) return name;
     complaints_.add(peer.account, Cause::foreign,
                     "pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
   }
@@ -91,7 +91,7 @@ const TenantInfo* Jobs::run_of(const Peer& peer, const RunToken& token) const {
   TenantName name;
   name.run = token;
   const TenantInfo* run = peer.step || token == RunToken{} ? nullptr : tenants_.find(name);
-  return run != nullptr && run->uid == peer.uid ? run : nullptr;
+  return run != nullptr && acts_for(peer, run->uid) ? run : nullptr;
 }
 
 std::string Jobs::refusal(const Peer& peer, const RunToken& token, bool comes_back) const {

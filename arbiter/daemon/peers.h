@@ -43,4 +43,10 @@ inline constexpr uid_t kEnded = 65'534;
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
+// Returns true if the peer runs as `user`, or with a subordinate uid in a user namespace of `user`, as in a
+// rootless container. The account of an ended process names no user.
+inline bool acts_for(const Peer& peer, uid_t user) {
+  return peer.uid == user || (peer.account == user && peer.account != kEnded);
+}
+
 }  // namespace sharedgpu

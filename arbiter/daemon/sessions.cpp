@@ -310,8 +310,9 @@ void Sessions::succeed_closed(const Client& client) {
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;
   for (const auto& [id, entry] : its_.table.all()) {
-    const uid_t uid = entry.client->peer().uid;
-    if (entry.client->tenant() == job.id && uid != job.uid && uid != 0) strangers.push_back(id);
+    const Peer& peer = entry.client->peer();
+    if (entry.client->tenant() == job.id && !acts_for(peer, job.uid) && peer.uid != 0)
+      strangers.push_back(id);
   }
   for (const SessionId id : strangers) {
     its_.table.find(id)->client->connection().refuse(job.label() + " belongs to another user");

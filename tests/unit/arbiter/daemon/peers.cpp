@@ -201,5 +201,18 @@ TEST_CASE("A process in a user namespace of root's counts on its own user") {
   CHECK(account_of(Contained(), 77, 100'001) == 100'001);
 }
 
+TEST_CASE("A subordinate uid acts for the owner of its user namespace alone") {
+  const auto peer = [](uid_t uid, uid_t account) {
+    Peer peer;
+    peer.uid = uid;
+    peer.account = account;
+    return peer;
+  };
+  CHECK(acts_for(peer(1000, 1000), 1000));
+  CHECK(acts_for(peer(100'001, 1000), 1000));
+  CHECK_FALSE(acts_for(peer(100'001, 1001), 1000));
+  CHECK_FALSE(acts_for(peer(100'001, kEnded), kEnded));
+}
+
 }  // namespace
 }  // namespace sharedgpu
