@@ -83,8 +83,8 @@ int edit_bundle(const std::string& bundle) {
 }  // namespace
 
 void add_oci(CLI::App& app, int& status) {
-  auto* command = app.add_subcommand(
-      "oci", "Let an OCI container reach the library and the arbiter; container runtimes call it.");
+  auto* command =
+      app.add_subcommand("oci", "Let containers of a job reach the arbiter; container runtimes call it");
   auto bundle = std::make_shared<std::string>();
   command->add_option(
       "--bundle", *bundle,
