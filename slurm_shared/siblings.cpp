@@ -2,35 +2,43 @@
 #include "slurm_shared/siblings.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
+
 #include <climits>
 #include <cstdlib>
 
 namespace sharedgpu {
 namespace {
 
-// Returns the folder of the plugin that contains this code, or the folder `levels` levels above it; empty if
-// there is none.
-std::string folder(int levels) {
+std::string_view parent(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == path.npos ? std::string_view() : path.substr(0, slash);
+}
+
+// Returns the folder of the plugin that contains this code; empty if it is not known.
+std::string folder() {
   Dl_info info = {};
   char path[PATH_MAX];
   if (dladdr(reinterpret_cast<void*>(&folder), &info) == 0 || realpath(info.dli_fname, path) == nullptr)
     return {};
-  std::string result = path;
-  for (int level = 0; level <= levels; ++level) {
-    std::size_t slash = result.rfind('/');
-    if (slash == result.npos) return {};
-    result.resize(slash);
-  }
-  return result;
+  return std::string(parent(path));
 }
-
-std::string prefix() { return folder(2); }
 
 }  // namespace
 
-std::string interposer_path() { return prefix() + "/lib/sharedgpu/libsharedgpu.so"; }
-std::string command_path() { return prefix() + "/bin/sharedgpu"; }
-std::string comment_path() { return prefix() + "/sbin/sharedgpu-comment"; }
+std::string find_above(std::string_view start, std::string_view file) {
+  std::string guess;
+  for (std::string_view above = parent(start); !above.empty(); above = parent(above)) {
+    std::string path = std::string(above) + "/" + std::string(file);
+    if (access(path.c_str(), F_OK) == 0) return path;
+    if (above == parent(parent(start))) guess = path;
+  }
+  return guess;
+}
+
+std::string interposer_path() { return find_above(folder(), "lib/sharedgpu/libsharedgpu.so"); }
+std::string command_path() { return find_above(folder(), "bin/sharedgpu"); }
+std::string comment_path() { return find_above(folder(), "sbin/sharedgpu-comment"); }
 
 void stay_loaded() {
   Dl_info info = {};
@@ -40,7 +48,7 @@ void stay_loaded() {
 
 void* sibling_function(const char* file, const char* name, bool for_good) {
   const int stays = for_good ? RTLD_NODELETE : 0;
-  void* plugin = dlopen((folder(0) + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
+  void* plugin = dlopen((folder() + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
   if (plugin == nullptr) return nullptr;
   void* function = dlsym(plugin, name);
   dlclose(plugin);  // not closed: Slurm has loaded the plugin and keeps it open

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of the installation, relative to the file of the calling plugin (PREFIX/lib/slurm/...). No path is
-// compiled in, so the installation can be moved.
+// Paths of the installation. No path is compiled in, so the installation can be moved: each file is looked
+// for in the folders above the calling plugin's own. So PREFIX/lib/slurm/*.so finds PREFIX/bin/sharedgpu, and
+// plugins in Slurm's own folder, such as /usr/lib/x86_64-linux-gnu/slurm-wlm or /usr/lib64/slurm, find
+// /usr/bin/sharedgpu.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace sharedgpu {
 
 std::string interposer_path();  // PREFIX/lib/sharedgpu/libsharedgpu.so
 std::string command_path();     // PREFIX/bin/sharedgpu
 std::string comment_path();     // PREFIX/sbin/sharedgpu-comment
+
+// Returns the path of `file` in the nearest folder above `start` that has the file. If no folder has it,
+// returns the path in the second folder above `start`, which is the prefix if `start` is PREFIX/lib/slurm.
+std::string find_above(std::string_view start, std::string_view file);
 
 // Keeps the calling plugin loaded even if Slurm closes it, because threads run in it.
 void stay_loaded();
