@@ -4,7 +4,8 @@
 //
 // Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The first restart is
 // immediate; before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats.
-// Passes on SIGTERM, SIGINT and SIGHUP. A lock in StateDir ensures that only one supervisor runs per host.
+// Passes on SIGTERM, SIGINT and SIGHUP. SIGUSR1 restarts the arbiter; after an upgrade, this runs the new
+// program. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,6 +27,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arbiter/cli/commands.h"
@@ -89,10 +91,11 @@ UniqueFd listen_for_signs(const std::string& path) {
 }
 
 struct Watch {
-  sigset_t signals;   // SIGCHLD, SIGTERM, SIGINT and SIGHUP, blocked
+  sigset_t signals;   // SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1, blocked
   UniqueFd arrivals;  // a signalfd for them
   UniqueFd signs;     // the socket of listen_for_signs(); if empty, a silent arbiter is not killed
   bool asked_to_end = false;
+  bool asked_to_restart = false;
 
   // Waits for the child's death. Passes termination signals on to the child, and kills the child if it is
   // silent for too long after its first sign of life.
@@ -103,7 +106,7 @@ struct Watch {
       int status = 0;
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
-      if (is_asked_to_end(child)) kill(child, SIGTERM);
+      if (is_asked(child)) kill(child, SIGTERM);
       // If this process itself did not run for a while, the arbiter may not have run either, so the arbiter
       // gets more time.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
@@ -128,18 +131,19 @@ struct Watch {
     poll(both, std::size(both), time);
   }
 
-  // Passes SIGHUP on to the child, which then reads its settings again.
-  bool is_asked_to_end(pid_t child) {
-    bool asked = false;
+  // Passes SIGHUP on to the child, which then reads its settings again. Returns true if a signal has arrived
+  // that asks to end or to restart the arbiter.
+  bool is_asked(pid_t child) {
+    bool end = false, restart = false;
     signalfd_siginfo signal = {};
     while (read(arrivals.get(), &signal, sizeof signal) > 0) {
-      if (signal.ssi_signo == SIGHUP)
-        kill(child, SIGHUP);
-      else
-        asked = asked || signal.ssi_signo != SIGCHLD;
+      if (signal.ssi_signo == SIGHUP) kill(child, SIGHUP);
+      restart = restart || signal.ssi_signo == SIGUSR1;
+      end = end || signal.ssi_signo == SIGTERM || signal.ssi_signo == SIGINT;
     }
-    asked_to_end = asked_to_end || asked;
-    return asked;
+    asked_to_end = asked_to_end || end;
+    asked_to_restart = asked_to_restart || restart;
+    return end || restart;
   }
 
   bool has_given_signs() const {
@@ -184,7 +188,7 @@ int supervise(const std::string& config, const std::string& tenants) {
   }
   Watch watch;
   sigemptyset(&watch.signals);
-  for (int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&watch.signals, number);
+  for (int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&watch.signals, number);
   sigprocmask(SIG_BLOCK, &watch.signals, nullptr);
   watch.arrivals.reset(signalfd(-1, &watch.signals, SFD_CLOEXEC | SFD_NONBLOCK));
   const std::string signs = settings.state_dir + "/supervise.notify";
@@ -208,6 +212,12 @@ int supervise(const std::string& config, const std::string& tenants) {
       return 1;
     }
     int status = watch.wait_for(child);
+    const bool restart = std::exchange(watch.asked_to_restart, false);
+    if (restart && !watch.asked_to_end) {
+      complain("the arbiter ended " + describe(status) + " for its restart");
+      pause = kFirstPause;
+      continue;
+    }
     bool meant = (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
                  (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
     if (meant || watch.asked_to_end) return 0;

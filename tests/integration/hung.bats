@@ -92,6 +92,27 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
   run ! kill -0 "${PIDS[arbiter]}"
 }
 
+@test "a supervisor that gets SIGUSR1 restarts the arbiter, and tenants keep their memory" {
+  start_arbiter
+  kill "$ARBITER"
+  wait "$ARBITER"
+  "$SHAREDGPU" supervise --config "$DIR/conf" >"$DIR/supervise.log" 2>&1 3>&- &
+  ARBITER=$!
+  until_true 30 another_answers none
+  old=$(supervised)
+  PIDS[arbiter]=${old% }
+  tenant one hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
+  sleep 1
+  kill -USR1 "$ARBITER"
+  until_true 30 another_answers "$old"
+  grep -q "the arbiter ended .* for its restart" "$DIR/supervise.log"
+  PIDS[arbiter]=$(supervised)
+  all_succeed one two
+  kill "$ARBITER"
+  wait "$ARBITER"
+}
+
 @test "a program waits for an arbiter that delays a growth because another tenant makes no room" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify --progress
