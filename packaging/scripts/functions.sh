@@ -1,0 +1,67 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Made from packaging/scripts. Both dpkg, which passes a word, and rpm, which passes a number, run this script.
+set -eu
+PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # package managers leave these out
+
+say() { echo "@PACKAGE@: $*" >&2; }
+
+# refuse LINE...: dpkg and rpm leave everything as it is, unless the administrator overrides it.
+refuse() {
+  for line; do say "$line"; done
+  if [ "${SHAREDGPU_FORCE-}" = yes ]; then say "SHAREDGPU_FORCE=yes: done nevertheless"; return 0; fi
+  say "SHAREDGPU_FORCE=yes in the environment of the package manager overrides this."
+  exit 1
+}
+
+# The version of the installed Slurm, such as 22.05.8; nothing if there is none.
+slurm_version() {
+  for program in slurmd slurmctld sinfo; do
+    if command -v "$program" >/dev/null; then
+      "$program" -V 2>/dev/null | sed -n 's/^slurm[^ ]* \([0-9]*\.[0-9]*\.[0-9]*\).*/\1/p'
+      return
+    fi
+  done
+}
+
+check_slurm() {
+  installed=$(slurm_version)
+  if [ -z "$installed" ] || [ "$installed" = "@SLURM_VERSION@" ]; then return 0; fi
+  refuse "This package is for Slurm @SLURM_VERSION@, and this host has Slurm $installed, whose daemons would refuse the plugins." \
+    "Install the package for Slurm $installed; scripts/package builds it with the headers of that Slurm."
+}
+
+# configured PATTERN: prints the lines of Slurm's configuration that match, from this host's files and, with the
+# controller's answer, from the running daemons.
+configured() {
+  for folder in ${SLURM_CONF:+"${SLURM_CONF%/*}"} /etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf \
+    /var/spool/slurmd/conf-cache /var/spool/slurm/conf-cache /var/lib/slurm/slurmd/conf-cache; do
+    for file in "$folder"/*.conf "$folder"/*.conf.d/*; do
+      if [ -f "$file" ]; then grep -iHnE "^[[:space:]]*($1)" "$file" || true; fi
+    done
+  done
+  if command -v scontrol >/dev/null; then
+    timeout 5 scontrol show config 2>/dev/null | sed -nE 's/ +/ /g; s/^/scontrol show config: /p' | grep -iE "config: ($1)" || true
+  fi
+}
+
+# keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has such lines.
+keep_if_configured() {
+  lines=$(configured "$1")
+  if [ -z "$lines" ]; then return 0; fi
+  refuse "$2 This configuration names it:" "$lines" \
+    "Remove sharedgpu from these lines, restart slurmctld and all slurmds, and remove the package then."
+}
+
+has_systemd() { [ -d /run/systemd/system ]; }
+
+# Prints the processes that keep the arbiter running where systemd does not.
+supervisors() {
+  for process in /proc/[0-9]*; do
+    program=$(readlink "$process/exe" 2>/dev/null) || continue
+    if [ "${program% (deleted)}" = /usr/bin/sharedgpu ] && [ "$process/root" -ef / ] &&
+      tr '\0' '\n' <"$process/cmdline" 2>/dev/null | sed -n 2p | grep -qx supervise; then
+      echo "${process#/proc/}"
+    fi
+  done
+}
