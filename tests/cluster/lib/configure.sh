@@ -70,6 +70,9 @@ gpu_environment() {
     "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "$(gpu_state)"
 }
 
+# The plugins' folder in the prefix; nothing if packages have put the plugins into Slurm's own folder.
+own_plugins() { if [[ $CLUSTER_PREFIX && -d $CLUSTER_PREFIX/lib/slurm ]]; then echo "$CLUSTER_PREFIX/lib/slurm"; fi; }
+
 configure() {
   if [[ -e $dir/settings ]]; then load_settings; else save_settings; fi
   mkdir -p "$dir"/{etc,run,log,ctld,spool,mysql,sharedgpu}
@@ -82,9 +85,11 @@ configure() {
   write_cgroup_conf >"$dir/etc/cgroup.conf"
   echo "# no profiling" >"$dir/etc/acct_gather.conf"
   if [[ $CLUSTER_PREFIX ]]; then
+    local own
+    own=$(own_plugins)
     [[ -e $dir/etc/gres.conf ]] || : >"$dir/etc/gres.conf"
     [[ -e $dir/etc/plugstack.conf ]] ||
-      echo "optional $CLUSTER_PREFIX/lib/slurm/spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
+      echo "optional ${own:+$own/}spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
     [[ -e $dir/etc/sharedgpu.conf ]] || write_sharedgpu_conf >"$dir/etc/sharedgpu.conf"
     if has_hosts; then make_hosts; fi
   else
@@ -137,7 +142,8 @@ CONF
 }
 
 write_slurm_conf() {
-  local host plugins=/usr/lib/x86_64-linux-gnu/slurm-wlm
+  local host own plugins=/usr/lib/x86_64-linux-gnu/slurm-wlm
+  own=$(own_plugins)
   host=$(hostname -s)
   [[ -d $plugins ]] || plugins=$(dirname "$(ldconfig -p | awk '/libslurm\.so/{print $NF; exit}')")/slurm-wlm
   cat <<CONF
@@ -156,7 +162,7 @@ SlurmdLogFile=$dir/log/slurmd-%n
 SlurmctldDebug=verbose
 SlurmdDebug=verbose
 LogTimeFormat=iso8601_ms
-PluginDir=$plugins${CLUSTER_PREFIX:+:$CLUSTER_PREFIX/lib/slurm}
+PluginDir=$plugins${own:+:$own}
 PlugStackConfig=$dir/etc/plugstack.conf
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
