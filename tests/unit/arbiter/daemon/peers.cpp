@@ -203,10 +203,10 @@ TEST_CASE("A process in a user namespace of root's counts on its own user") {
 
 TEST_CASE("A subordinate uid acts for the owner of its user namespace alone") {
   const auto peer = [](uid_t uid, uid_t account) {
-    Peer peer;
-    peer.uid = uid;
-    peer.account = account;
-    return peer;
+    Peer made;
+    made.uid = uid;
+    made.account = account;
+    return made;
   };
   CHECK(acts_for(peer(1000, 1000), 1000));
   CHECK(acts_for(peer(100'001, 1000), 1000));
