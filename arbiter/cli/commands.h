@@ -37,6 +37,8 @@ int add_run(CLI::App& app, int argc, char** argv, int& status);
 void add_set(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_supervise(CLI::App& app, int& status);
+void add_top(CLI::App& app, int& status);
+void add_trace(CLI::App& app, int& status);
 
 // Writes "sharedgpu: TEXT" to standard error.
 void complain(const std::string& text);

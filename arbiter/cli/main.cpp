@@ -18,10 +18,12 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_gres(app, status);
   const int own = sharedgpu::cli::add_run(app, argc, argv, status);
   sharedgpu::cli::add_status(app, status);
+  sharedgpu::cli::add_top(app, status);
   sharedgpu::cli::add_set(app, status);
   sharedgpu::cli::add_reload(app, status);
   sharedgpu::cli::add_drain(app, status);
   sharedgpu::cli::add_ledger(app, status);
+  sharedgpu::cli::add_trace(app, status);
   sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_doctor(app, status);
   sharedgpu::cli::add_oci(app, status);

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "arbiter/cli/commands.h"
+#include "arbiter/cli/moment.h"
 #include "arbiter/cli/site_report.h"
 #include "arbiter/cli/table.h"
 #include "protocol/split.h"
@@ -71,9 +72,8 @@ std::string ask_sacct(const std::string& since, const std::string& until, std::s
   return "sacct failed";  // sacct has printed the reason
 }
 
-Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu,
-               double least) {
-  const auto rounded = [least](double value) { return std::round(value / least) * least; };
+Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu) {
+  const auto rounded = [](double value) { return std::round(value * 1e6) / 1e6; };
   const auto hours = [&](double seconds) { return rounded(seconds / 3600); };
   const double share = static_cast<double>(sums.unit_seconds) / units_per_gpu;
   Json fields;
@@ -90,10 +90,8 @@ Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::ui
 }
 
 int report(const Arguments& arguments) {
-  Nanoseconds from{};
-  Nanoseconds to{};
-  std::string error = read_moment("--since", arguments.since, from);
-  if (error.empty()) error = read_moment("--until", arguments.until, to);
+  Period period;
+  std::string error = read_period(arguments.since, arguments.until, period);
   if (!error.empty()) {
     complain(error);
     return 2;
@@ -102,9 +100,9 @@ int report(const Arguments& arguments) {
   if (arguments.units_per_gpu == 0 && !load_settings(arguments.config, settings)) return 2;
   const std::uint32_t units_per_gpu =
       arguments.units_per_gpu != 0 ? arguments.units_per_gpu : settings.units_per_gpu;
-  const std::string since = arguments.since.empty() ? begin_of_month(-1) : format_time(from);
+  const std::string since = arguments.since.empty() ? begin_of_month(-1) : format_time(period.since);
   std::string until = arguments.since.empty() ? begin_of_month(0) : format_time(std::time(nullptr) + 1);
-  if (!arguments.until.empty()) until = format_time(to);
+  if (!arguments.until.empty()) until = format_time(period.until);
   if (until <= since) {
     complain("--until " + until + " is not after --since " + since);
     return 2;
@@ -121,10 +119,9 @@ int report(const Arguments& arguments) {
   if (sums.untold() > 0)
     complain("sacct has no lease time for " + std::to_string(sums.untold()) +
              " jobs that held units; see docs/accounting.md");
-  const double least = arguments.format == "table" ? 1e-3 : 1e-6;
   Json rows = Json::array();
-  for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu, least));
-  print_rows(rows, fields_of({}, {}, units_per_gpu, least), arguments.format);
+  for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu));
+  print_rows(rows, fields_of({}, {}, units_per_gpu), arguments.format);
   return 0;
 }
 
@@ -144,8 +141,12 @@ void add_report(CLI::App& app, int& status) {
                    "Use this in place of UnitsPerGpu in the settings")
       ->check(CLI::Range(1u, 1000u))
       ->type_name("N");
-  command->add_option("--format", arguments->format, "Output format")
-      ->check(CLI::IsMember({"table", "csv", "json"}));
+  CLI::Option* format = command->add_option("--format", arguments->format, "Output format")
+                            ->check(CLI::IsMember({"table", "csv", "json"}));
+  command
+      ->add_flag_callback(
+          "--json", [arguments] { arguments->format = "json"; }, "As --format json")
+      ->excludes(format);
   command->callback([arguments, &status] { status = report(*arguments); });
 }
 

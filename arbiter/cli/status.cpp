@@ -1,58 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu status [--json]: shows GPUs, tenants, their memory and time, and the lease holders.
-#include <pwd.h>
-#include <sys/stat.h>
+// sharedgpu status [--me] [--json]: shows GPUs, tenants, their memory and time, and the lease holders.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "arbiter/cli/ask_status.h"
 #include "arbiter/cli/commands.h"
+#include "arbiter/cli/node_status.h"
+#include "arbiter/cli/standing.h"
+#include "arbiter/cli/users.h"
 #include "config/quantities.h"
 #include "protocol/ask.h"
+#include "protocol/environment.h"
+#include "protocol/split.h"
 
 namespace sharedgpu::cli {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMostQuestions = 5;
-
-// Reads `size` bytes of the file. Returns false if the file has fewer bytes because the arbiter has emptied
-// it.
-bool read_answer(int file, std::size_t size, std::string& text) {
-  struct stat info = {};
-  if (fstat(file, &info) != 0 || static_cast<std::size_t>(info.st_size) < size) return false;
-  text.resize(size);
-  for (std::size_t done = 0; done < size;) {
-    const ssize_t read = pread(file, text.data() + done, size - done, static_cast<off_t>(done));
-    if (read <= 0) return false;
-    done += static_cast<std::size_t>(read);
-  }
-  return true;
-}
-
-// Returns an empty string, or the reason why there is no answer.
-std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text) {
-  Channel channel;
-  if (int error = channel.connect(socket.c_str(), patience))
-    return "no arbiter at " + socket + ": " + std::strerror(error);
-  for (int i = 0; i < kMostQuestions; ++i) {
-    Message message;
-    UniqueFd fd;
-    if (int error = ask(channel, Message::of(StatusQuery{}), patience, message, fd))
-      return "the arbiter at " + socket + " does not answer: " + std::strerror(error);
-    const auto size = static_cast<std::size_t>(message.as<StatusReply>().size);
-    if (message.type != MessageType::status_reply || !fd || size == 0) break;
-    if (read_answer(fd.get(), size, text)) return {};
-  }
-  return "the arbiter at " + socket + " sent a reply that is not understood";
-}
 
 std::string size_of(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
@@ -81,11 +52,7 @@ void print_turns(const Json& gpu) {
   std::printf("\n");
 }
 
-std::string user_of(const Json& process) {
-  const auto uid = process.value("uid", 0u);
-  const passwd* user = getpwuid(uid);
-  return user == nullptr ? "uid " + std::to_string(uid) : user->pw_name;
-}
+std::string user_of(const Json& process) { return user_name(process.value("uid", 0u)); }
 
 // Prints "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are not tenants.
 void print_unmanaged(const Json& gpu) {
@@ -197,7 +164,7 @@ void print_differences(const Json& tenant) {
 
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
-  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE",
+  std::printf("\n%-16s %-10s  %-8s %11s %11s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "USER", "STATE",
               "ALLOCATED", "RESIDENT", "HOST", "BUDGET", "BY UNITS", "BY JOB", "LEASE", "GPUS", "PIDS");
   for (const Json& tenant : status.at("tenants")) {
     std::string state = tenant.value("state", "");
@@ -205,8 +172,8 @@ void print_tenants(const Json& status) {
     const bool stopped = tenant.value("stopped", false);
     if (stopped) state = "stopped";
     const double leaving = stopped ? 0 : tenant.value("leaving_seconds", 0.0);
-    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %11s %11s %8.1fs  %-8s %s",
-                tenant.value("name", "").c_str(), tenant.value("uid", 0u), state.c_str(),
+    std::printf("%-16s %-10s  %-8s %11s %11s %11s %11s %11s %11s %8.1fs  %-8s %s",
+                tenant.value("name", "").c_str(), user_of(tenant).c_str(), state.c_str(),
                 size_of(tenant, "footprint_bytes").c_str(), size_of(tenant, "resident_bytes").c_str(),
                 size_of(tenant, "host_bytes").c_str(), limit_of(tenant, "host_budget_bytes").c_str(),
                 limit_of(tenant, "units_memory_bytes").c_str(), limit_of(tenant, "job_memory_bytes").c_str(),
@@ -225,7 +192,43 @@ void print_tenants(const Json& status) {
   }
 }
 
-int show(const std::string& config, bool json) {
+template <class Number>
+std::optional<Number> number_in_environment(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? std::nullopt : parse_number<Number>(text);
+}
+
+// Shows where the caller's tenants stand.
+int show_own(const std::string& text, bool as_json) {
+  NodeStatus status;
+  if (std::string error = parse_status(text, status); !error.empty()) {
+    complain(error);
+    return 1;
+  }
+  const Asker asker{.job = number_in_environment<std::uint32_t>("SLURM_JOB_ID"),
+                    .run = number_in_environment<std::uint64_t>(environment::kRun),
+                    .uid = getuid()};
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const NodeStatus::Tenant* tenant : tenants_of(status, asker)) {
+    const Standing standing = standing_of(status, *tenant, user_name);
+    if (as_json)
+      list.push_back(json_of(standing));
+    else
+      std::printf("%s\n", sentences(standing).c_str());
+    if (!as_json) list.push_back(nullptr);
+  }
+  if (as_json)
+    std::printf("%s\n", nlohmann::ordered_json{{"tenants", list}}
+                            .dump(2, ' ', false, Json::error_handler_t::replace)
+                            .c_str());
+  else if (list.empty() && asker.job)
+    std::printf("Job %u has not used a shared GPU of this node yet.\n", *asker.job);
+  else if (list.empty())
+    std::printf("You use no shared GPU of this node.\n");
+  return 0;
+}
+
+int show(const std::string& config, bool json, bool me) {
   Settings settings;
   if (!load_settings(config, settings)) return 2;
   std::string text;
@@ -234,6 +237,7 @@ int show(const std::string& config, bool json) {
     complain(error);
     return 1;
   }
+  if (me) return show_own(text, json);
   if (json) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;
@@ -255,12 +259,15 @@ void add_status(CLI::App& app, int& status) {
   struct Arguments {
     std::string config;
     bool json = false;
+    bool me = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("status", "Show GPUs, tenants and who holds the lease");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_flag("--json", arguments->json, "As JSON; see docs/status-json.md");
-  command->callback([arguments, &status] { status = show(arguments->config, arguments->json); });
+  command->add_flag("--json", arguments->json, "As JSON; see docs/json.md");
+  command->add_flag("--me", arguments->me, "Where the job or run of the caller stands, and why it waits");
+  command->callback(
+      [arguments, &status] { status = show(arguments->config, arguments->json, arguments->me); });
 }
 
 }  // namespace sharedgpu::cli

@@ -62,6 +62,13 @@ class Core {
     return known != nullptr && !known->learned;
   }
   std::size_t gpus() const { return model_.gpus().size(); }
+  // The tenants that wait for a GPU, and the turn that they wait for.
+  struct Queue {
+    std::vector<TenantId> waiting;  // in the order in which they are served if nothing changes until then
+    // The rest of the current turn; zero if the turn is over. None: no turn has begun, or nobody waits.
+    std::optional<Nanoseconds> turn_left;
+  };
+  Queue queue(const GpuUuid& gpu, Nanoseconds now) const;
   // The footprints of the tenant's sessions on a GPU.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
   // The tenant's memory that is on GPUs and should leave them.

@@ -68,6 +68,8 @@ Sighting::Tenant Core::sight_of(const Tenant& tenant) const {
   const bool holds = leases().holds(tenant.id);
   return {.id = tenant.id,
           .may_wait = !holds && !presence_.absent(tenant),
+          .enters = turns_.phase_of(tenant) == Phase::entering,
+          .evicts = to_evict(tenant.id) > Bytes{},
           .leaves = holds && turns_.phase_of(tenant) == Phase::leaving,
           .turn_ends = scheduler_.yielded_until(tenant)};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/core/snapshot.h"
 
+#include <algorithm>
+
 #include "arbiter/core/core.h"
 
 namespace sharedgpu {
@@ -119,6 +121,23 @@ Snapshot Core::snapshot() const {
   for (const auto& [id, session] : model_.sessions()) all.sessions.push_back(view_of(session));
   all.placements = placements_;
   return all;
+}
+
+Core::Queue Core::queue(const GpuUuid& uuid, Nanoseconds now) const {
+  Queue queue;
+  const Gpu* gpu = model_.find(uuid);
+  if (gpu == nullptr || gpu->sessions.empty() || model_.stale()) return queue;
+  const std::optional<std::size_t> index = gpu->sessions.front()->tenant->domain;
+  if (!index) return queue;
+  const Domain& domain = model_.domains()[*index];
+  for (const Tenant* tenant : scheduler_.waiting(domain))
+    if (uses(*tenant, *gpu)) queue.waiting.push_back(tenant->id);
+  const Scheduler::Turn turn = scheduler_.turn_of(domain);
+  if (turn.state.begun && scheduler_.others_wait(domain)) {
+    const Nanoseconds since = std::max(now - effects_.now(), Nanoseconds{});
+    queue.turn_left = std::max(turn.left - since, Nanoseconds{});
+  }
+  return queue;
 }
 
 std::vector<std::pair<SessionId, Bytes>> Core::footprints(TenantId tenant, const GpuUuid& gpu) const {

@@ -23,6 +23,8 @@ struct Sighting {
     TenantId id;
     // The tenant has no lease, but could get one, so its sessions that want the GPU are waiting.
     bool may_wait = false;
+    bool enters = false;      // the tenant is chosen for a turn, and its gates are not open yet
+    bool evicts = false;      // the tenant has memory on GPUs that it was ordered to evict
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
     Nanoseconds turn_ends{};  // planned end of the last turn whose rest the tenant yielded
     bool operator==(const Tenant&) const = default;

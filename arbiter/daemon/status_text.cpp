@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The time for which a tenant without sessions is shown: a job between its steps, or a job that has just
-// ended.
+// The time for which a job without sessions is shown between its steps, unless Slurm has told that it is
+// over.
 constexpr std::chrono::minutes kShowEnded{10};
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -188,6 +188,10 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
   json["holders"] = holders;
+  const Core::Queue queue = view.core.queue(gpu.uuid, view.now);
+  json["queue"] = Json::array();
+  for (const TenantId tenant : queue.waiting) json["queue"].push_back(tenant.value);
+  json["turn_left_seconds"] = queue.turn_left ? Json(seconds(*queue.turn_left)) : Json(nullptr);
   json["threads_left"] = gpu.threads_left;
   return json;
 }
@@ -251,11 +255,14 @@ void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot:
   const Figures figures = view.figures.of(id, {}, view.now);
   json["waited_seconds"] = seconds(figures.waited);
   json["overuse_seconds"] = seconds(figures.overuse);
+  json["entering_seconds"] = seconds(figures.entering);
+  json["evicting_seconds"] = seconds(figures.evicting);
   json["handoffs"] = figures.handoffs;
   json["evicted_bytes"] = figures.moved.evicted.count;
   json["restored_bytes"] = figures.moved.restored.count;
   json["highest_footprint_bytes"] = figures.footprint.count;
   json["highest_resident_bytes"] = figures.resident.count;
+  json["to_evict_bytes"] = view.core.to_evict(id).count;
   json["wants"] = tenant != nullptr && tenant->wants;
   json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->lag);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
@@ -414,7 +421,7 @@ std::string format_status(const StatusView& view) {
   json["tenants"] = Json::array();
   for (const auto& [id, info] : view.tenants.all())
     if (info.sessions > 0 || view.state.placements.count(id) > 0 ||
-        (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
+        (!info.over && info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
       json["tenants"].push_back(tenant_json(view, info));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -40,14 +40,17 @@ void FigureBook::add_time(const Sighting::Tenant& state, const Watch& watch, Nan
                           Figures& figures) {
   if (now <= watch.counted) return;
   if (state.may_wait && watch.wanting > 0) figures.waited += now - watch.counted;
+  if (state.enters) figures.entering += now - watch.counted;
+  if (state.evicts) figures.evicting += now - watch.counted;
   if (state.leaves)
     figures.overuse += std::max(now - std::max(watch.counted, state.turn_ends), Nanoseconds{});
 }
 
 void FigureBook::count(TenantId tenant, const Watched& watched, StepName step, Watch& watch,
                        Nanoseconds now) {
-  const bool grows = watched.state.leaves || (watched.state.may_wait && watch.wanting > 0);
-  if (grows) add_time(watched.state, watch, now, figures_[{tenant, step}]);
+  const Sighting::Tenant& state = watched.state;
+  const bool grows = state.leaves || state.enters || state.evicts || (state.may_wait && watch.wanting > 0);
+  if (grows) add_time(state, watch, now, figures_[{tenant, step}]);
   watch.counted = now;
 }
 
@@ -117,10 +120,11 @@ void FigureBook::look_at(const Sighting::Tenant& tenant, Nanoseconds now) {
   if (found == watched_.end() || found->second.state == tenant) return;
   Watched& watched = found->second;
   const bool left = watched.state.leaves && !tenant.leaves;
+  const bool evicted = watched.state.evicts && !tenant.evicts;
   for (auto& [step, watch] : watched.steps) {
     count(tenant.id, watched, step, watch, now);
-    if (!left) continue;
-    ++figures_[{tenant.id, step}].handoffs;
+    if (!left && !evicted) continue;
+    if (left) ++figures_[{tenant.id, step}].handoffs;
     changed_.insert({tenant.id, step});
     due_ = true;
   }

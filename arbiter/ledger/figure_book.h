@@ -34,9 +34,9 @@ class FigureBook {
   bool note_host(TenantId tenant, Bytes peak);
   void observe(const Sighting& seen, Nanoseconds now);
   // Returns the changed figures, which the caller writes to the ledger. Returns changes at once if a lease
-  // has ended or a step's last session is gone. Otherwise returns changes at most once a second, since an
-  // eviction is reported in many parts. Every 15 seconds, also returns the figures that grow with time,
-  // counted up to the last observation, so that a crash of the host loses little.
+  // or an eviction has ended or a step's last session is gone. Otherwise returns changes at most once a
+  // second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures that grow
+  // with time, counted up to the last observation, so that a crash of the host loses little.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed figures. Call it before the arbiter ends.
   void hasten();

@@ -34,6 +34,8 @@ struct Figures {
   Bytes resident = {};         // the maximum
   unsigned backends = 0;       // backends of all its sessions, one bit for each kind of backend
   Bytes host = {};             // the highest host memory of the tenant's control group; zero: no group
+  Nanoseconds entering{};      // time from the choice for a turn until its gates opened; part of `waited`
+  Nanoseconds evicting{};      // time in which memory that it was ordered to evict was still on the GPU
   auto operator<=>(const Figures&) const = default;
 };
 

@@ -304,6 +304,8 @@ struct UsedRecord {
     v("highest resident", r.figures.resident);
     v.newer("backends", r.figures.backends);
     v.newer("highest host memory of its control group", r.figures.host);
+    v.newer("nanoseconds of entering", r.figures.entering);
+    v.newer("nanoseconds of evicting", r.figures.evicting);
   }
 };
 

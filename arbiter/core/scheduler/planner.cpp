@@ -164,25 +164,8 @@ void Planner::line_up() {
     line.push_back({tenant, ordered, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited,
                     tenant->id});
   }
-  seat_gangs(line);
+  seat_gangs(line, gangs_);
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
-}
-
-// The policy's ranks decide which places in the line of waiting tenants belong to gangs. The gang that has
-// waited longest takes the first of these places, and so on; the order of the gangs is the same on all nodes.
-// If two nodes preferred different gangs, neither gang could begin.
-void Planner::seat_gangs(std::vector<InLine>& line) const {
-  const auto first = std::partition(line.begin(), line.end(),
-                                    [](const InLine& its) { return !its.tenant->gang || its.ordered; });
-  std::vector<const Tenant*> gangs;
-  for (auto it = first; it != line.end(); ++it) gangs.push_back(it->tenant);
-  std::sort(gangs.begin(), gangs.end(),
-            [this](const Tenant* one, const Tenant* other) { return gangs_.is_elder(*one, *other); });
-  std::sort(first, line.end(), [](const InLine& one, const InLine& other) { return other < one; });
-  std::transform(first, line.end(), gangs.begin(), first, [](InLine place, const Tenant* gang) {
-    place.tenant = gang;
-    return place;
-  });
 }
 
 // Sorts the members by the order in which they would leave. If the policy ranks two members equally, the one

@@ -6,9 +6,9 @@
 
 #include <optional>
 #include <queue>
-#include <tuple>
 #include <vector>
 
+#include "arbiter/core/scheduler/line.h"
 #include "arbiter/core/scheduler/scheduler.h"
 #include "arbiter/core/turns/move.h"
 
@@ -54,20 +54,6 @@ class Planner {
     // True: the memory that tenants free when they leave is reserved for a member that has waited for long.
     bool is_kept_free = false;
   };
-  struct InLine {
-    const Tenant* tenant;
-    bool ordered;  // the coordinator of the tenant's gang has ordered the tenant to enter: its turn has begun
-    bool for_host;
-    Rank rank;
-    Nanoseconds waited;
-    TenantId place;  // of otherwise equal tenants, the lower number comes first
-    bool operator<(const InLine& other) const {
-      const auto order = [](const InLine& its) {
-        return std::tie(its.ordered, its.for_host, its.rank, its.waited);
-      };
-      return order(*this) != order(other) ? order(*this) < order(other) : place > other.place;
-    }
-  };
 
   void look(const Residencies& at);
   void line_up();
@@ -79,7 +65,6 @@ class Planner {
   bool fits_beside(const Tenant& waiter) const;
   bool stays_for(const Tenant& member, const Tenant& waiter) const;
   bool waits_for_others_apart(const Tenant& waiter) const;
-  void seat_gangs(std::vector<InLine>& line) const;
   bool gives_up(const Candidate& member) const;
   bool may_leave(const Candidate& member, const Candidate& waiter) const;
   bool serve(const Candidate& waiter, const Residencies& at, Move& move);

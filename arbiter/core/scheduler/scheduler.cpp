@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "arbiter/core/scheduler/line.h"
 #include "arbiter/core/scheduler/throttle.h"
 #include "arbiter/core/scheduler/turn_end.h"
 
@@ -237,6 +238,22 @@ bool Scheduler::wants(const Tenant& tenant) const { return turns_.wants(tenant) 
 bool Scheduler::others_wait(const Domain& domain) const {
   return std::any_of(domain.tenants.begin(), domain.tenants.end(),
                      [this](const Tenant* tenant) { return waits(*tenant); });
+}
+
+std::vector<const Tenant*> Scheduler::waiting(const Domain& domain) const {
+  const TurnView turn = view(domain, turn_of(domain).over());
+  std::vector<InLine> line;
+  for (const Tenant* tenant : domain.tenants) {
+    if (!waits(*tenant)) continue;
+    const TenantView its = view(*tenant);
+    line.push_back({tenant, gangs_.must_enter(*tenant), must_recall(*tenant),
+                    domain.rules.policy->rank(its, turn), its.waited, tenant->id});
+  }
+  seat_gangs(line, gangs_);
+  std::sort(line.begin(), line.end(), [](const InLine& one, const InLine& other) { return other < one; });
+  std::vector<const Tenant*> tenants;
+  for (const InLine& place : line) tenants.push_back(place.tenant);
+  return tenants;
 }
 
 Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "arbiter/core/scheduler/accounts.h"
 #include "arbiter/core/scheduler/deadline_limits.h"
@@ -95,6 +96,8 @@ class Scheduler {
   // its nodes count.
   bool wants(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
+  // The tenants that wait for a turn, in the order in which they are served if nothing changes until then.
+  std::vector<const Tenant*> waiting(const Domain& domain) const;
   Nanoseconds waiting_since(const Tenant& tenant) const;
   // Returns true if the tenant has used up the limit on its time. This limit applies even if no other tenant
   // waits.

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of the arbiter to a status query, as values: what `top` and `status --me` need of it.
+//
+// Sizes are in bytes, times in seconds. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::cli {
+
+struct NodeStatus {
+  struct Gpu {
+    std::uint64_t number = 0;
+    std::string uuid;
+    std::string name;
+    std::string condition;
+    std::string fault;
+    bool drained = false;
+    std::string policy;
+    Bytes capacity;
+    Bytes footprint;
+    Bytes resident;
+    std::optional<Bytes> unmanaged;
+    double turn = 0;     // length of turns
+    double handoff = 0;  // mean; zero: none yet
+    std::vector<std::uint64_t> holders;
+    std::vector<std::uint64_t> queue;  // tenants that wait, in the order in which they are served
+    std::optional<double> turn_left;   // none: nobody waits
+  };
+
+  struct Overdue {
+    double seconds = 0;
+    std::string waits_for;
+  };
+
+  struct Tenant {
+    std::uint64_t id = 0;
+    std::string name;
+    std::optional<std::uint32_t> job;
+    std::uint32_t uid = 0;
+    std::uint64_t units = 0;
+    std::int64_t priority = 0;
+    std::string phase;  // out, entering, running or leaving
+    bool lease = false;
+    bool wants = false;
+    bool stopped = false;
+    bool stuck = false;
+    double lease_seconds = 0;
+    double waited = 0;
+    double moving = 0;  // time of entering and evicting
+    double leaving = 0;
+    std::optional<Overdue> overdue;
+    std::uint64_t handoffs = 0;
+    Bytes evicted;
+    Bytes restored;
+    Bytes to_evict;
+    Bytes footprint;
+    Bytes resident;
+    Bytes host;
+    std::uint64_t nodes = 1;        // of a job whose turns begin on all nodes together
+    std::vector<std::string> gpus;  // UUIDs of the GPUs that it uses, or else is placed on
+
+    // "running", "waiting", "idle", "entering", "leaving" or "stopped"
+    std::string state() const;
+  };
+
+  std::string version;
+  std::string policy;
+  bool recovering = false;
+  std::vector<Gpu> gpus;
+  std::vector<Tenant> tenants;
+
+  // Null if there is none.
+  const Tenant* find(std::uint64_t id) const;
+};
+
+// Parses the text of `sharedgpu status --json`. Returns an empty string, or an error message.
+std::string parse_status(const std::string& text, NodeStatus& status);
+
+}  // namespace sharedgpu::cli

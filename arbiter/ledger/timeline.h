@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
+//
+// The ledger records the begin and the end of each lease, but of the other times only totals ("used"). A
+// total that has grown between two records is a span between them, and the leases say where: a wait and an
+// entry end with the next lease, overuse ends with the lease, and the end of an eviction is recorded at once.
+//
+// Times are since 1970 in UTC, or since the host's boot if the ledger does not record the time of the boot.
+// Pure; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "arbiter/ledger/reader.h"
+#include "arbiter/ledger/records.h"
+
+namespace sharedgpu {
+
+enum class SpanKind : std::uint8_t { lease, waiting, entering, evicting, overuse };
+
+struct Span {
+  SpanKind kind = SpanKind::lease;
+  TenantId tenant;
+  GpuUuid gpu;  // of a lease; otherwise zero
+  Nanoseconds from{};
+  Nanoseconds to{};
+  bool open = false;  // a lease that is still held, according to the ledger
+};
+
+class Timeline final : private LedgerVisitor {
+ public:
+  struct Who {
+    TenantName name;
+    std::uint32_t uid = 0;
+    std::set<GpuUuid> gpus;  // that it has used
+  };
+
+  // Takes the ledger's records, oldest first.
+  void add(const Record& record) { reader_.read(record, *this); }
+
+  // All spans, ordered by the times at which they begin.
+  std::vector<Span> spans() const;
+  const std::map<TenantId, Who>& tenants() const { return tenants_; }
+
+ private:
+  struct Interval {
+    Nanoseconds from{};
+    Nanoseconds to{};
+  };
+  // A tenant's leases and totals since its last record of totals, in times of this boot.
+  struct Window {
+    Nanoseconds began{};
+    std::vector<Interval> held;  // the times in which it held any GPU, except the lease that is open now
+    std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // number of steps that hold it, and since when
+    Nanoseconds held_since{};
+    Figures totals;
+  };
+
+  void on_boot(const BootRecord& boot, bool rebooted) override;
+  void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_begin(const BeginRecord& begin) override;
+  void on_session(const SessionRecord& session, Nanoseconds at) override;
+  void on_attach(const AttachRecord& attach) override;
+  void on_gone(const GoneRecord& gone) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+
+  void put(SpanKind kind, TenantId tenant, Interval when, const GpuUuid& gpu = {});
+  void put_at_ends(SpanKind kind, TenantId tenant, const std::vector<Interval>& places, Nanoseconds time);
+
+  LedgerReader reader_;
+  Nanoseconds booted_{};  // since 1970
+  std::map<TenantId, Who> tenants_;
+  std::map<TenantId, Window> windows_;
+  std::map<SessionId, TenantId> sessions_;
+  std::map<std::pair<TenantId, SpanKind>, std::size_t> latest_;  // the last span of each kind
+  std::vector<Span> closed_;
+};
+
+// Returns the parts of the spans that lie between the two times.
+std::vector<Span> within(const std::vector<Span>& spans, Nanoseconds since, Nanoseconds until);
+
+}  // namespace sharedgpu
