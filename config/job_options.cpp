@@ -11,14 +11,8 @@
 namespace sharedgpu {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// A number without a unit is refused as ambiguous: Slurm reads --mem=8 as megabytes and --time=8 as minutes,
-// while CUDA counts in bytes and seconds.
-bool has_unit(std::string_view text) { return !text.empty() && !is_digit(text.back()); }
-
 std::string set_memory(JobOptions& options, std::string_view text) {
-  auto size = has_unit(text) ? parse_size(text) : std::nullopt;
+  auto size = parse_size(text);
   if (!size || *size == Bytes{}) return "a size with a unit (such as 512M or 8GiB)";
   options.memory = *size;
   return {};
@@ -78,7 +72,7 @@ std::optional<Nanoseconds> parse_clock(std::string_view text) {
 
 std::string set_deadline(JobOptions& options, std::string_view text) {
   auto time = parse_clock(text);
-  if (!time && has_unit(text)) time = parse_time(text);
+  if (!time) time = parse_time(text);
   if (!time || *time <= Nanoseconds{}) return "a time with a unit (such as 33ms or 2s) or HH:MM:SS";
   options.deadline = *time;
   return {};

@@ -14,12 +14,12 @@ struct Unit {
 };
 
 constexpr Unit kSizeUnits[] = {
-    {"", 1},         {"B", 1},       {"K", 0x1p10},   {"KB", 0x1p10},  {"KiB", 0x1p10},
-    {"M", 0x1p20},   {"MB", 0x1p20}, {"MiB", 0x1p20}, {"G", 0x1p30},   {"GB", 0x1p30},
-    {"GiB", 0x1p30}, {"T", 0x1p40},  {"TB", 0x1p40},  {"TiB", 0x1p40},
+    {"B", 1},       {"K", 0x1p10},   {"KB", 0x1p10},  {"KiB", 0x1p10}, {"M", 0x1p20},
+    {"MB", 0x1p20}, {"MiB", 0x1p20}, {"G", 0x1p30},   {"GB", 0x1p30},  {"GiB", 0x1p30},
+    {"T", 0x1p40},  {"TB", 0x1p40},  {"TiB", 0x1p40},
 };
 constexpr Unit kTimeUnits[] = {
-    {"", 1e9}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"min", 60e9}, {"h", 3600e9},
+    {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"min", 60e9}, {"h", 3600e9},
 };
 constexpr Unit kPercentUnits[] = {{"%", 1}};
 
@@ -44,6 +44,7 @@ std::optional<double> parse_quantity(std::string_view text, const Unit (&units)[
   if (error != std::errc{}) return std::nullopt;
   std::string_view suffix(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
   while (!suffix.empty() && suffix.front() == ' ') suffix.remove_prefix(1);
+  if (suffix.empty() && number == 0) return 0;  // zero needs no unit
   for (const Unit& unit : units)
     if (same_letters(suffix, unit.name)) {
       double value = number * unit.factor;

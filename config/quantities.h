@@ -2,7 +2,8 @@
 // Sizes, times and percentages as people write them, in sharedgpu.conf and on command lines.
 //
 // Each parser expects a text without surrounding blanks, and returns nullopt unless the whole text is valid.
-// Pure functions; any thread.
+// A number other than 0 needs a unit: Slurm reads --mem=8 as megabytes, and CUDA counts bytes. Pure; any
+// thread.
 #pragma once
 
 #include <optional>
@@ -13,11 +14,11 @@
 
 namespace sharedgpu {
 
-// Parses a size such as "4096", "512MiB", "24GiB", "1.5G" or "2T". K, M, G and T are powers of 1024, with or
+// Parses a size such as "4096B", "512MiB", "24GiB", "1.5G" or "2T". K, M, G and T are powers of 1024, with or
 // without "iB" or "B".
 std::optional<Bytes> parse_size(std::string_view text);
 
-// Parses a time such as "500ms", "10s", "2m", "1h" or "100us". A bare number is in seconds.
+// Parses a time such as "500ms", "10s", "2m", "1h" or "100us".
 std::optional<Nanoseconds> parse_time(std::string_view text);
 
 // Parses a percentage between 0 and 100, such as "5%" or "12.5%".

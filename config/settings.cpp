@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/nearest.h"
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
 
@@ -49,9 +50,9 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {SectionOf::gpu, "gpu"}, {SectionOf::partition, "partition"}, {SectionOf::qos, "qos"}};
 
-constexpr char kTimeHint[] = "a time (such as 500ms, 10s, 2m)";
-constexpr char kSizeHint[] = "a size (such as 24GiB)";
-constexpr char kAmountHint[] = "a size (such as 24GiB) or a percentage (such as 90%)";
+constexpr char kTimeHint[] = "a time with a unit (such as 500ms, 10s, 2m)";
+constexpr char kSizeHint[] = "a size with a unit (such as 24GiB)";
+constexpr char kAmountHint[] = "a size with a unit (such as 24GiB) or a percentage (such as 90%)";
 
 template <std::string Settings::*Member>
 std::string set_path(Settings& settings, std::string_view value) {
@@ -472,7 +473,7 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
   const std::string place = parser.section + name;
   const Key* key = find_key(name);
   if (key == nullptr) {
-    parser.fail(parser.section + "unknown key '" + name + "'");
+    parser.fail(parser.section + "unknown key '" + name + "'" + did_you_mean(name, settings_keys()));
     return 1;
   }
   const bool in_section = !parser.section.empty();
@@ -635,18 +636,6 @@ std::vector<KeyValue> values_in_sections(const Settings& settings) {
 }
 
 }  // namespace
-
-Settings with_changes(const Settings& settings, const Settings& changes) {
-  Settings changed = settings;
-  for (const auto& [name, value] : changes.values) {
-    find_key(name)->set(changed, value);
-    store(changed.values, name, value);
-  }
-  const std::size_t before = changed.sections.size();
-  changed.sections.insert(changed.sections.end(), changes.sections.begin(), changes.sections.end());
-  forget_what_is_set_again(changed.sections, before);
-  return changed;
-}
 
 Difference difference(const Settings& before, const Settings& after) {
   Difference found;

@@ -169,11 +169,6 @@ Settings with_section(const Settings& settings, const Section& section);
 // may contain. On success, returns an empty string. On failure, returns an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
-// Returns `settings` with the changes that change_settings() has made to `changes`, a Settings that had the
-// default of each key before. A change for the node replaces the node's value; a change for GPUs, partitions
-// or QOS has precedence over the sections of `settings`.
-Settings with_changes(const Settings& settings, const Settings& changes);
-
 // The keys whose values differ between two texts of sharedgpu.conf, in the order of settings_keys(). Keys in
 // sections are named with the section, such as "[gpu 0] Policy". Two ways to write one value do not differ.
 struct Difference {

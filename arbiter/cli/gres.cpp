@@ -6,11 +6,13 @@
 #include <climits>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "arbiter/cli/commands.h"
 #include "config/node_gpus.h"
+#include "protocol/split.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -24,7 +26,7 @@ std::string host_name() {
   return text.substr(0, text.find('.'));
 }
 
-int show_gres(const std::string& config) {
+int show_gres(const std::string& config, bool json) {
   Settings settings;
   if (!load_settings(config, settings)) return 2;
   std::map<std::string, std::vector<NodeGpu>> types;
@@ -54,6 +56,14 @@ int show_gres(const std::string& config) {
     lines += "NodeName=" + host_name() + " Name=sharedgpu" + (type.empty() ? "" : " Type=" + type) +
              " File=/dev/nvidia[" + files + "]\n";
   }
+  if (json) {
+    nlohmann::ordered_json each = nlohmann::ordered_json::array();
+    for (const std::string_view line : split(lines, '\n'))
+      if (!line.empty()) each.push_back(line);
+    std::cout << nlohmann::ordered_json{{"node", host_name()}, {"gres", gres}, {"gres_conf", each}}.dump(2)
+              << "\n";
+    return 0;
+  }
   std::cout << "# slurm.conf\nNodeName=" << host_name() << " Gres=" << gres
             << "\n# gres.conf (not needed where all GPUs are shared and their models are as here)\n"
             << lines;
@@ -63,10 +73,15 @@ int show_gres(const std::string& config) {
 }  // namespace
 
 void add_gres(CLI::App& app, int& status) {
-  auto config = std::make_shared<std::string>();
+  struct Arguments {
+    std::string config;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("gres", "Show the lines for slurm.conf and gres.conf");
-  command->add_option("--config", *config, "Settings")->type_name("FILE");
-  command->callback([config, &status] { status = show_gres(*config); });
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_flag("--json", arguments->json, "As JSON; see docs/json.md");
+  command->callback([arguments, &status] { status = show_gres(arguments->config, arguments->json); });
 }
 
 }  // namespace sharedgpu::cli

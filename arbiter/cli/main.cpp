@@ -7,8 +7,31 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "arbiter/cli/commands.h"
+#include "config/nearest.h"
+
+namespace {
+
+// "What is wrong; did you mean --json?; see sharedgpu status --help"
+std::string wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
+  const auto given = app.get_subcommands();
+  const CLI::App* subcommand = given.empty() ? nullptr : given.front();
+  if (subcommand != nullptr) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : subcommand->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& rest : subcommand->remaining())
+      if (rest.starts_with("--"))
+        text += sharedgpu::did_you_mean(rest.substr(0, rest.find('=')), {names.begin(), names.end()});
+  }
+  return text + "; see sharedgpu " + (subcommand == nullptr ? "" : subcommand->get_name() + " ") + "--help";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Share GPUs between jobs, each as if it had the whole of their memory.", "sharedgpu");
@@ -32,10 +55,20 @@ int main(int argc, char** argv) {
   const auto known = app.get_subcommands({});
   auto is_given = [&](const CLI::App* subcommand) { return subcommand->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_given)) {
-    std::cerr << "sharedgpu: no subcommand '" << argv[1] << "'; see sharedgpu --help\n";
+    std::vector<std::string> names;
+    for (const CLI::App* subcommand : known) names.push_back(subcommand->get_name());
+    sharedgpu::cli::complain("no subcommand '" + std::string(argv[1]) + "'" +
+                             sharedgpu::did_you_mean(argv[1], {names.begin(), names.end()}) +
+                             "; see sharedgpu --help");
     return 2;
   }
-  CLI11_PARSE(app, own, argv);
+  try {
+    app.parse(own, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    sharedgpu::cli::complain(wrong_usage(app, error));
+    return 2;
+  }
   // Fails if the output is incomplete, so that a script does not take half of a table for the whole.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));

@@ -84,7 +84,7 @@ std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   if (arguments.host_memory) {
     const auto size = parse_size(*arguments.host_memory);
     if (!size || *size == Bytes{})
-      return "--host-memory: '" + *arguments.host_memory + "' is not a size (such as 24GiB)";
+      return "--host-memory: '" + *arguments.host_memory + "' is not a size with a unit (such as 24GiB)";
     request.host_memory = *size;
   }
   if (!arguments.user) return {};

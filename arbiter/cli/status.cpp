@@ -205,12 +205,16 @@ int show_own(const std::string& text, bool as_json) {
     complain(error);
     return 1;
   }
-  const Asker asker{.job = number_in_environment<std::uint32_t>("SLURM_JOB_ID"),
-                    .run = number_in_environment<std::uint64_t>(environment::kRun),
-                    .uid = getuid()};
+  Asker asker{.job = number_in_environment<std::uint32_t>("SLURM_JOB_ID"),
+              .run = number_in_environment<std::uint64_t>(environment::kRun),
+              .uid = getuid(),
+              .array_name = {}};
+  const auto array = number_in_environment<std::uint32_t>("SLURM_ARRAY_JOB_ID");
+  const auto element = number_in_environment<std::uint32_t>("SLURM_ARRAY_TASK_ID");
+  if (array && element) asker.array_name = "job " + std::to_string(*array) + "_" + std::to_string(*element);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const NodeStatus::Tenant* tenant : tenants_of(status, asker)) {
-    const Standing standing = standing_of(status, *tenant, user_name);
+    const Standing standing = standing_of(status, *tenant, user_name, asker);
     if (as_json)
       list.push_back(json_of(standing));
     else

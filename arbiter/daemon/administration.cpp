@@ -123,22 +123,21 @@ std::uint32_t Administration::threads_of(const TenantInfo& tenant, const GpuList
 }
 
 void Administration::change_settings(Client& client, const SetLines& lines) {
-  Settings changed = changes_;
-  if (std::string error =
-          sharedgpu::change_settings({lines.text, strnlen(lines.text, sizeof lines.text)}, changed);
+  Overrides changed = overrides_;
+  if (std::string error = changed.change({lines.text, strnlen(lines.text, sizeof lines.text)});
       !error.empty())
     return client.connection().refuse(error);
-  for (std::size_t i = changes_.sections.size(); i < changed.sections.size(); ++i)
-    if (std::string unknown = unknown_gpu(changed.sections[i].gpus); !unknown.empty())
+  for (const Section& section : changed.over(file_).sections)
+    if (std::string unknown = unknown_gpu(section.gpus); !unknown.empty() && !is_in_file(section))
       return client.connection().refuse("no GPU " + unknown + " here");
-  changes_ = std::move(changed);
+  overrides_ = std::move(changed);
   apply_settings();
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
   client.send(SetReply{.done = 1});
 }
 
 void Administration::apply_settings() {
-  settings_ = with_changes(file_, changes_);
+  settings_ = overrides_.over(file_);
   partitions_may_have_changed();  // the new settings may be the first that name a partition
   set_rules();
   core_.handle(TuningSet{node_tuning_of(settings_)});
@@ -181,6 +180,11 @@ void Administration::set_capacities() {
 
 void Administration::session_ended() {
   if (capacity_is_due()) set_capacities();
+}
+
+bool Administration::is_in_file(const Section& section) const {
+  return std::any_of(file_.sections.begin(), file_.sections.end(),
+                     [&](const Section& each) { return each.is_about_the_same(section); });
 }
 
 void Administration::log_settings(const std::string& who) const {

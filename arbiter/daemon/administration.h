@@ -18,6 +18,7 @@
 #include "arbiter/daemon/terms.h"
 #include "arbiter/daemon/users.h"
 #include "arbiter/ledger/tenants.h"
+#include "config/overrides.h"
 #include "config/settings.h"
 
 namespace sharedgpu {
@@ -40,8 +41,7 @@ class Administration {
 
   // The settings in force: those of the file, with the changes of administrators (`sharedgpu set`).
   const Settings& settings() const { return settings_; }
-  // The changes by administrators since the start: a Settings with defaults and these changes.
-  const Settings& changes() const { return changes_; }
+  const Overrides& overrides() const { return overrides_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
 
   // Passes the rules of each GPU to the core. Call whenever a GPU is added.
@@ -90,13 +90,14 @@ class Administration {
  private:
   void apply_settings();
   void set_capacities();
+  bool is_in_file(const Section& section) const;
   void log_settings(const std::string& who) const;
 
   asio::io_context& loop_;
   const System& system_;
-  Settings file_;     // the file's live keys as last read, and its other keys as read at the start
-  Settings changes_;  // see changes()
-  Settings settings_;
+  Settings file_;  // the file's live keys as last read, and its other keys as read at the start
+  Overrides overrides_;
+  Settings settings_;  // of the file, with the overrides
   CoreRunner& core_;
   const Tenants& tenants_;
   Complaints& complaints_;

@@ -159,6 +159,7 @@ std::string Queries::status_text() const {
                                   .refuted = refuted,
                                   .overreported = overreported,
                                   .settings = its_.administration.settings(),
+                                  .overrides = its_.administration.overrides(),
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes(),
                                   .health = its_.health.states(),

@@ -21,11 +21,12 @@ std::string text_of(const Reload::Outcome& outcome) {
 }
 
 // The keys for the node that administrators have set with `sharedgpu set`.
-std::vector<std::string> overridden(const Settings& changes, const std::vector<std::string>& keys) {
+std::vector<std::string> overridden(const Overrides& overrides, const std::vector<std::string>& keys) {
   std::vector<std::string> some;
   for (const std::string& key : keys)
-    if (std::any_of(changes.values.begin(), changes.values.end(),
-                    [&](const KeyValue& each) { return each.first == key; }))
+    if (std::any_of(overrides.all().begin(), overrides.all().end(), [&](const Overrides::Entry& each) {
+          return each.section.empty() && each.key == key;
+        }))
       some.push_back(key);
   return some;
 }
@@ -53,7 +54,7 @@ Reload::Outcome Reload::reload(const std::string& who) {
       outcome.error = "LogFile " + opened.message();
   if (outcome.error.empty()) {
     outcome.keys = its_.administration.reload(file);
-    outcome.overridden = overridden(its_.administration.changes(), outcome.keys.live);
+    outcome.overridden = overridden(its_.administration.overrides(), outcome.keys.live);
     outcome.waits = its_.administration.capacity_is_due();
     its_.journal.set_limits(file);
     if (its_.administration.settings().tenants == TenantKind::jobs) its_.coordination.start();

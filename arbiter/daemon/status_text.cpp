@@ -415,6 +415,9 @@ std::string format_status(const StatusView& view) {
   const std::string per_unit = format_typed_sizes(view.settings.swap_per_unit);
   json["swap_per_unit"] = per_unit.empty() ? "unlimited" : per_unit;
   json["swap_per_unit_bytes"] = view.settings.swap_per_unit.common().value_or(Bytes{}).count;
+  json["overrides"] = Json::array();
+  for (const Overrides::Entry& each : view.overrides.all())
+    json["overrides"].push_back({{"section", each.section}, {"key", each.key}, {"value", each.value}});
   json["recovering"] = view.state.recovering;
   json["gpus"] = Json::array();
   for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));

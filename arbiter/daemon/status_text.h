@@ -28,6 +28,7 @@
 #include "arbiter/gang/members.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
+#include "config/overrides.h"
 #include "config/settings.h"
 #include "protocol/channel.h"
 #include "protocol/status.h"
@@ -54,6 +55,7 @@ struct StatusView {
   const std::map<SessionId, Bytes>& refuted;
   const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
   const Settings& settings;
+  const Overrides& overrides;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;
   const std::map<GpuUuid, GpuState>& health;

@@ -9,7 +9,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace sharedgpu;
   const std::string_view text = fuzz::text_of(data, size);
   if (const auto bytes = parse_size(text))
-    fuzz::require(parse_size(std::to_string(bytes->count)) == bytes, "a size reads otherwise as a number");
+    fuzz::require(parse_size(std::to_string(bytes->count) + "B") == bytes,
+                  "a size reads otherwise as a number");
   if (const auto time = parse_time(text)) {
     fuzz::require(*time >= Nanoseconds{}, "a time below zero");
     const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(*time);

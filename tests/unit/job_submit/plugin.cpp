@@ -441,9 +441,8 @@ TEST_CASE("The configuration is read at the start and with Slurm's own, and its 
   CHECK(memory() == 1524);  // the earlier values stay in effect
   CHECK(memory() == 1524);
   REQUIRE(log_lines.size() == 1);
-  CHECK(log_lines[0].find(
-            "/sharedgpu.conf:2: unknown key 'UnitsPerGpus'; the values read before stay in force") !=
-        std::string::npos);
+  CHECK(log_lines[0].find("/sharedgpu.conf:2: unknown key 'UnitsPerGpus'; did you mean UnitsPerGpu?; the "
+                          "values read before stay in force") != std::string::npos);
   cluster.configure("SwapPerUnit=auto\n");
   CHECK(memory() == 500);
   REQUIRE(log_lines.size() == 2);

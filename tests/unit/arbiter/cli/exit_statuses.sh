@@ -60,6 +60,15 @@ of "oci: not a container's configuration" "$sharedgpu" oci
 of "oci --bundle: no config.json" "$sharedgpu" oci --bundle "$folder"
 of "set: nothing to set" "$sharedgpu" set "${own[@]}"
 for wrong in quantum none=1 quantum=never socket=/x; do of "set $wrong" "$sharedgpu" set "${own[@]}" "$wrong"; done
+of "sharedgpu: a misspelled subcommand" "$sharedgpu" stauts
+of "status: a misspelled option" "$sharedgpu" status --jsn
+of "set --list and a change" "$sharedgpu" set "${own[@]}" --list quantum=1s
+of "set --list --clear" "$sharedgpu" set "${own[@]}" --list --clear
+of "top --sort other" "$sharedgpu" top "${own[@]}" --sort other
+of "top --interval 1ms" "$sharedgpu" top "${own[@]}" --interval 1ms
+of "trace --svg --json" "$sharedgpu" trace "${own[@]}" --svg --json
+of "trace --until yesterday" "$sharedgpu" trace "${own[@]}" --until yesterday
+of "ledger --since after --until" "$sharedgpu" ledger "${own[@]}" --since now --until now-1hour
 of "ledger --by other" "$sharedgpu" ledger "${own[@]}" --by other
 of "ledger --format other" "$sharedgpu" ledger "${own[@]}" --format other
 of "ledger --since yesterday" "$sharedgpu" ledger "${own[@]}" --since yesterday
@@ -67,7 +76,7 @@ of "report --since yesterday" "$sharedgpu" report "${own[@]}" --since yesterday
 of "report --units-per-gpu 0" "$sharedgpu" report "${own[@]}" --units-per-gpu 0
 
 title "settings"
-for subcommand in gres status set ledger report supervise run; do
+for subcommand in gres status top set ledger trace report supervise run; do
   words=()
   [[ $subcommand != set ]] || words=(quantum=1s)
   [[ $subcommand != run ]] || words=(-- true)
@@ -92,7 +101,11 @@ title "no arbiter"
 of "reload" "$sharedgpu" reload "${own[@]}"
 of "status" "$sharedgpu" status "${own[@]}"
 of "status --json" "$sharedgpu" status "${own[@]}" --json
+of "status --me" "$sharedgpu" status "${own[@]}" --me
+of "top --once" "$sharedgpu" top "${own[@]}" --once
 of "set" "$sharedgpu" set "${own[@]}" quantum=1s
+of "set --list" "$sharedgpu" set "${own[@]}" --list
+of "trace: there is no ledger" "$sharedgpu" trace "${own[@]}"
 of "ledger: there is none" "$sharedgpu" ledger "${own[@]}"
 PATH=$folder/bin:$PATH of "report: sacct fails" "$sharedgpu" report "${own[@]}"
 of "run" "$sharedgpu" run "${own[@]}" -- true
@@ -121,8 +134,18 @@ done
 of "status" "$sharedgpu" status "${own[@]}"
 of "status --json" "$sharedgpu" status "${own[@]}" --json
 of "status: its output cannot be written" sh -c '"$@" >/dev/full' sh "$sharedgpu" status "${own[@]}"
+of "status --me" "$sharedgpu" status "${own[@]}" --me
+of "top: no terminal" "$sharedgpu" top "${own[@]}"
+of "top --once" "$sharedgpu" top "${own[@]}" --once --interval 500ms
 of "set" "$sharedgpu" set "${own[@]}" quantum=1s
 of "reload" "$sharedgpu" reload "${own[@]}"
+of "set --list" "$sharedgpu" set "${own[@]}" --list
+of "set: clears" "$sharedgpu" set "${own[@]}" Quantum=
+of "set: clears what is not set" "$sharedgpu" set "${own[@]}" Quantum=
+of "trace" "$sharedgpu" trace "${own[@]}"
+echo "no ledger" >"$folder/other"
+of "ledger: a file that is no ledger" "$sharedgpu" ledger "$folder/other"
+of "trace: a file that is no ledger" "$sharedgpu" trace "$folder/other"
 of "ledger" "$sharedgpu" ledger "${own[@]}"
 of "ledger: no such file" "$sharedgpu" ledger "${own[@]}" "$folder/none"
 of "sharedgpud: another one serves the socket" "$sharedgpud" --config "$folder/conf"

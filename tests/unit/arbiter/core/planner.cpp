@@ -35,6 +35,43 @@ void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took)
 
 Snapshot::Gpu gpu(const Bench& b) { return b.gpu(); }
 
+TEST_CASE("The queue has the tenants in the order in which they get their turns, and the rest of the turn") {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 75);
+  for (std::uint64_t id : {2u, 3u}) {
+    b.come(id, id);
+    b.attach(id);
+    b.grow(id, 75, 0);
+    b.release(id, 0, false);
+  }
+  b.want(1);
+  b.release(1, 75, false);
+  b.want(1);
+  REQUIRE(b.open(1));
+  CHECK(b.core->queue(kGpu, b.now).waiting.empty());
+  CHECK_FALSE(b.core->queue(kGpu, b.now).turn_left);
+  b.want(3);
+  b.now += 1s;
+  b.want(2);
+  const auto ids = [&] {
+    std::vector<std::uint64_t> waiting;
+    for (const TenantId id : b.core->queue(kGpu, b.now).waiting) waiting.push_back(id.value);
+    return waiting;
+  };
+  REQUIRE(b.open(1));
+  CHECK(ids() == std::vector<std::uint64_t>{3, 2});
+  const auto left = b.core->queue(kGpu, b.now).turn_left;
+  REQUIRE(left);
+  CHECK(*b.core->queue(kGpu, b.now + 2s).turn_left == *left - 2s);
+  CHECK(*b.core->queue(kGpu, b.now + 1h).turn_left == 0s);
+  CHECK(b.core->queue(GpuUuid{{9}}, b.now).waiting.empty());
+  b.pass_by_timers(11s);
+  REQUIRE_FALSE(b.open(1));
+  hand_over(b, 1, 3, 1s);
+  REQUIRE(b.open(3));
+  CHECK(ids().front() == 2);
+}
+
 TEST_CASE("Turns are as long as the measured handoffs say") {
   Bench b = hog_and_other();
   CHECK(gpu(b).turn.rule == TurnRule::swap_overhead);

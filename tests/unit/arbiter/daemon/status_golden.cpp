@@ -42,6 +42,7 @@ struct Scene {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
   Settings settings;
+  Overrides overrides;
   const std::vector<UnmanagedProcess> unmanaged = {
       {.gpu = kGpu, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
       {.gpu = kGpu, .pid = 42, .uid = 1000, .job = std::nullopt, .memory = Bytes{20}}};
@@ -67,6 +68,7 @@ struct Scene {
   }
 
   Scene() {
+    overrides.change("[partition long]\nPolicy=fcfs\n");
     JobOptions options;
     options.units = 4;
     options.backend = Backend::managed;
@@ -117,6 +119,7 @@ struct Scene {
                                       .refuted = {{SessionId{1}, gibibytes(9)}},
                                       .overreported = {},
                                       .settings = settings,
+                                      .overrides = overrides,
                                       .now = bench.now,
                                       .unmanaged = unmanaged,
                                       .health = health,

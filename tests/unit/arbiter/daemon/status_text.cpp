@@ -37,6 +37,7 @@ struct View {
   std::map<SessionId, Bytes> refuted;
   std::map<TenantId, Overreported> overreported;
   Settings settings;
+  Overrides overrides;
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
   std::map<GpuUuid, GpuState> health;
@@ -87,6 +88,7 @@ struct View {
                                       .refuted = refuted,
                                       .overreported = overreported,
                                       .settings = settings,
+                                      .overrides = overrides,
                                       .now = now,
                                       .unmanaged = unmanaged,
                                       .health = health,
@@ -449,6 +451,7 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .refuted = view.refuted,
                                                   .overreported = {},
                                                   .settings = view.settings,
+                                                  .overrides = view.overrides,
                                                   .now = view.now,
                                                   .unmanaged = {},
                                                   .health = {},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/ledger/figure_book.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/unit/arbiter/core/bench.h"
@@ -36,6 +37,35 @@ TEST_CASE("Backends are told of each tenant and step") {
   CHECK(figures.of(kFirst, first).backends == 1);
   CHECK(figures.of(kFirst, second).backends == 4);
   CHECK(figures.of(kSecond).backends == 0);
+}
+
+TEST_CASE("The time of an entry and that of an eviction count, and each is told when it ends") {
+  Watched w;
+  w.settle_in(1, 1, 80);
+  w.come(2, 2);
+  w.attach(2);
+  w.grow(2, 80, 0);
+  w.release(2, 0, false);
+  w.now += 1min;
+  w.look();
+  w.want(2);
+  REQUIRE_FALSE(w.open(1));
+  w.release(1, 80, true);
+  w.look();
+  w.figures.take_news(w.now);
+  REQUIRE(w.tenant(2).phase == Phase::entering);
+  w.after(3s, [&] { w.tell(1, 80, 20); });
+  CHECK(w.figures.of(kFirst).evicting == 3s);
+  const auto news = w.figures.take_news(w.now);
+  CHECK(std::any_of(news.begin(), news.end(), [](const auto& entry) {
+    return entry.first.first == kFirst && entry.second.evicting == 3s;
+  }));
+  w.after(2s, [&] { w.ready(2, 80); });
+  REQUIRE(w.open(2));
+  CHECK(w.figures.of(kSecond).entering == 5s);
+  w.after(1s, [] {});
+  CHECK(w.figures.of(kSecond).entering == 5s);
+  CHECK(w.figures.of(kFirst).evicting == 3s);
 }
 
 TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {

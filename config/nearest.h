@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the word that a misspelled word probably stands for. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sharedgpu {
+
+// Returns the candidate that differs from `word` in the fewest letters, ignoring case and dashes. Returns an
+// empty text if more than a third of the word's letters differ, or if no candidate is nearer than another.
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
+
+// Returns "; did you mean X?", or an empty text.
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
+
+}  // namespace sharedgpu

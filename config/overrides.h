@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The changes that administrators have made to the settings of a running arbiter (`sharedgpu set`). They
+// apply over the settings of the file, whatever the file says later, until they are cleared.
+//
+// Not thread-safe; no exceptions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/settings.h"
+
+namespace sharedgpu {
+
+class Overrides {
+ public:
+  struct Entry {
+    std::string section;  // as in the file, such as "[partition long]"; empty: the node
+    std::string key;
+    std::string value;
+    bool operator==(const Entry&) const = default;
+  };
+
+  // Takes a text in the format of sharedgpu.conf. `KEY=` without a value clears the override of that key in
+  // that section. On success, returns an empty string; on failure, returns an error message and changes
+  // nothing.
+  std::string change(std::string_view text);
+  // The settings of the file with these changes.
+  Settings over(const Settings& file) const;
+  // In the order in which they were set.
+  const std::vector<Entry>& all() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace sharedgpu
