@@ -109,7 +109,9 @@ std::vector<Record> records() {
                              .footprint = {10'000'000'098},
                              .resident = {10'000'000'099},
                              .backends = 5,
-                             .host = {10'000'000'100}}});
+                             .host = {10'000'000'100},
+                             .entering = Nanoseconds(10'000'000'101),
+                             .evicting = Nanoseconds(10'000'000'102)}});
   add(EnergyRecord{.tenant = TenantId{99}, .gpu = gpu(0x88), .energy = {10'000'000'101}});
   add(BeginRecord{.tenant = TenantId{100}});
   add(OverRecord{.tenant = TenantId{101}});
