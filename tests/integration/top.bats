@@ -3,23 +3,26 @@
 # `sharedgpu top`, `status --me` and `trace` show what real tenants do. The full screen runs in a terminal of tmux.
 load helpers
 
+TERMINALS=0
+
 setup_file() { command -v tmux >/dev/null || skip "tmux is not installed"; }
 
 # terminal WIDTH HEIGHT [VARIABLE=VALUE...]: starts `sharedgpu top` in a terminal of this size.
 terminal() {
   local width=$1 height=$2
   shift 2
-  tmux -S "$DIR/tmux" -f /dev/null new-session -d -s top -x "$width" -y "$height" \
+  TERMINAL=$DIR/tmux.$((++TERMINALS))  # a server that was killed may still hold the earlier socket
+  tmux -S "$TERMINAL" -f /dev/null new-session -d -s top -x "$width" -y "$height" \
     env "$@" sh -c '"$0" top --config "$1" --interval 500ms; echo "ended with $?"; sleep 600' "$SHAREDGPU" "$DIR/conf"
 }
-press() { tmux -S "$DIR/tmux" send-keys -t top "$@"; }
-screen() { tmux -S "$DIR/tmux" capture-pane -p -t top "$@"; }
+press() { tmux -S "$TERMINAL" send-keys -t top "$@"; }
+screen() { tmux -S "$TERMINAL" capture-pane -p -t top "$@"; }
 shows() { screen | grep -q -- "$1"; }
 shows_not() { ! shows "$1"; }
 
 eval "$(declare -f teardown | sed '1s/teardown/end_all/')"
 teardown() {
-  tmux -S "$DIR/tmux" kill-server 2>/dev/null || true
+  [[ ! -v TERMINAL ]] || tmux -S "$TERMINAL" kill-server 2>/dev/null || true
   end_all
 }
 
@@ -45,7 +48,7 @@ two_tenants() {
   press '?'
   until_true 20 shows 'm  resident'
   press ' '
-  tmux -S "$DIR/tmux" resize-window -t top -x 50 -y 12
+  tmux -S "$TERMINAL" resize-window -t top -x 50 -y 12
   until_true 20 shows_not 'MOVE/s'
   shows '^run 1 '
   press q
@@ -57,15 +60,15 @@ two_tenants() {
   terminal 100 20 TERM=screen-256color
   until_true 20 shows '^run 2 '
   screen -e | grep -q $'\e\[3[2346]m'
-  tmux -S "$DIR/tmux" kill-server
+  tmux -S "$TERMINAL" kill-server
   terminal 100 20 TERM=screen-256color NO_COLOR=1
   until_true 20 shows '^run 2 '
   ! screen -e | grep -q $'\e\[3[1-7]m' || false
-  tmux -S "$DIR/tmux" kill-server
+  tmux -S "$TERMINAL" kill-server
   terminal 100 20 TERM=vt100
   until_true 20 shows '^run 2 '
   ! screen -e | grep -q $'\e\[3[1-7]m' || false
-  tmux -S "$DIR/tmux" kill-server
+  tmux -S "$TERMINAL" kill-server
   terminal 100 20 TERM=no-such-terminal
   until_true 20 shows "'no-such-terminal' (TERM) is not known here"
   shows 'ended with 1'
@@ -103,8 +106,10 @@ PYTHON
 }
 
 @test "status --me tells a tenant where it stands" {
-  two_tenants Quantum=60s
-  # The tenant itself asks.
+  start_arbiter Quantum=60s
+  tenant one hold --bytes 60% --of 256MiB --seconds 600 --progress
+  tenant two hold --bytes 60% --of 256MiB --seconds 600 --progress
+  until_true 60 json_is "len(s['gpus'][0]['holders']) == 1 == len(s['gpus'][0]['queue'])" True
   local holder waiting
   holder=$(json "s['gpus'][0]['holders'][0]")
   waiting=$((3 - holder))
