@@ -24,9 +24,8 @@ std::string text_of(const Reload::Outcome& outcome) {
 std::vector<std::string> overridden(const Overrides& overrides, const std::vector<std::string>& keys) {
   std::vector<std::string> some;
   for (const std::string& key : keys)
-    if (std::any_of(overrides.all().begin(), overrides.all().end(), [&](const Overrides::Entry& each) {
-          return each.section.empty() && each.key == key;
-        }))
+    if (std::any_of(overrides.all().begin(), overrides.all().end(),
+                    [&](const Overrides::Entry& each) { return each.section.empty() && each.key == key; }))
       some.push_back(key);
   return some;
 }
