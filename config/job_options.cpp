@@ -11,10 +11,10 @@
 namespace sharedgpu {
 namespace {
 
-std::string set_memory(JobOptions& options, std::string_view text) {
+std::string set_memory(GivenOptions& given, std::string_view text) {
   auto size = parse_size(text);
   if (!size || *size == Bytes{}) return "a size with a unit (such as 512M or 8GiB)";
-  options.memory = *size;
+  given.job.memory = *size;
   return {};
 }
 
@@ -24,7 +24,7 @@ std::optional<std::uint32_t> parse_share(std::string_view text) {
   return percent && *percent >= 1 && *percent <= 100 ? percent : std::nullopt;
 }
 
-std::string set_share(JobOptions& options, std::string_view text) {
+std::string set_share(GivenOptions& given, std::string_view text) {
   constexpr char kHint[] = "REQUEST or REQUEST:LIMIT in percent, 1 to 100 (such as 25 or 25:50)";
   std::size_t colon = text.find(':');
   auto request = parse_share(text.substr(0, colon));
@@ -33,16 +33,16 @@ std::string set_share(JobOptions& options, std::string_view text) {
   if (colon != text.npos) limit = parse_share(text.substr(colon + 1));
   if (!limit) return kHint;
   if (*limit != 0 && *limit < *request) return "possible: the limit is below the request";
-  options.share_request = *request;
-  options.share_limit = *limit;
+  given.job.share_request = *request;
+  given.job.share_limit = *limit;
   return {};
 }
 
-std::string set_priority(JobOptions& options, std::string_view text) {
+std::string set_priority(GivenOptions& given, std::string_view text) {
   auto priority = parse_number<std::int32_t>(text);
   if (!priority || *priority < -kHighestPriority || *priority > kHighestPriority)
     return "a number from -1000 to 1000";
-  options.priority = *priority;
+  given.job.priority = *priority;
   return {};
 }
 
@@ -70,28 +70,34 @@ std::optional<Nanoseconds> parse_clock(std::string_view text) {
   return std::chrono::seconds(days * 86'400 + seconds);
 }
 
-std::string set_deadline(JobOptions& options, std::string_view text) {
+std::string set_deadline(GivenOptions& given, std::string_view text) {
   auto time = parse_clock(text);
   if (!time) time = parse_time(text);
   if (!time || *time <= Nanoseconds{}) return "a time with a unit (such as 33ms or 2s) or HH:MM:SS";
-  options.deadline = *time;
+  given.job.deadline = *time;
   return {};
 }
 
-std::string set_gpus(JobOptions& options, std::string_view text) {
+std::string set_gpus(GivenOptions& given, std::string_view text) {
   auto gpus = parse_number<std::uint32_t>(text);
   if (!gpus || *gpus < 1 || *gpus > GpuList::kMost)
     return "a number from 1 to " + std::to_string(GpuList::kMost);
-  options.gpus = *gpus;
+  given.job.gpus = *gpus;
   return {};
 }
 
-std::string set_backend(JobOptions& options, std::string_view text) {
-  if (parse_backend(text, options.backend)) {
-    options.backend_given = 1;
+std::string set_backend(GivenOptions& given, std::string_view text) {
+  if (parse_backend(text, given.job.backend)) {
+    given.job.backend_given = 1;
     return {};
   }
   return "swap, managed or native";
+}
+
+std::string set_summary(GivenOptions& given, std::string_view text) {
+  if (text != "yes" && text != "no") return "yes or no";
+  given.summary = text == "yes";
+  return {};
 }
 
 }  // namespace
@@ -115,10 +121,13 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
      "swap, managed or native", set_backend},
     {"gpus", "N", "GPUs of each node that the job spans; it holds all of them at once or none (default 1)",
      "GPUs that it spans (default 1)", set_gpus},
+    {"summary", "yes|no",
+     "whether the job ends with a line on its stderr about its GPU time, waiting and moved memory",
+     "yes: end with a line on stderr about GPU time, waiting and moved memory", set_summary},
 }};
 
 std::string set_option(GivenOptions& given, std::size_t index, std::string_view value) {
-  const std::string problem = kOptions[index].set(given.job, value);
+  const std::string problem = kOptions[index].set(given, value);
   if (!problem.empty()) return given.name(index) + ": '" + std::string(value) + "' is not " + problem;
   given.texts[index] = value;
   return {};

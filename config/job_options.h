@@ -8,10 +8,10 @@
 //      the option has no effect.
 //   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
 //      row in protocol/versions.h; fill the field in spank/registration.cpp. Do not add a field to
-//      JobOptions, since messages have fields after their JobOptions. Instead, give OptionInfo::set a type
-//      that contains both JobOptions and the new field. Check the value in arbiter/daemon/validity.cpp, merge
-//      the values of a job's steps in arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so
-//      that it survives restarts of the arbiter (arbiter/ledger/records.h lists the steps).
+//      JobOptions, since messages have fields after their JobOptions. Instead, add the field to GivenOptions.
+//      Check the value in arbiter/daemon/validity.cpp, merge the values of a job's steps in
+//      arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so that it survives restarts of the
+//      arbiter (arbiter/ledger/records.h lists the steps).
 //   3. Test the option in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
 //      tests/cluster/options.bats and tests/unit/arbiter/cli/exit_statuses.sh. Test a new field of
 //      RegisterJob in tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/config/options.golden,
@@ -24,6 +24,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,8 +33,10 @@
 namespace sharedgpu {
 
 // The position of each option in kOptions.
-enum class JobOption : std::uint8_t { memory, share, priority, deadline, backend, gpus };
-inline constexpr std::size_t kOptionCount = 6;
+enum class JobOption : std::uint8_t { memory, share, priority, deadline, backend, gpus, summary };
+inline constexpr std::size_t kOptionCount = 7;
+
+struct GivenOptions;
 
 struct OptionInfo {
   const char* name;  // without its prefix
@@ -41,7 +44,7 @@ struct OptionInfo {
   const char* help;      // of srun, sbatch and salloc
   const char* run_help;  // of `sharedgpu run`
   // Returns an empty string, or a description of the valid values.
-  std::string (*set)(JobOptions&, std::string_view value);
+  std::string (*set)(GivenOptions&, std::string_view value);
 };
 
 extern const std::array<OptionInfo, kOptionCount> kOptions;
@@ -54,6 +57,7 @@ inline constexpr char kRunPrefix[] = "--";
 struct GivenOptions {
   const char* prefix = kSlurmPrefix;  // of static lifetime
   JobOptions job;
+  std::optional<bool> summary = {};             // nullopt: the site's settings decide
   std::array<std::string, kOptionCount> texts;  // as the user wrote them; empty: option not given
 
   // "--sharedgpu-memory"

@@ -263,19 +263,40 @@ std::string set_peer_address(Settings& settings, std::string_view value) {
   return {};
 }
 
-std::string set_admin_users(Settings& settings, std::string_view value) {
-  settings.admin_users.clear();
+template <std::vector<std::string> Settings::*Member>
+std::string set_users(Settings& settings, std::string_view value) {
+  (settings.*Member).clear();
   while (!value.empty()) {
     std::size_t end = std::min(value.find_first_of(", "), value.size());
-    if (end > 0) settings.admin_users.emplace_back(value.substr(0, end));
+    if (end > 0) (settings.*Member).emplace_back(value.substr(0, end));
     value.remove_prefix(std::min(end + 1, value.size()));
   }
   return {};
 }
 
-std::string set_mps(Settings& settings, std::string_view value) {
+std::string set_private_data(Settings& settings, std::string_view value) {
+  if (value == "slurm")
+    settings.private_data = PrivateData::slurm;
+  else if (value == "jobs")
+    settings.private_data = PrivateData::jobs;
+  else if (value == "none")
+    settings.private_data = PrivateData::none;
+  else
+    return "slurm, jobs or none";
+  return {};
+}
+
+std::string set_notice_after(Settings& settings, std::string_view value) {
+  const auto time = value == "no" ? std::optional(Nanoseconds{}) : parse_time(value);
+  if (!time) return std::string(kTimeHint) + " or no";
+  settings.notice_after = *time;
+  return {};
+}
+
+template <bool Settings::*Member>
+std::string set_flag(Settings& settings, std::string_view value) {
   if (value != "yes" && value != "no") return "yes or no";
-  settings.mps = value == "yes";
+  settings.*Member = value == "yes";
   return {};
 }
 
@@ -324,7 +345,7 @@ constexpr Key kKeys[] = {
     {"MaxRequest", set_max_request, kOfJobs},
     {"Priority", set_priority<&Settings::priority>, kOfJobs},
     {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
-    {"Mps", set_mps},
+    {"Mps", set_flag<&Settings::mps>},
     {"SwapPerUnit", set_swap_per_unit, kOfNode, kLive},
     {"GpuMemory", set_gpu_memory, kOfNode, kLive},
     {"HostMemoryPerUnit", set_host_memory_per_unit, kOfNode, kLive},
@@ -340,7 +361,11 @@ constexpr Key kKeys[] = {
     {"PeerAddress", set_peer_address},
     {"MungeSocket", set_path<&Settings::munge_socket>},
     {"SlurmUser", set_user<&Settings::slurm_user>, kOfNode, kLive},
-    {"AdminUsers", set_admin_users, kOfNode, kLive},
+    {"AdminUsers", set_users<&Settings::admin_users>, kOfNode, kLive},
+    {"StatusUsers", set_users<&Settings::status_users>, kOfNode, kLive},
+    {"PrivateData", set_private_data, kOfNode, kLive},
+    {"NoticeAfter", set_notice_after, kOfNode, kLive},
+    {"Summary", set_flag<&Settings::summary>, kOfNode, kLive},
     {"AdminComment", set_admin_comment, kOfNode, kLive},
     {"CommentField", set_comment_field, kOfNode, kLive},
     {"LogLevel", set_log_level, kOfNode, kLive},

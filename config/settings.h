@@ -60,6 +60,8 @@ struct GpuLossMeasures {
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
+// The tenants of other users that ordinary users see: as PrivateData= of Slurm says, none, or all.
+enum class PrivateData : std::uint8_t { slurm, jobs, none };
 // The jobs whose shares are enforced even while memory suffices for all jobs: only jobs that state a share,
 // or all jobs.
 enum class Shares : std::uint8_t { stated, units };
@@ -125,9 +127,13 @@ struct Settings {
       peer_address;  // address at which other arbiters reach this one; empty: all addresses of the host
   // UDP; zero: the turns of a job on several nodes are not coordinated between nodes.
   std::uint16_t peer_port = 585;
-  std::string munge_socket;              // munged's socket; empty: munge's own default
-  std::string slurm_user = "slurm";      // a name or a uid
-  std::vector<std::string> admin_users;  // names or uids
+  std::string munge_socket;               // munged's socket; empty: munge's own default
+  std::string slurm_user = "slurm";       // a name or a uid
+  std::vector<std::string> admin_users;   // names or uids
+  std::vector<std::string> status_users;  // names or uids
+  PrivateData private_data = PrivateData::slurm;
+  Nanoseconds notice_after = std::chrono::seconds(30);  // zero: no notices
+  bool summary = false;
   AdminComment comments = AdminComment::yes;
   std::string comment_folder;
   bool system_comment = false;  // summaries of jobs are in SystemComment, not in AdminComment

@@ -36,6 +36,9 @@ inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 // the option's name without "--sharedgpu-".
 inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_sharedgpu_sharedgpu_";
 
+// srun sets this to 1 for its step if it has made the job itself. slurmstepd removes it.
+inline constexpr char kJobOfSrun[] = "SHAREDGPU_JOB_OF_SRUN";
+
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 

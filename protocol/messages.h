@@ -100,6 +100,7 @@ enum class MessageType : std::uint16_t {
   others_wait = 81,
   cancelled = 86,
   refusal_reply = 90,
+  notice = 93,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -330,6 +331,14 @@ struct Cancelled {
   char reason[160] = {};  // NUL-terminated
 };
 
+// A line for the user of the session's job, which the session prints on standard error. The arbiter sends a
+// line to one session of the job. Since version 13.
+struct Notice {
+  static constexpr MessageType kType = MessageType::notice;
+  static constexpr std::uint16_t kSince = 13;
+  char text[240] = {};  // NUL-terminated
+};
+
 // No submission is in progress and the GPU has finished all work of the session.
 struct Released {
   static constexpr MessageType kType = MessageType::released;
@@ -389,7 +398,8 @@ struct RefusalQuery {
   static constexpr MessageType kType = MessageType::refusal_query;
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
-  Bytes size = {};  // size of the refused allocation, which is evictable memory
+  Bytes size = {};          // size of the refused allocation
+  std::uint8_t pinned = 0;  // 1: the allocation is memory that cannot be evicted
 };
 struct RefusalReply {
   static constexpr MessageType kType = MessageType::refusal_reply;
@@ -540,6 +550,14 @@ struct JobClass {
   bool operator==(const JobClass&) const = default;
 };
 
+// A job as an element of a job array: users know the job as ARRAY_INDEX. Zero: the job is no part of an
+// array.
+struct ArrayElement {
+  std::uint32_t array = 0;
+  std::uint32_t index = 0;
+  constexpr auto operator<=>(const ArrayElement&) const = default;
+};
+
 // GPUs by the minor numbers of their device files, up to 63.
 struct DeviceSet {
   std::uint64_t bits = 0;
@@ -627,6 +645,7 @@ struct RegisterJob {
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
   static constexpr Bytes kUnlimited{~std::uint64_t{0}};
   Bytes brought = {};
+  ArrayElement element = {};
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;

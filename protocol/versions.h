@@ -41,6 +41,8 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(12, RunReply, confined),
     SHAREDGPU_ADDED(12, RunReply, units),
     SHAREDGPU_ADDED(12, RegisterJob, brought),
+    SHAREDGPU_ADDED(13, RegisterJob, element),
+    SHAREDGPU_ADDED(13, RefusalQuery, pinned),
 };
 
 #undef SHAREDGPU_ADDED

@@ -39,7 +39,7 @@ bool tell_of_gang(spank_t spank, const SlurmStep& step, const Settings& settings
   return problem.empty();
 }
 
-RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool in_gang,
+RegisterReply register_job(spank_t spank, const SlurmStep& step, const Settings& settings, bool in_gang,
                            Nanoseconds patience) {
   RegisterJob request{.step = step.name,
                       .uid = step.uid,
@@ -48,7 +48,8 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool
                       .whole = step.whole.value_or(DeviceSet{}),
                       .job_class = read_job_class(settings, step.name.job),
                       .gang = in_gang,
-                      .brought = memory_of_units(step.types, settings)};
+                      .brought = memory_of_units(step.types, settings),
+                      .element = array_element_of(spank)};
   request.options.units = step.units;
   Message answer;
   int error = ask(settings.socket.c_str(), Message::of(request), patience, answer);
@@ -71,7 +72,7 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool
 RegisterReply register_step(spank_t spank, const SlurmStep& step, const Settings& settings) {
   const Clock::time_point end = Clock::now() + std::min(settings.arbiter_timeout, kMostWait);
   const bool in_gang = tell_of_gang(spank, step, settings, end - Clock::now());
-  return register_job(step, settings, in_gang, end - Clock::now());
+  return register_job(spank, step, settings, in_gang, end - Clock::now());
 }
 
 }  // namespace sharedgpu

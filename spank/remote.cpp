@@ -14,6 +14,7 @@
 #include "spank/plugin.h"
 #include "spank/registration.h"
 #include "spank/step_environment.h"
+#include "spank/summary.h"
 #include "spank/suspension.h"
 
 namespace sharedgpu {
@@ -42,6 +43,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   if (step.units == 0) return;
   Configuration configuration = configure(count, arguments);
   const Settings& settings = configuration.settings;
+  plan_summary(spank, step, settings);
   if (std::string library = interposer_path(); access(library.c_str(), R_OK) != 0) {
     log_error(library + ": " + std::strerror(errno) + "; this step runs without GPU sharing");
     return show_without_arbiter(spank, step, settings);
@@ -76,6 +78,7 @@ void remote_task_exit(spank_t spank) {
   pthread_mutex_lock(&published.asking);
   published.ended = true;
   pthread_mutex_unlock(&published.asking);
+  if (published.units > 0) write_summary(spank, published_socket);
 }
 
 }  // namespace sharedgpu

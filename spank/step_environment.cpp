@@ -25,6 +25,7 @@ namespace {
 constexpr char kPreload[] = "LD_PRELOAD";
 constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
+constexpr std::uint32_t kNoValue = 0xfffffffe;  // NO_VAL of slurm.h
 constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 std::string shown;  // the step's GPUs, if it also holds whole GPUs of gres/gpu; otherwise empty
@@ -158,11 +159,23 @@ SlurmStep read_step(spank_t spank) {
   return step;
 }
 
+// For a job that is no element, Slurm gives zero as the array, and NO_VAL as the index.
+ArrayElement array_element_of(spank_t spank) {
+  ArrayElement element;
+  if (spank_get_item(spank, S_JOB_ARRAY_ID, &element.array) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_ARRAY_TASK_ID, &element.index) != ESPANK_SUCCESS || element.array == 0 ||
+      element.index >= kNoValue)
+    return {};
+  return element;
+}
+
 void remove_leaked(spank_t spank, bool has_units) {
   remove_request(spank);
   remove_leaked_gpus(spank);
   for (const char* name : kDeadlineVariables) spank_unsetenv(spank, name);
-  if (!has_units) remove_ours(spank);
+  if (has_units) return;
+  remove_ours(spank);
+  spank_unsetenv(spank, environment::kJobOfSrun);
 }
 
 void set_environment(spank_t spank, const Settings& settings) {

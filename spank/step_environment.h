@@ -25,6 +25,9 @@ struct SlurmStep {
 
 SlurmStep read_step(spank_t spank);
 
+// The job as an element of a job array; zeros if the job is no element.
+ArrayElement array_element_of(spank_t spank);
+
 // Empty if unset.
 std::string get_variable(spank_t spank, const char* name);
 

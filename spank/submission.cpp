@@ -13,6 +13,7 @@
 #include "config/option_effects.h"
 #include "protocol/environment.h"
 #include "spank/plugin.h"
+#include "spank/summary.h"
 
 namespace sharedgpu {
 namespace {
@@ -93,11 +94,13 @@ std::vector<std::string> missing_effects(const SlurmOptions& options, const Sett
 }  // namespace
 
 void submission_init_post_opt(spank_t /*spank*/, int count, char** arguments) {
+  const SlurmOptions options;
+  if (spank_context() == S_CTX_LOCAL) note_job_of_srun(options.are_known() && !options.is_set("jobid"));
   Arguments own;
   parse_arguments(count, arguments, own);
   const std::optional<Settings> settings = settings_in_file(own.config);
   static std::set<std::string> told;
-  for (const std::string& line : missing_effects(SlurmOptions(), settings ? &*settings : nullptr))
+  for (const std::string& line : missing_effects(options, settings ? &*settings : nullptr))
     if (told.insert(line).second) slurm_info("sharedgpu: %s", line.c_str());
 }
 

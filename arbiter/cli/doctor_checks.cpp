@@ -182,6 +182,7 @@ Finding check_users(const Node& node) {
   Troubles troubles;
   std::vector<std::pair<std::string, std::string>> users{{"SlurmUser", node.settings.slurm_user}};
   for (const std::string& name : node.settings.admin_users) users.emplace_back("AdminUsers", name);
+  for (const std::string& name : node.settings.status_users) users.emplace_back("StatusUsers", name);
   for (const auto& [key, name] : users)
     if (!node.host.user(name) && (key != "SlurmUser" || !node.slurm.empty()))
       troubles.add(key + ": no user '" + name + "' on this host", "mend " + key + "= in sharedgpu.conf");

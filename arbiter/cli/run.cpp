@@ -2,8 +2,8 @@
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
 // The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
-// the command is a child instead. The command and the processes that it starts inherit the connection to the
-// arbiter: the tenant exists until the last of these processes ends.
+// or --summary=yes the command is a child instead. The command and the processes that it starts inherit the
+// connection to the arbiter: the tenant exists until the last of these processes ends.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -21,6 +21,7 @@
 
 #include "arbiter/cli/commands.h"
 #include "arbiter/cli/deadlines.h"
+#include "arbiter/cli/summary.h"
 #include "config/option_effects.h"
 #include "protocol/ask.h"
 #include "protocol/deadline_pipe.h"
@@ -57,6 +58,8 @@ std::string read_options(const Arguments& arguments, GivenOptions& given) {
   if (given.job.gpus != 0 && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
   if (arguments.deadline_from_stderr && given.job.deadline == Nanoseconds{})
     return "--deadline-from-stderr needs --deadline";
+  if (arguments.deadline_from_stderr && given.summary == true)
+    return "--summary: not possible together with --deadline-from-stderr";
   if (!arguments.units) return {};
   const auto units = parse_number<std::uint32_t>(*arguments.units);
   if (!units || *units < 1 || *units > JobOptions::kMostUnits)
@@ -229,8 +232,10 @@ int run(const Arguments& arguments) {
   } else {
     complain(trouble + "; running without sharing");
   }
-  if (!arguments.deadline_from_stderr) return execute(arguments.command);
-  return run_with_stderr_read([&arguments] { return execute(arguments.command); });
+  const auto command = [&arguments] { return execute(arguments.command); };
+  if (arguments.deadline_from_stderr) return run_with_stderr_read(command);
+  if (!given.summary.value_or(false) || !trouble.empty()) return command();
+  return run_with_summary(command, settings.socket, reply.tenant);
 }
 
 // Returns the number of words up to and including the name of the user's command.

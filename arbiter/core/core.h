@@ -83,9 +83,9 @@ class Core {
   // (zero: none). The tenant needs no session on the GPU.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
-  // Returns the limit that forbids the session `size` more evictable bytes. The caller sets `request` and
-  // `told` of the reply.
-  RefusalReply explain(SessionId session, Bytes size) const;
+  // Returns the limit that forbids the session `size` more bytes, which are evictable or pinned. The caller
+  // sets `request` and `told` of the reply.
+  RefusalReply explain(SessionId session, Bytes size, bool pinned = false) const;
 
  private:
   void on(const GpuFound& event);

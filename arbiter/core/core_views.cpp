@@ -159,12 +159,12 @@ Bytes Core::to_evict(TenantId tenant) const {
   return sum;
 }
 
-RefusalReply Core::explain(SessionId id, Bytes size) const {
+RefusalReply Core::explain(SessionId id, Bytes size, bool pinned) const {
   RefusalReply reply;
   const Session* session = model_.find(id);
   if (session == nullptr || !attached(session)) return reply;
   const Tenant& tenant = *session->tenant;
-  const MemoryBooks::Passed passed = memory_.passed_limit(*session, size);
+  const MemoryBooks::Passed passed = memory_.passed_limit(*session, size, pinned);
   reply.bound = passed.bound;
   reply.most = passed.most;
   reply.needed = passed.needed;

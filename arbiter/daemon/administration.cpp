@@ -41,7 +41,7 @@ Administration::Administration(asio::io_context& loop, const System& system, con
 void Administration::find_administrators() {
   std::string unknown;
   administrators_ = Administrators(system_, settings_, unknown);
-  if (!unknown.empty()) log::warning("AdminUsers: no such user: " + unknown);
+  if (!unknown.empty()) log::warning("AdminUsers or StatusUsers: no such user: " + unknown);
 }
 
 void Administration::start_mps() {

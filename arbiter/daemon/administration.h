@@ -43,6 +43,7 @@ class Administration {
   const Settings& settings() const { return settings_; }
   const Overrides& overrides() const { return overrides_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
+  bool sees_all_tenants(uid_t uid) const { return administrators_.sees_all(uid); }
 
   // Passes the rules of each GPU to the core. Call whenever a GPU is added.
   void set_rules();

@@ -99,6 +99,15 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
           GpuWatch{
               .looked = [this](const std::vector<GpuHealth>& gpus, bool all) { health_.looked(gpus, all); },
               .saw = [this](const GpuSign& sign) { health_.saw(sign); }}),
+      viewers_(system, administration_, history_.tenants, scontrol_),
+      notices_({.loop = loop,
+                .system = system,
+                .sessions = session_table_,
+                .tenants = history_.tenants,
+                .core = core_,
+                .administration = administration_,
+                .jobs = jobs_,
+                .viewers = viewers_}),
       queries_({.system = system,
                 .sessions = session_table_,
                 .tenants = history_.tenants,
@@ -112,7 +121,8 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .device_claims = device_claims_,
                 .meters = meters_,
                 .health = health_,
-                .coordination = coordination_}),
+                .coordination = coordination_,
+                .viewers = viewers_}),
       reload_({.system = system,
                .administration = administration_,
                .journal = journal_,
@@ -140,6 +150,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();
   journal_.flush();
+  viewers_.start();
   administration_.start_mps();
   return {};
 }
@@ -185,7 +196,9 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
   client->connection().start(
       [this, its = client.get()](const Message& message) {
         messages_.receive(*its, message);
-        if (its->role() == Role::session) survey_.wake();
+        if (its->role() != Role::session) return;
+        survey_.wake();
+        notices_.wake();
       },
       [this, its = client.get()](const std::string& reason) {
         closed(*its, reason);

@@ -25,6 +25,7 @@
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/message_table.h"
 #include "arbiter/daemon/meters.h"
+#include "arbiter/daemon/notices.h"
 #include "arbiter/daemon/queries.h"
 #include "arbiter/daemon/reload.h"
 #include "arbiter/daemon/run_groups.h"
@@ -35,6 +36,7 @@
 #include "arbiter/daemon/survey.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/unmanaged.h"
+#include "arbiter/daemon/viewers.h"
 #include "arbiter/ledger/history.h"
 #include "config/settings.h"
 #include "protocol/status.h"
@@ -88,6 +90,8 @@ class Arbiter {
   DeviceClaims device_claims_;
   Meters meters_;
   Survey survey_;
+  Viewers viewers_;
+  Notices notices_;
   Queries queries_;
   Reload reload_;
   MessageTable messages_;

@@ -34,6 +34,7 @@ std::vector<std::string> doubts_about(const Settings& settings, const System& sy
   std::vector<std::pair<const char*, std::string>> users;
   if (settings.slurm_user != Settings().slurm_user) users.emplace_back("SlurmUser", settings.slurm_user);
   for (const std::string& name : settings.admin_users) users.emplace_back("AdminUsers", name);
+  for (const std::string& name : settings.status_users) users.emplace_back("StatusUsers", name);
   for (const auto& [key, name] : users)
     if (!find_user(system, name))
       doubts.push_back(std::string(key) + ": no user '" + name + "' on this host");

@@ -286,9 +286,12 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   tenant.brought = adds ? std::max(before, now) : before;
   if (job.gang == 0 && !lives(tenant)) set_nodes(tenant, 1, {});
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
-  if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
-    tenant.job_class = job.job_class;
-    journal_.record(ClassRecord{.tenant = tenant.id, .job_class = tenant.job_class});
+  const JobClass& its_class = job.job_class != JobClass{} ? job.job_class : tenant.job_class;
+  const ArrayElement& element = job.element != ArrayElement{} ? job.element : tenant.element;
+  if (its_class != tenant.job_class || element != tenant.element) {
+    tenant.job_class = its_class;
+    tenant.element = element;
+    journal_.record(ClassRecord{.tenant = tenant.id, .job_class = its_class, .element = element});
   }
 }
 
@@ -329,7 +332,7 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   journal_.record(BeginRecord{.tenant = tenant.id});
   figures_.forget(tenant.id);
   tenant.losses.clear();
-  tenant.told_option = tenant.told_gpu = false;
+  tenant.told_option = tenant.told_gpu = tenant.told_wait = false;
   tenant.last_seen = {};
 }
 
@@ -347,6 +350,11 @@ bool Jobs::was_told(TenantId id, Bound bound) {
   TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr) return false;
   return std::exchange(bound == Bound::gpu ? tenant->told_gpu : tenant->told_option, true);
+}
+
+bool Jobs::was_told_of_wait(TenantId id) {
+  TenantInfo* tenant = tenants_.find(id);
+  return tenant == nullptr || std::exchange(tenant->told_wait, true);
 }
 
 void Jobs::end_job(Client& client, const EndJob& end) {

@@ -78,6 +78,9 @@ class Jobs {
   // Returns true if a process of the tenant has already told its user that the limit `bound` refused an
   // allocation. Records that the user is told now. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
+  // Returns true if the user of the tenant has already been sent a line about a long wait in this run, or if
+  // the tenant is forgotten. From now on the user counts as told.
+  bool was_told_of_wait(TenantId tenant);
 
  private:
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);

@@ -213,6 +213,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::others_wait:
     case MessageType::cancelled:
     case MessageType::refusal_reply:
+    case MessageType::notice:
     case MessageType::set_reply:
     case MessageType::suspend_reply:
     case MessageType::job_reply:

@@ -119,10 +119,11 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
 // A peer must read the last answer before it gets another answer.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
-  if (may_have_fresh_status(client.peer()) || status_files_.newest() == nullptr)
-    if (Status made = status_files_.add(status_text()); !made.ok())
+  const std::optional<uid_t> viewer = its_.viewers.limit_for(client.peer().uid);
+  if (may_have_fresh_status(client.peer()) || status_files_.newest(viewer) == nullptr)
+    if (Status made = status_files_.add(status_text(viewer), viewer); !made.ok())
       return client.connection().refuse(made.message());
-  const StatusFiles::File& newest = *status_files_.newest();
+  const StatusFiles::File& newest = *status_files_.newest(viewer);
   client.send(StatusReply{.size = newest.size}, newest.to_read.get());
 }
 
@@ -133,7 +134,7 @@ bool Queries::may_have_fresh_status(const Peer& peer) {
          fresh_statuses_.take(peer.account, its_.system.now());
 }
 
-std::string Queries::status_text() const {
+std::string Queries::status_text(std::optional<uid_t> viewer) const {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
   std::map<SessionId, Bytes> refuted;
@@ -164,7 +165,8 @@ std::string Queries::status_text() const {
                                   .unmanaged = its_.unmanaged.processes(),
                                   .health = its_.health.states(),
                                   .meters = its_.meters.all(),
-                                  .gangs = its_.coordination.gangs()});
+                                  .gangs = its_.coordination.gangs(),
+                                  .viewer = viewer});
 }
 
 }  // namespace sharedgpu

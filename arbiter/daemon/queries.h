@@ -5,6 +5,7 @@
 // Event-loop thread only.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "arbiter/daemon/administration.h"
@@ -22,6 +23,7 @@
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/token_bucket.h"
 #include "arbiter/daemon/unmanaged.h"
+#include "arbiter/daemon/viewers.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 
@@ -44,6 +46,7 @@ class Queries {
     const Meters& meters;
     const Health& health;
     const Coordination& coordination;
+    Viewers& viewers;
   };
   explicit Queries(const Parts& parts) : its_(parts), status_files_(parts.system) {}
 
@@ -53,8 +56,8 @@ class Queries {
   void gpu(Client& client, const GpuQuery& query);
   void status(Client& client, const StatusQuery& query);
 
-  // The text of `sharedgpu status --json`.
-  std::string status_text() const;
+  // The text of `sharedgpu status --json`, as `viewer` sees it; nullopt: all tenants are shown.
+  std::string status_text(std::optional<uid_t> viewer = {}) const;
 
  private:
   bool may_have_fresh_status(const Peer& peer);

@@ -63,6 +63,11 @@ constexpr char kFindJobs[] =
     "do "
     "[ \"$nodes\" = 1 ] || echo \"$job $(date -u -d \"$start\" +%s)\"; done";
 
+constexpr char kFindPrivateData[] =
+    "command -v scontrol >/dev/null || { echo none; exit; }; "
+    "config=$(scontrol show config) || exit; "
+    "printf '%s\\n' \"$config\" | sed -n 's/^PrivateData *= *//p'";
+
 // $0 is the host. Prints the node's name, or "-" unless exactly one node matches.
 constexpr char kFindOwnName[] =
     "nodes=$(scontrol -o show node) || exit; "
@@ -167,6 +172,13 @@ void Scontrol::find_own_name(std::function<void(const std::string&)> found) {
          const std::string name = first_line(printed);
          found(name == "-" ? std::string() : name);
        }});
+}
+
+void Scontrol::find_private_data(std::function<void(const std::string&)> found) {
+  add({.name = "scontrol show config, for PrivateData",
+       .words = {"sh", "-c", kFindPrivateData},
+       .tries = 1,
+       .tell = [found = std::move(found)](const std::string& printed) { found(first_line(printed)); }});
 }
 
 void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {

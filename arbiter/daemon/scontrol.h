@@ -53,6 +53,9 @@ class Scontrol {
   // Finds the numeric address of the node (NodeAddr). The address is empty if Slurm does not know it, or it
   // cannot be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
+  // Finds PrivateData of slurm.conf, such as "none" or "jobs,usage"; "none" if this host has no scontrol. The
+  // text is empty if Slurm does not answer.
+  void find_private_data(std::function<void(const std::string&)> found);
 
   // Returns Slurm's name of this node (SLURMD_NODENAME); if that is not set, the host's name.
   static std::string node_name();

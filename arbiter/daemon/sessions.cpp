@@ -237,7 +237,7 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
 
 // Never advises the user to request more units than the node's GPUs have.
 void Sessions::explain(Client& client, const RefusalQuery& query) {
-  RefusalReply reply = its_.core.core().explain(client.session(), query.size);
+  RefusalReply reply = its_.core.core().explain(client.session(), query.size, query.pinned != 0);
   reply.request = query.request;
   const std::size_t gpus = its_.core.core().gpus();
   if (reply.units > its_.administration.settings().units_per_gpu * gpus) reply.units = 0;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "protocol/write_all.h"
@@ -23,8 +24,15 @@ bool make_read_only(int file) {
 
 }  // namespace
 
-Status StatusFiles::add(const std::string& text) {
-  File made{.own = system_.memory_file("sharedgpu-status"), .to_read = {}, .size = text.size()};
+const StatusFiles::File* StatusFiles::newest(std::optional<uid_t> viewer) const {
+  const auto found =
+      std::find_if(files_.rbegin(), files_.rend(), [&](const File& file) { return file.viewer == viewer; });
+  return found == files_.rend() ? nullptr : &*found;
+}
+
+Status StatusFiles::add(const std::string& text, std::optional<uid_t> viewer) {
+  File made{
+      .viewer = viewer, .own = system_.memory_file("sharedgpu-status"), .to_read = {}, .size = text.size()};
   if (!made.own || !write_all(made.own.get(), text.data(), text.size()) || !make_read_only(made.own.get()))
     return Status::of_errno(errno, kSubject);
   made.to_read = system_.reopen_to_read(made.own.get());

@@ -7,7 +7,10 @@
 // Event-loop thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "arbiter/daemon/system.h"
@@ -23,14 +26,15 @@ class StatusFiles {
   explicit StatusFiles(const System& system) : system_(system) {}
 
   struct File {
-    UniqueFd own;      // for emptying the file
-    UniqueFd to_read;  // for peers
+    std::optional<uid_t> viewer;  // the user for whom the text was made; nullopt: for all who see all tenants
+    UniqueFd own;                 // for emptying the file
+    UniqueFd to_read;             // for peers
     std::size_t size = 0;
   };
   // Creates a file that holds `text`.
-  Status add(const std::string& text);
-  // The newest file; null if no file exists. Valid until the next add().
-  const File* newest() const { return files_.empty() ? nullptr : &files_.back(); }
+  Status add(const std::string& text, std::optional<uid_t> viewer = {});
+  // The newest file for the viewer; null if no file exists. Valid until the next add().
+  const File* newest(std::optional<uid_t> viewer = {}) const;
 
  private:
   const System& system_;

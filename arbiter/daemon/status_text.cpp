@@ -137,6 +137,7 @@ void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gp
   for (const UnmanagedProcess& process : view.unmanaged) {
     if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
     sum += process.memory;
+    if (view.viewer && process.uid != *view.viewer) continue;
     processes.push_back({{"pid", process.pid},
                          {"uid", process.uid},
                          {"job", process.job ? Json(*process.job) : Json(nullptr)},
@@ -154,15 +155,30 @@ void write_meters(Json& json, const StatusView& view, const GpuUuid& gpu) {
   json["unleased_energy_joules"] = joules(view.figures.energy().unleased(gpu));
 }
 
+// Returns the tenant's number, or zero for a tenant that is not shown.
+std::uint64_t number_of(const StatusView& view, TenantId id) {
+  const auto known = view.tenants.all().find(id);
+  return view.viewer && (known == view.tenants.all().end() || !view.shows(known->second)) ? 0 : id.value;
+}
+
+// The number of tenants with sessions on the GPU that are not shown.
+std::size_t hidden_on(const StatusView& view, const Snapshot::Gpu& gpu) {
+  std::set<TenantId> hidden;
+  for (const SessionId id : gpu.sessions)
+    if (const TenantId tenant = view.state.find(id)->tenant; number_of(view, tenant) == 0)
+      hidden.insert(tenant);
+  return hidden.size();
+}
+
 Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   Sum sum;
-  std::set<std::uint64_t> holders;
+  std::set<TenantId> holders;
   bool contended = false;
   for (const SessionId id : gpu.sessions) {
     const Snapshot::Session& session = *view.state.find(id);
     sum.add(session.use);
     contended = contended || session.contended;
-    if (view.core.leases().holds(session.tenant)) holders.insert(session.tenant.value);
+    if (view.core.leases().holds(session.tenant)) holders.insert(session.tenant);
   }
   std::uint64_t units = 0;
   for (const auto& [id, placement] : view.state.placements)
@@ -187,10 +203,12 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   json["quantum_seconds"] = seconds(gpu.turn.length);
   json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
-  json["holders"] = holders;
+  json["holders"] = Json::array();
+  for (const TenantId holder : holders) json["holders"].push_back(number_of(view, holder));
+  json["hidden_tenants"] = hidden_on(view, gpu);
   const Core::Queue queue = view.core.queue(gpu.uuid, view.now);
   json["queue"] = Json::array();
-  for (const TenantId tenant : queue.waiting) json["queue"].push_back(tenant.value);
+  for (const TenantId tenant : queue.waiting) json["queue"].push_back(number_of(view, tenant));
   json["turn_left_seconds"] = queue.turn_left ? Json(seconds(*queue.turn_left)) : Json(nullptr);
   json["threads_left"] = gpu.threads_left;
   return json;
@@ -202,6 +220,8 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["id"] = info.id.value;
   json["name"] = info.label();
   json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
+  json["array_job"] = info.element.array != 0 ? Json(info.element.array) : Json(nullptr);
+  json["array_index"] = info.element.array != 0 ? Json(info.element.index) : Json(nullptr);
   json["uid"] = info.uid;
   json["partition"] = name_or_null(info.job_class.partition);
   json["qos"] = name_or_null(info.job_class.qos);
@@ -401,6 +421,12 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   return json;
 }
 
+// A job without sessions is shown between its steps, unless Slurm has reported the end of the job.
+bool is_current(const StatusView& view, const TenantInfo& info) {
+  if (info.sessions > 0 || view.state.placements.count(info.id) > 0) return true;
+  return !info.over && info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded;
+}
+
 }  // namespace
 
 std::string format_status(const StatusView& view) {
@@ -419,13 +445,12 @@ std::string format_status(const StatusView& view) {
   for (const Overrides::Entry& each : view.overrides.all())
     json["overrides"].push_back({{"section", each.section}, {"key", each.key}, {"value", each.value}});
   json["recovering"] = view.state.recovering;
+  json["own_tenants_only"] = view.viewer.has_value();
   json["gpus"] = Json::array();
   for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));
   json["tenants"] = Json::array();
   for (const auto& [id, info] : view.tenants.all())
-    if (info.sessions > 0 || view.state.placements.count(id) > 0 ||
-        (!info.over && info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
-      json["tenants"].push_back(tenant_json(view, info));
+    if (view.shows(info) && is_current(view, info)) json["tenants"].push_back(tenant_json(view, info));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -61,6 +62,10 @@ struct StatusView {
   const std::map<GpuUuid, GpuState>& health;
   const std::map<GpuUuid, GpuMeters>& meters;
   const GangMembers& gangs;
+  // The user whose tenants are shown; nullopt: all tenants are shown.
+  std::optional<uid_t> viewer = {};
+
+  bool shows(const TenantInfo& tenant) const { return !viewer || tenant.uid == *viewer; }
 };
 
 std::string format_status(const StatusView& view);

@@ -11,13 +11,17 @@ std::optional<uid_t> find_user(const System& system, const std::string& name) {
 }
 
 Administrators::Administrators(const System& system, const Settings& settings, std::string& unknown) {
+  const auto add = [&](const std::vector<std::string>& names, std::set<uid_t>& users) {
+    for (const std::string& name : names) {
+      if (auto uid = find_user(system, name))
+        users.insert(*uid);
+      else
+        unknown += (unknown.empty() ? "" : ", ") + name;
+    }
+  };
   if (auto uid = find_user(system, settings.slurm_user)) users_.insert(*uid);
-  for (const std::string& name : settings.admin_users) {
-    if (auto uid = find_user(system, name))
-      users_.insert(*uid);
-    else
-      unknown += (unknown.empty() ? "" : ", ") + name;
-  }
+  add(settings.admin_users, users_);
+  add(settings.status_users, viewers_);
 }
 
 }  // namespace sharedgpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The administrators: root, SlurmUser and AdminUsers.
+// The administrators: root, SlurmUser and AdminUsers. The users that see all tenants: administrators and
+// StatusUsers.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +23,11 @@ class Administrators {
   // Skips users that do not exist, and sets `unknown` to their names, except for a missing SlurmUser.
   Administrators(const System& system, const Settings& settings, std::string& unknown);
   bool has(uid_t uid) const { return users_.count(uid) != 0; }
+  bool sees_all(uid_t uid) const { return has(uid) || viewers_.count(uid) != 0; }
 
  private:
   std::set<uid_t> users_{0};
+  std::set<uid_t> viewers_;
 };
 
 }  // namespace sharedgpu

@@ -25,7 +25,10 @@ void History::on_options(const OptionsRecord& options, Nanoseconds at) {
 }
 
 void History::on_class(const ClassRecord& job) {
-  if (TenantInfo* info = tenants.find(job.tenant)) info->job_class = job.job_class;
+  TenantInfo* info = tenants.find(job.tenant);
+  if (info == nullptr) return;
+  info->job_class = job.job_class;
+  info->element = job.element;
 }
 
 void History::on_gang(const GangRecord& gang) {
@@ -189,7 +192,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
       add(at, OverRecord{.tenant = id});
     else
       add(at, OptionsRecord{.tenant = id, .options = tenant.options, .brought = tenant.brought});
-    if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
+    if (tenant.job_class != JobClass{} || tenant.element != ArrayElement{})
+      add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class, .element = tenant.element});
     if (tenant.spans_nodes())
       add(at, GangRecord{.tenant = id, .nodes = tenant.nodes, .coordinator = word_of(tenant.coordinator)});
     if (tenant.group_limit != Bytes{}) add(at, GroupRecord{.tenant = id, .limit = tenant.group_limit});

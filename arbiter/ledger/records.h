@@ -103,14 +103,19 @@ struct OptionsRecord {
 struct ClassRecord {
   TenantId tenant;
   JobClass job_class;
+  ArrayElement element = {};
 
   static constexpr RecordKind kKinds[] = {
-      {"class", "the job's partition and QOS, with a dash for an unknown one, and the number of requeues"}};
+      {"class",
+       "the job's partition and QOS, with a dash for an unknown one, and the number of requeues. For an "
+       "element of a job array, also the number of the array and the index of the element"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("partition", r.job_class.partition);
     v("QOS", r.job_class.qos);
     v("restarts", r.job_class.restarts);
+    v.newer("array", r.element.array);
+    v.newer("index in the array", r.element.index);
   }
 };
 

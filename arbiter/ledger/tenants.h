@@ -31,6 +31,7 @@ struct TenantInfo {
   // states no size.
   Bytes brought;
   JobClass job_class;
+  ArrayElement element;
   Bytes group_limit;        // host memory limit of the tenant's control group; zero: no such group
   std::uint32_t nodes = 1;  // of the job
   std::string
@@ -41,7 +42,8 @@ struct TenantInfo {
   // helps (told_option), or has said that no option helps (told_gpu).
   bool told_option = false;
   bool told_gpu = false;
-  bool over = false;  // the job's run is over, and no step has come since
+  bool told_wait = false;  // the user of this run was sent a line about its long wait
+  bool over = false;       // the job's run is over, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
@@ -51,6 +53,8 @@ struct TenantInfo {
 
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
+  // As label(), but the name that users know: "job 21_1" for an element of a job array.
+  std::string users_label() const;
   void note_loss(const GpuUuid& gpu, const std::string& fault);
 };
 

@@ -15,8 +15,11 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   if (answer.granted) answer = common_.books.grow();
   if (answer.granted) return true;
   take_back(count, size);
-  if (wish == Wish::needed && count == Residency::Count::swappable)
-    common_.books.refused({.size = size, .host_most = answer.host_most, .host_used = common_.budget.used()});
+  if (wish == Wish::needed)
+    common_.books.refused({.size = size,
+                           .host_most = answer.host_most,
+                           .host_used = common_.budget.used(),
+                           .pinned = count == Residency::Count::pinned});
   return false;
 }
 

@@ -42,9 +42,10 @@ class Books {
   // Tells the user why an allocation of the program is refused, and which option would help, or that no
   // option would. May ask the arbiter.
   struct Refusal {
-    Bytes size;       // the evictable bytes that were refused
-    Bytes host_most;  // as in the Answer
-    Bytes host_used;  // host memory that the job uses now, for its own data and for evicted data
+    Bytes size;           // of the refused allocation
+    Bytes host_most;      // as in the Answer
+    Bytes host_used;      // host memory that the job uses now, for its own data and for evicted data
+    bool pinned = false;  // the allocation cannot be evicted, so no limit on host memory refuses it
   };
   virtual void refused(const Refusal&) {}
   // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an

@@ -78,6 +78,7 @@ bool NativeMemory::take(Bytes size) {
   }
   if (books_.grow().granted) return true;
   give(size);
+  books_.refused({.size = size, .host_most = {}, .host_used = {}, .pinned = true});
   return false;
 }
 
@@ -100,6 +101,7 @@ CUresult NativeMemory::pin(Bytes size) {
   }
   if (books_.grow().granted) return CUDA_SUCCESS;
   unpin(size);
+  books_.refused({.size = size, .host_most = {}, .host_used = {}, .pinned = true});
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -258,6 +258,11 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
       cancelled.reason[sizeof cancelled.reason - 1] = '\0';
       return say("the arbiter ends this process: %s", cancelled.reason);
     }
+    case MessageType::notice: {
+      auto notice = message.as<Notice>();
+      notice.text[sizeof notice.text - 1] = '\0';
+      return mention("%s", notice.text);
+    }
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';

@@ -67,6 +67,7 @@ Attach describe(CUdevice device) {
 // --- Beginning ---
 
 bool DeviceSession::begin(Handshake& hands) {
+  keep_stderr();
   link_.adopt(hands);
   if (int error = outbox_.doorbell().open()) return stay_plain("make a pipe", error);
   if (int error = launch_threads()) return stay_plain("start a thread", error);
@@ -215,7 +216,7 @@ void DeviceSession::refused(const Refusal& refusal) {
   if (said.load(std::memory_order_relaxed) == (kSaidOption | kSaidGpu)) return;
   RefusalReply why;
   Request request(MessageType::refusal_query);
-  request.refusal = {.request = 0, .size = refusal.size};
+  request.refusal = {.request = 0, .size = refusal.size, .pinned = refusal.pinned};
   if (ask(request, Nanoseconds(0), now() + kExplanationPatience)) why = request.answer.as<RefusalReply>();
   // Without an answer from the arbiter, the limit is known, but not the value that would suffice. If the
   // program wants more than the whole GPU, no message is needed, because unmanaged CUDA would refuse the

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/session/log.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +31,30 @@ void write_line(const char* format, std::va_list arguments) {
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line, end + 1);
 }
 
+// The file that standard error was when the program first used a GPU. The constructor runs at compile time.
+struct KeptFile {
+  std::atomic<std::uint64_t> device{0};
+  std::atomic<std::uint64_t> inode{0};  // zero: none
+};
+constinit KeptFile kept;
+
+// Returns true if a line can be written to standard error without a risk for the program: the descriptor is
+// the one that the program was started with, and the write does not block. A program that was started without
+// standard error, or has closed it, may have opened a file of its own as descriptor 2. Such a file differs
+// from the kept file, is closed at exec, or cannot be written to.
+bool may_mention() {
+  struct stat info = {};
+  if (fstat(STDERR_FILENO, &info) != 0 || info.st_ino == 0) return false;
+  if (info.st_ino != kept.inode.load(std::memory_order_acquire) ||
+      info.st_dev != kept.device.load(std::memory_order_relaxed))
+    return false;
+  const int at_exec = fcntl(STDERR_FILENO, F_GETFD);
+  const int mode = fcntl(STDERR_FILENO, F_GETFL);
+  if (at_exec < 0 || (at_exec & FD_CLOEXEC) != 0 || mode < 0 || (mode & O_ACCMODE) == O_RDONLY) return false;
+  pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&ready, 1, 0) == 1 && ready.revents == POLLOUT;
+}
+
 bool debugging() {
   static constinit std::atomic<int> known{-1};
   int value = known.load(std::memory_order_relaxed);
@@ -42,6 +69,21 @@ bool debugging() {
 }  // namespace
 
 void say(const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  write_line(format, arguments);
+  va_end(arguments);
+}
+
+void keep_stderr() {
+  struct stat info = {};
+  if (kept.inode.load(std::memory_order_relaxed) != 0 || fstat(STDERR_FILENO, &info) != 0) return;
+  kept.device.store(info.st_dev, std::memory_order_relaxed);
+  kept.inode.store(info.st_ino, std::memory_order_release);
+}
+
+void mention(const char* format, ...) {
+  if (!may_mention()) return;
   std::va_list arguments;
   va_start(arguments, format);
   write_line(format, arguments);

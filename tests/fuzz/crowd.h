@@ -306,6 +306,7 @@ class Crowd {
     if (in_.one_in(2)) job.job_class.partition[0] = 'a';
     if (in_.one_in(2)) job.job_class.qos[0] = 'b';
     job.job_class.restarts = in_.below(3);
+    if (in_.one_in(2)) job.element = {.array = in_.below(3), .index = in_.below(3)};
     return job;
   }
   SetLines lines() {
@@ -390,7 +391,8 @@ class Crowd {
                              .uid = 1001 + in_.below(3),
                              .host_memory = Bytes{in_.below(2) * gibibytes(1).count}});
       default:
-        if (in_.one_in(4)) return of(RefusalQuery{.request = in_.byte(), .size = in_.size()});
+        if (in_.one_in(4))
+          return of(RefusalQuery{.request = in_.byte(), .size = in_.size(), .pinned = in_.byte()});
         return of(MemoryQuery{.request = in_.byte()});
     }
   }

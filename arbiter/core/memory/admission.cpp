@@ -412,9 +412,9 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
 
 // If both the limit by units and the job's own limit are exceeded, the result is the limit by units. On sites
 // that give host memory with units, more units also raise the job's own limit.
-MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size) const {
+MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size, bool pinned) const {
   MemoryUse use = of(session).use;
-  use.swappable += size;
+  if (!pinned) use.swappable += size;
   Bytes footprint = size;
   for (const Session* other : session.tenant->sessions)
     if (other->gpu == session.gpu) footprint += of(*other).use.footprint();
@@ -424,6 +424,8 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
   Passed passed;
   if (limits.footprint != Bytes{} && footprint > limits.footprint)
     passed = {Bound::own, limits.footprint, footprint};
+  else if (pinned)
+    passed = {};  // it needs no host memory
   else if (limits.host != Bytes{} && sum.of_all > limits.host)
     passed = {Bound::units, limits.host, sum.of_all};
   else if (const Bytes most = passed_host_limit(session, use); most != Bytes{})

@@ -246,7 +246,7 @@ class MemoryBooks {
     Bytes most = {};
     Bytes needed = {};
   };
-  Passed passed_limit(const Session& session, Bytes size) const;
+  Passed passed_limit(const Session& session, Bytes size, bool pinned) const;
   // The host memory that the tenant's sessions hold for swap.
   Bytes host_held(const Tenant& tenant) const;
   // The timeout of a session that has to move `moving` bytes.

@@ -90,5 +90,9 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   CHECK(settings.on_no_arbiter == defaults.on_no_arbiter);
   CHECK(settings.slurm_user == defaults.slurm_user);
   CHECK(settings.admin_users == defaults.admin_users);
+  CHECK(settings.status_users == defaults.status_users);
+  CHECK(settings.private_data == defaults.private_data);
+  CHECK(settings.notice_after == defaults.notice_after);
+  CHECK(settings.summary == defaults.summary);
   CHECK(settings.log_level == defaults.log_level);
 }

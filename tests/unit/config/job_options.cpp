@@ -91,6 +91,16 @@ TEST_CASE("option --sharedgpu-deadline") {
     bad("deadline", value);
 }
 
+TEST_CASE("option --sharedgpu-summary") {
+  GivenOptions given;
+  CHECK_FALSE(given.summary);
+  CHECK(set_option(given, number_of("summary"), "yes").empty());
+  CHECK(given.summary == std::optional(true));
+  CHECK(set_option(given, number_of("summary"), "no").empty());
+  CHECK(given.summary == std::optional(false));
+  for (const char* value : {"", "Yes", "1", "yes "}) bad("summary", value);
+}
+
 TEST_CASE("option --sharedgpu-backend") {
   for (auto [name, backend] : {std::pair{"swap", Backend::swap}, std::pair{"managed", Backend::managed},
                                std::pair{"native", Backend::native}}) {

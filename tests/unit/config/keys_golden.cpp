@@ -34,6 +34,9 @@ std::string text_of(const Amount& amount) {
   return amount.percent != 0 ? text_of(amount.percent) : text_of(amount.bytes);
 }
 std::string text_of(Shares shares) { return shares == Shares::units ? "units" : "stated"; }
+std::string text_of(PrivateData data) {
+  return data == PrivateData::slurm ? "slurm" : data == PrivateData::jobs ? "jobs" : "none";
+}
 std::string text_of(const TypedSizes& sizes) { return text_of(format_typed_sizes(sizes)); }
 std::string text_of(OnNoArbiter choice) { return choice == OnNoArbiter::fail ? "fail" : "plain"; }
 std::string text_of(Measure measure) {
@@ -99,6 +102,10 @@ constexpr Key kKeys[] = {
     {"MungeSocket", "/a/socket", value_of<&Settings::munge_socket>},
     {"SlurmUser", "64030", value_of<&Settings::slurm_user>},
     {"AdminUsers", "alice, bob 1000", value_of<&Settings::admin_users>},
+    {"StatusUsers", "carol,dave", value_of<&Settings::status_users>},
+    {"PrivateData", "jobs", value_of<&Settings::private_data>},
+    {"NoticeAfter", "1m", value_of<&Settings::notice_after>},
+    {"Summary", "yes", value_of<&Settings::summary>},
     {"AdminComment", "/a/folder", comments_of},
     {"CommentField", "SystemComment", comment_field_of},
     {"LogLevel", "debug", value_of<&Settings::log_level>},
@@ -119,6 +126,9 @@ const Words kWords[] = {
     {"GpuMemory", {"unknown"}},
     {"HostMemoryPerUnit", {"none"}},
     {"OnNoArbiter", {"plain", "fail"}},
+    {"PrivateData", {"slurm", "jobs", "none"}},
+    {"NoticeAfter", {"no"}},
+    {"Summary", {"yes", "no"}},
     {"AdminComment", {"yes", "no"}},
     {"CommentField", {"AdminComment", "SystemComment"}},
     {"LogLevel", {"error", "warning", "info", "debug", "trace"}},

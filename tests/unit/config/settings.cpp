@@ -40,6 +40,10 @@ TEST_CASE("Every key is read") {
                          "OnNoArbiter=fail\n"
                          "SlurmUser=64030\n"
                          "AdminUsers=alice, bob 1000\n"
+                         "StatusUsers=carol,prometheus\n"
+                         "PrivateData=jobs\n"
+                         "NoticeAfter=2m\n"
+                         "Summary=yes\n"
                          "AdminComment=/shared/comments\n"
                          "LogLevel=debug\n"
                          "LogFile=/tmp/log",
@@ -60,6 +64,10 @@ TEST_CASE("Every key is read") {
   CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
   CHECK(settings.slurm_user == "64030");
   CHECK(settings.admin_users == std::vector<std::string>{"alice", "bob", "1000"});
+  CHECK(settings.status_users == std::vector<std::string>{"carol", "prometheus"});
+  CHECK(settings.private_data == PrivateData::jobs);
+  CHECK(settings.notice_after == std::chrono::minutes(2));
+  CHECK(settings.summary);
   CHECK(settings.comments == AdminComment::folder);
   CHECK(settings.comment_folder == "/shared/comments");
   CHECK(settings.log_level == "debug");
@@ -253,6 +261,11 @@ TEST_CASE("Errors name file, line and value") {
         "priority, elastic, deadline)");
   for (std::string_view policy : kPolicies) CHECK(error_of("Policy=" + std::string(policy)) == "");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
+  CHECK(error_of("PrivateData=usage") == "x.conf:1: PrivateData: 'usage' is not slurm, jobs or none");
+  CHECK(error_of("NoticeAfter=yes") ==
+        "x.conf:1: NoticeAfter: 'yes' is not a time (such as 500ms, 10s, 2m) or no");
+  CHECK(error_of("NoticeAfter=0") == "");
+  CHECK(error_of("Summary=true") == "x.conf:1: Summary: 'true' is not yes or no");
   CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");
   CHECK(error_of("MaxRequest=0%") == "x.conf:1: MaxRequest: '0%' is not a percentage from 1% to 100%");
   for (const char* value : {"1001", "-1001", "high", "1.5", ""})

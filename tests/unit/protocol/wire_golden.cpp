@@ -106,6 +106,7 @@ Fields fields_of(Tag<JobOptions>) {
 Fields fields_of(Tag<JobClass>) {
   return join({FIELD(JobClass, partition), FIELD(JobClass, qos), FIELD(JobClass, restarts)});
 }
+Fields fields_of(Tag<ArrayElement>) { return join({FIELD(ArrayElement, array), FIELD(ArrayElement, index)}); }
 Fields fields_of(Tag<DeviceSet>) { return FIELD(DeviceSet, bits); }
 Fields fields_of(Tag<GpuList>) {
   return join({FIELD(GpuList, count), FIELD(GpuList, known), FIELD(GpuList, gpu)});
@@ -125,6 +126,7 @@ Fields fields_of(Tag<Welcome>) {
       {FIELD(Welcome, session), FIELD(Welcome, tenant), FIELD(Welcome, epoch), FIELD(Welcome, backend)});
 }
 Fields fields_of(Tag<Refused>) { return FIELD(Refused, reason); }
+Fields fields_of(Tag<Notice>) { return FIELD(Notice, text); }
 Fields fields_of(Tag<Cancelled>) { return FIELD(Cancelled, reason); }
 Fields fields_of(Tag<Attach>) {
   return join({FIELD(Attach, gpu), FIELD(Attach, total), FIELD(Attach, name), FIELD(Attach, lender)});
@@ -158,7 +160,7 @@ Fields fields_of(Tag<MemoryView>) {
   return join({FIELD(MemoryView, request), FIELD(MemoryView, total), FIELD(MemoryView, free)});
 }
 Fields fields_of(Tag<RefusalQuery>) {
-  return join({FIELD(RefusalQuery, request), FIELD(RefusalQuery, size)});
+  return join({FIELD(RefusalQuery, request), FIELD(RefusalQuery, size), FIELD(RefusalQuery, pinned)});
 }
 Fields fields_of(Tag<RefusalReply>) {
   return join({FIELD(RefusalReply, request), FIELD(RefusalReply, bound), FIELD(RefusalReply, told),
@@ -200,7 +202,7 @@ Fields fields_of(Tag<JoinReply>) { return FIELD(JoinReply, inside); }
 Fields fields_of(Tag<RegisterJob>) {
   return join({FIELD(RegisterJob, step), FIELD(RegisterJob, uid), FIELD(RegisterJob, options),
                FIELD(RegisterJob, devices), FIELD(RegisterJob, whole), FIELD(RegisterJob, job_class),
-               FIELD(RegisterJob, gang), FIELD(RegisterJob, brought)});
+               FIELD(RegisterJob, gang), FIELD(RegisterJob, brought), FIELD(RegisterJob, element)});
 }
 Fields fields_of(Tag<RegisterGang>) {
   return join({FIELD(RegisterGang, job), FIELD(RegisterGang, uid), FIELD(RegisterGang, nodes),
@@ -359,6 +361,7 @@ std::string message(MessageType type) {
       MESSAGE(others_wait, OthersWait)
       MESSAGE(cancelled, Cancelled)
       MESSAGE(refusal_reply, RefusalReply)
+      MESSAGE(notice, Notice)
       MESSAGE(refused, Refused)
       MESSAGE(status_reply, StatusReply)
       MESSAGE(run_reply, RunReply)

@@ -52,7 +52,7 @@ of "sharedgpu: no subcommand" "$sharedgpu"
 of "sharedgpu: no such subcommand" "$sharedgpu" none
 of "run: no command" "$sharedgpu" run "${own[@]}"
 for wrong in --memory=much --share=200 --share=60:50 --priority=2000 --deadline=soon --backend=other --gpus=13 \
-  --gpus=0 --deadline-from-stderr --user=nobody-here; do
+  --gpus=0 --summary=maybe --deadline-from-stderr --user=nobody-here; do
   of "run $wrong" "$sharedgpu" run "${own[@]}" "$wrong" -- true
 done
 CUDA_VISIBLE_DEVICES=0 of "run --gpus=2: the user has chosen GPUs" "$sharedgpu" run "${own[@]}" --gpus=2 -- true

@@ -291,6 +291,12 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
     CHECK(explain(31).bound == Bound::own);
     CHECK(explain(31).most == mebibytes(50));
     CHECK(explain(31).needed == mebibytes(51));
+    const auto pin = [&b](unsigned size) { return b.core->explain(SessionId{1}, mebibytes(size), true); };
+    limit(5, 5);  // pinned memory needs no host memory
+    CHECK(pin(30).bound == Bound::none);
+    CHECK(pin(31).bound == Bound::own);
+    CHECK(pin(31).needed == mebibytes(51));
+    CHECK(pin(81).bound == Bound::gpu);
   }
   SECTION("by the GPU, since nothing else would help") {
     limit(50, 50);

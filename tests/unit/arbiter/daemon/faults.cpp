@@ -86,7 +86,8 @@ TEST_CASE("Where no user is known by name, root administers, and numbers") {
   settings.admin_users = {"daemon", "77"};
   Host host(settings, system);
   host.start_keeping_log();
-  CHECK(host.new_log_lines() == std::vector<std::string>{"warning: AdminUsers: no such user: daemon"});
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{"warning: AdminUsers or StatusUsers: no such user: daemon"});
   CHECK(Guest(host, 0).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
   CHECK(Guest(host, 77).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
   CHECK(Guest(host, 1).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 0);

@@ -591,6 +591,12 @@ TEST_CASE("A fact that is told of a job again is not written again, and a change
   REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
   CHECK(written("class") == 2);
   CHECK(written("options") == 4);
+  job.element = {.array = 11, .index = 1};
+  for (int i = 0; i < 2; ++i) REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  CHECK(written("class") == 3);
+  host.restart();
+  CHECK(host.status()["tenants"][0]["array_job"] == 11);
+  CHECK(host.status()["tenants"][0]["array_index"] == 1);
   Guest other(host, kUser);
   CHECK(host.status()["tenants"][0]["qos"] == "high");
 }

@@ -236,10 +236,64 @@ std::string status_for(Guest& guest) {
   return text;
 }
 
+// The users whose tenants the guest sees.
+std::vector<uid_t> users_seen_by(Guest& guest) {
+  std::vector<uid_t> users;
+  const auto status = nlohmann::json::parse(status_for(guest));
+  for (const auto& tenant : status["tenants"]) users.push_back(tenant["uid"].get<uid_t>());
+  return users;
+}
+
+TEST_CASE("With PrivateData=jobs, users see their own tenants, and the sums of all") {
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  settings.status_users = {std::to_string(kUser + 2)};
+  Host host(settings);
+  host.start();
+  Guest one(host, kUser, StepName{.job = 12, .step = 0});
+  Guest other(host, kUser + 1, StepName{.job = 13, .step = 0});
+  Guest root(host);
+  for (Guest* each : {&one, &other}) {
+    REQUIRE(each->say(Hello{}).find<Welcome>());
+    REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+    REQUIRE(each->say(Usage{.request = 1, .use = use(mebibytes(100), {})}).find<Verdict>());
+  }
+  const std::vector<uid_t> all{kUser, kUser + 1};
+  Guest asker(host, kUser), other_asker(host, kUser + 1), viewer(host, kUser + 2), stranger(host, kUser + 3);
+  CHECK(users_seen_by(asker) == std::vector<uid_t>{kUser});
+  CHECK(users_seen_by(other_asker) == std::vector<uid_t>{kUser + 1});
+  CHECK(users_seen_by(asker) == std::vector<uid_t>{kUser});
+  CHECK(users_seen_by(stranger).empty());
+  CHECK(users_seen_by(viewer) == all);
+  CHECK(users_seen_by(root) == all);
+  const auto gpu = nlohmann::json::parse(status_for(asker))["gpus"][0];
+  CHECK(gpu["footprint_bytes"] == mebibytes(200).count);
+  CHECK(gpu["hidden_tenants"] == 1);
+  CHECK(gpu["holders"] == nlohmann::json{1, 0});
+}
+
+TEST_CASE("A user who asks too often still sees no other user's tenants") {
+  FaultySystem system;
+  system.time = 1000s;
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  Host host(settings, system);
+  host.start();
+  Guest one(host, kUser), root(host);
+  REQUIRE(one.say(Hello{}).find<Welcome>());
+  Guest stranger(host, kUser + 1);
+  for (int i = 0; i < 12; ++i) {
+    CHECK(users_seen_by(root).size() == 1);
+    CHECK(users_seen_by(stranger).empty());
+  }
+}
+
 TEST_CASE("The status is new for a user a few times at once, and then as of a moment ago") {
   FaultySystem system;
   system.time = 1000s;
-  Host host({}, system);
+  Settings settings;
+  settings.private_data = PrivateData::none;
+  Host host(settings, system);
   host.start();
   Guest guest(host, kUser), root(host), slurmstepd(host);
   RegisterJob job{.step = {.job = 1, .step = 0}, .uid = kUser, .options = {}};

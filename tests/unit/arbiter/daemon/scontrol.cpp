@@ -108,6 +108,27 @@ echo 'slurm_load_jobs error: x')sh");
   CHECK(site.text_of("calls").starts_with("-h -w node7 -t running,completing,configuring -O JobID"));
 }
 
+TEST_CASE("PrivateData of Slurm is found, and is none without Slurm") {
+  Site site;
+  const auto found = [&site] {
+    std::optional<std::string> text;
+    Scontrol scontrol(site.loop, kHostSystem);
+    scontrol.find_private_data([&](const std::string& its) { text = its; });
+    site.loop.restart();
+    site.loop.run();
+    return text.value_or("no answer");
+  };
+  site.write("printf 'PriorityType = x\\nPrivateData             = jobs,usage\\nPrologFlags = y\\n'");
+  CHECK(found() == "jobs,usage");
+  CHECK(site.text_of("calls") == "show config\n");
+  site.write("exit 1");
+  CHECK(found().empty());
+  setenv("PATH", site.folder.path.c_str(), 1);
+  site.write_program("sh", "[ \"$1\" = -c ] && eval \"$2\"");
+  unlink((site.folder.path + "/scontrol").c_str());
+  CHECK(found() == "none");
+}
+
 TEST_CASE("The name of this node is the one with this host's name, where only one has it") {
   Site site;
   std::array<char, 256> host{};

@@ -40,6 +40,17 @@ TEST_CASE("A status file holds the text, and who gets it can neither change nor 
   CHECK((info.st_mode & 0777) == 0444);  // so that no other user can open the file for writing
 }
 
+TEST_CASE("Each viewer gets the newest text that was made for it") {
+  StatusFiles files(kHostSystem);
+  REQUIRE(files.add("all").ok());
+  REQUIRE(files.add("one", 1001).ok());
+  CHECK(files.newest()->size == 3);
+  CHECK(files.newest(1002) == nullptr);
+  REQUIRE(files.add("other", 1002).ok());
+  CHECK(files.newest(1001)->size == 3);
+  CHECK(files.newest(1002)->size == 5);
+}
+
 TEST_CASE("Status files beyond a few are emptied, whoever holds them") {
   StatusFiles files(kHostSystem);
   REQUIRE(files.add("first").ok());

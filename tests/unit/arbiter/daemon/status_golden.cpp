@@ -74,6 +74,7 @@ struct Scene {
     options.backend = Backend::managed;
     options.backend_given = 1;
     TenantInfo& job = add(named(17, 0, 0), options);
+    job.element = {.array = 16, .index = 1};
     job.job_class = {.partition = "long", .qos = "high", .restarts = 1};
     add(named(0, 7, 0), {}).group_limit = gibibytes(3);
     add(named(0, 0, 4711), {});

@@ -42,6 +42,7 @@ struct View {
   std::vector<UnmanagedProcess> unmanaged;
   std::map<GpuUuid, GpuState> health;
   std::map<GpuUuid, GpuMeters> meters;
+  std::optional<uid_t> viewer;
 
   TenantInfo& job() { return *tenants.find(TenantId{1}); }
   Snapshot::Tenant& tenant() { return state.tenants[0]; }
@@ -93,7 +94,8 @@ struct View {
                                       .unmanaged = unmanaged,
                                       .health = health,
                                       .meters = meters,
-                                      .gangs = gangs}));
+                                      .gangs = gangs,
+                                      .viewer = viewer}));
   }
 };
 
@@ -324,6 +326,45 @@ TEST_CASE("The status has what a job asked for, what it gets, and what became of
                     {"units_memory_bytes", nullptr},
                     {"job_memory_bytes", nullptr}};
   CHECK(fields(status["tenants"][1], run) == run);
+}
+
+TEST_CASE("The status names an element of a job array") {
+  View view;
+  const Json none = {{"array_job", nullptr}, {"array_index", nullptr}};
+  CHECK(fields(view.read()["tenants"][0], none) == none);
+  view.job().element = {.array = 15, .index = 0};
+  const Json element = {{"name", "job 17"}, {"array_job", 15}, {"array_index", 0}};
+  CHECK(fields(view.read()["tenants"][0], element) == element);
+}
+
+TEST_CASE("A job leaves the status when Slurm has told that it is over") {
+  View view;
+  view.job().sessions = 0;
+  view.job().last_seen = 1002s;
+  CHECK(view.read()["tenants"].size() == 2);
+  view.job().over = true;
+  CHECK(view.read()["tenants"].size() == 1);
+}
+
+TEST_CASE("A user that may see only its own tenants sees the sums of all tenants on each GPU") {
+  View view;
+  view.unmanaged = {{.gpu = kGpu, .pid = 41, .uid = 1234, .job = 7, .memory = Bytes{10}},
+                    {.gpu = kGpu, .pid = 42, .uid = 4321, .job = 8, .memory = Bytes{20}}};
+  view.state.gpus[0].surveyed = true;
+  CHECK(view.read()["own_tenants_only"] == false);
+  CHECK(view.read()["gpus"][0]["holders"] == Json{2});
+  view.viewer = 1234;
+  const Json status = view.read();
+  CHECK(status["own_tenants_only"] == true);
+  REQUIRE(status["tenants"].size() == 1);
+  CHECK(status["tenants"][0]["uid"] == 1234);
+  const Json& gpu = status["gpus"][0];
+  CHECK(gpu["holders"] == Json{0});
+  CHECK(gpu["hidden_tenants"] == 1);
+  CHECK(gpu["unmanaged_bytes"] == 30);
+  REQUIRE(gpu["unmanaged"].size() == 1);
+  CHECK(gpu["unmanaged"][0]["pid"] == 41);
+  CHECK(status["gpus"][1]["hidden_tenants"] == 0);
 }
 
 TEST_CASE("The status has the totals of a tenant and of each of its steps up to now") {

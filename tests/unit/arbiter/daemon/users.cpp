@@ -27,6 +27,17 @@ TEST_CASE("Root, SlurmUser and AdminUsers administer") {
   CHECK_FALSE(some.has(9));
 }
 
+TEST_CASE("Administrators and StatusUsers see all tenants, and StatusUsers do not administer") {
+  Settings settings = with("7", {"8"});
+  settings.status_users = {"9", "nosuchuser"};
+  std::string unknown;
+  const Administrators some(test::kHostSystem, settings, unknown);
+  CHECK(unknown == "nosuchuser");
+  for (const uid_t uid : {0, 7, 8, 9}) CHECK(some.sees_all(uid));
+  CHECK_FALSE(some.sees_all(10));
+  CHECK_FALSE(some.has(9));
+}
+
 TEST_CASE("Where no user is found by name, numbers and root administer still") {
   test::FaultySystem system;
   system.users = false;

@@ -23,7 +23,9 @@ std::string told(History history, Nanoseconds now) {
     text += format_record(record);
   for (const auto& [id, tenant] : history.tenants.all()) {
     text += format_record({.at = {}, .what = OptionsRecord{.tenant = id, .options = tenant.options}});
-    text += format_record({.at = {}, .what = ClassRecord{.tenant = id, .job_class = tenant.job_class}});
+    text += format_record(
+        {.at = {},
+         .what = ClassRecord{.tenant = id, .job_class = tenant.job_class, .element = tenant.element}});
     text += std::to_string(tenant.group_limit.count) + " ";
     text += std::to_string(tenant.nodes) + tenant.coordinator + " " + tenant.label() + " " +
             std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
@@ -106,6 +108,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     case 6: {
       ClassRecord record{.tenant = tenant, .job_class = {}};
       record.job_class = {.partition = "long", .qos = "", .restarts = upto(2)};
+      record.element = {.array = upto(1), .index = upto(2)};
       return {.at = at, .what = record};
     }
     case 7:

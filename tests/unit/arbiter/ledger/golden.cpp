@@ -75,7 +75,9 @@ std::vector<Record> records() {
   add(TenantRecord{.tenant = TenantId{10}, .name = named(0, 0x13, 0), .uid = 12});
   add(TenantRecord{.tenant = TenantId{10}, .name = named(0, 0, 13), .uid = 12});
   for (const Backend backend : {Backend::swap, Backend::managed, Backend::native}) add(options(backend));
-  add(job_class("long", "high"));
+  ClassRecord of_element = job_class("long", "high");
+  of_element.element = {.array = 32, .index = 33};
+  add(of_element);
   add(job_class("", ""));
   add(job_class(longest.c_str(), "high"));
   for (const std::uint32_t gpus : {0u, 1u, GpuList::kMost}) add(place(gpus));

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu run --summary=yes: the line about the run's use of the GPU.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu::cli {
+
+// Runs `execute` (which returns only on failure, with an exit status) in a child. When the child has ended,
+// asks the arbiter for the figures of the tenant and writes them to stderr as one line. Returns the child's
+// exit status, or dies of the signal that ended the child.
+int run_with_summary(const std::function<int()>& execute, const std::string& socket, TenantId tenant);
+
+}  // namespace sharedgpu::cli

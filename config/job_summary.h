@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line about a job's use of the GPU that the job ends with if Summary=yes or its option says so. Pure;
+// any thread.
+#pragma once
+
+#include <string>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct JobSummary {
+  std::string job;    // "job 12", or "job 21_1"
+  std::string place;  // " on the first of its 4 nodes"; empty if the job has one node
+  Nanoseconds lease{};
+  Nanoseconds waited{};
+  Traffic moved = {};
+};
+
+// "job 12: 3.1 s with the GPU, 1.0 s waiting for it; moved 1.2 GiB to host memory, 1.1 GiB back"
+std::string format_summary(const JobSummary& summary);
+
+}  // namespace sharedgpu

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/summary.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "config/job_summary.h"
+#include "protocol/ask.h"
+#include "protocol/environment.h"
+#include "protocol/step_names.h"
+#include "spank/plugin.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::seconds kMostWait{1};
+
+std::uint32_t job = 0;  // zero: this step writes no line
+
+bool is_last_step(spank_t spank, std::uint32_t step) {
+  return step == kBatchStep || step == kInteractiveStep ||
+         get_variable(spank, environment::kJobOfSrun) == "1";
+}
+
+std::string name_of(const ArrayElement& element) {
+  if (element == ArrayElement{}) return "job " + std::to_string(job);
+  return "job " + std::to_string(element.array) + "_" + std::to_string(element.index);
+}
+
+std::string place_of(spank_t spank) {
+  std::uint32_t nodes = 1;
+  spank_get_item(spank, S_JOB_NNODES, &nodes);
+  return nodes > 1 ? " on the first of its " + std::to_string(nodes) + " nodes" : std::string();
+}
+
+// slurmstepd's own stderr is that of the step's first task. Writes nothing if the write would block.
+void write_line(const std::string& line) {
+  pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+void note_job_of_srun(bool makes_job) {
+  if (makes_job)
+    setenv(environment::kJobOfSrun, "1", 1);
+  else
+    unsetenv(environment::kJobOfSrun);
+}
+
+void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings) {
+  std::uint32_t node = 0;
+  spank_get_item(spank, S_JOB_NODEID, &node);
+  const bool wanted = given_options().summary.value_or(settings.summary);
+  if (wanted && node == 0 && is_last_step(spank, step.name.step)) job = step.name.job;
+  spank_unsetenv(spank, environment::kJobOfSrun);
+}
+
+void write_summary(spank_t spank, const std::string& socket) {
+  if (job == 0) return;
+  Message answer;
+  if (ask(socket.c_str(), Message::of(JobQuery{.job = job}), kMostWait, answer) != 0) return;
+  if (answer.type != MessageType::job_reply) return;
+  const auto reply = answer.as<JobReply>();
+  if (reply.known == 0) return;
+  write_line("sharedgpu: " +
+             format_summary({.job = name_of(array_element_of(spank)),
+                             .place = place_of(spank),
+                             .lease = reply.lease,
+                             .waited = reply.waited,
+                             .moved = reply.moved}) +
+             "\n");
+}
+
+}  // namespace sharedgpu

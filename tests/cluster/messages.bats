@@ -1,0 +1,63 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Messages of sharedgpu to the users of jobs, and the names of jobs in the status.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+# summaries FILE: the number of lines about the use of the GPU.
+summaries() { grep -c "^sharedgpu: job .* with the GPU, .* waiting for it; moved " "$dir/jobs/$1" || true; }
+used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for it; moved 0 B to host memory, 0 B back$"; }
+
+@test "a batch job ends with one line about all its steps, and only if that is asked for" {
+  printf '%s\n' '#!/bin/bash' "srun $hold 20% --seconds 1" "srun $hold 20% --seconds 1" >script
+  job=$(sbatch --parsable -o "$dir/jobs/%j" --gres=sharedgpu:1 --sharedgpu-summary=yes script)
+  expect_state "$job" COMPLETED
+  [ "$(summaries "$job")" = 1 ]
+  tail -n 1 "$dir/jobs/$job" | grep -E "$(used "$job")"
+  ! tail -n 1 "$dir/jobs/$job" | grep -F ": 0.0 s with the GPU"
+  job=$(submit --gres=sharedgpu:1 -- $hold 20% --seconds 1)
+  expect_state "$job" COMPLETED
+  [ "$(summaries "$job")" = 0 ]
+}
+
+@test "the step of an srun that makes the job itself ends with that line, once for all its tasks" {
+  run -0 --separate-stderr srun -n 2 --gres=sharedgpu:1 --sharedgpu-summary=yes \
+    bash -c '[[ -z ${SHAREDGPU_JOB_OF_SRUN-} ]] && echo "job $SLURM_JOB_ID"'
+  [ "$(grep -c "with the GPU" <<<"$stderr")" = 1 ]
+  grep -E "$(used "[0-9]+")" <<<"$stderr"
+  run -0 --separate-stderr salloc -Q --gres=sharedgpu:1 --sharedgpu-summary=yes srun true
+  [[ $stderr != *"with the GPU"* ]]
+}
+
+@test "the elements of an array are named as users know them" {
+  array=$(sbatch --parsable -o "$dir/jobs/%a" --array=1-2 --gres=sharedgpu:1 --sharedgpu-summary=yes \
+    --wrap "$hold 20% --seconds 600")
+  shown() { sharedgpu status --json | jq -e --argjson array "$array" --argjson index "$1" \
+    '.tenants[] | select(.array_job == $array and .array_index == $index)' >/dev/null; }
+  wait_until 60 shown 1
+  wait_until 60 shown 2
+  scancel --signal=TERM "$array"
+  scancel "$array"
+  wait_until 60 no_jobs
+  not_shown() { ! shown 1 && ! shown 2; }
+  wait_until 60 not_shown # although the jobs ended only a moment ago
+}
+
+@test "a job that exceeds its own limit is told so once, with the option and the value that would suffice" {
+  job=$(submit -n 2 --gres=sharedgpu:1 --sharedgpu-memory=64MiB -- srun $hold 128MiB --seconds 1)
+  expect_state "$job" FAILED
+  [ "$(grep -c "this job limits itself to 64 MiB; request --sharedgpu-memory=" "$dir/jobs/$job")" = 1 ]
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=64MiB --sharedgpu-backend=native -- $hold 128MiB --seconds 1)
+  expect_state "$job" FAILED
+  [ "$(grep -c "this job limits itself to 64 MiB; request --sharedgpu-memory=" "$dir/jobs/$job")" = 1 ]
+}
+
+@test "users see each other's jobs where PrivateData of Slurm does not hide them" {
+  job=$(submit --gres=sharedgpu:1 -- $hold 20% --seconds 600)
+  seen() { as_nobody sharedgpu status --json | jq -e --argjson job "$job" '.tenants[] | select(.job == $job)' >/dev/null; }
+  wait_until 60 seen
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Messages to users: why a job waits, and what a run has used. Users see what their site lets them see.
+
+load helpers
+
+# lines NAME TEXT: the number of lines of a tenant's stderr with the text.
+lines() { grep -cF -- "$2" "$DIR/$1.err" || true; }
+lines_are() { [[ $(lines "$1" "$2") == "$3" ]]; }
+
+# as USER COMMAND...: runs the command as this user.
+as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+# users_for USER: the users whose tenants this user sees.
+users_for() {
+  as "$1" "$SHAREDGPU" status --json |
+    python3 -c 'import json, sys; print(*sorted(t["uid"] for t in json.load(sys.stdin)["tenants"]))'
+}
+
+@test "a tenant that waits says once why, from one of its processes" {
+  start_arbiter NoticeAfter=1s Quantum=60s
+  tenant holder hold --bytes 80% --of 256MiB --seconds 600 --progress
+  progresses holder
+  "$SHAREDGPU" run -- bash -c '"$0" "$@" & "$0" "$@" & wait' "$PROGRAMS/hold" --bytes 40% --of 256MiB --seconds 600 \
+    >"$DIR/waiter.out" 2>"$DIR/waiter.err" 3>&- &
+  PIDS[waiter]=$!
+  until_true 60 lines_are waiter "this job has waited" 1
+  grep -E "^sharedgpu\[[0-9]+\]: this job has waited [0-9]+ s for GPU 0: the turn of run 1 lasts up to [0-9]+ s more$" \
+    "$DIR/waiter.err"
+  sleep 3
+  lines_are waiter "this job has waited" 1
+  [ ! -s "$DIR/holder.err" ]
+}
+
+@test "a run ends with a line about what it has used, if that is asked for, and with its own exit status" {
+  start_arbiter
+  run -0 --separate-stderr "$SHAREDGPU" run --summary=yes -- "$PROGRAMS/hold" --bytes 40% --of 256MiB --seconds 1
+  [[ $stderr =~ ^"sharedgpu: run 1: "[0-9.]+" s with the GPU, 0.0 s waiting for it; moved 0 B to host memory, 0 B back"$ ]]
+  run -3 --separate-stderr "$SHAREDGPU" run --summary=yes -- sh -c 'exit 3'
+  [[ $stderr == "sharedgpu: run 2: 0.0 s with the GPU"* ]]
+  run -0 --separate-stderr "$SHAREDGPU" run --summary=no -- true
+  [ -z "$stderr" ]
+}
+
+@test "two users see their own tenants where the site says so, and sums of all; StatusUsers see all" {
+  ((EUID == 0)) || skip "needs root, to be two users"
+  chmod a+rx "$DIR"
+  start_arbiter PrivateData=jobs StatusUsers=2003
+  local user
+  for user in 2001 2002; do
+    as $user "$SHAREDGPU" run -- sleep 600 >"$DIR/$user.out" 2>"$DIR/$user.err" 3>&- &
+    PIDS[$user]=$!
+  done
+  until_true 60 json_is 'len(s["tenants"])' 2
+  [ "$(users_for 2001)" = 2001 ]
+  [ "$(users_for 2002)" = 2002 ]
+  [ -z "$(users_for 2004)" ]
+  [ "$(users_for 2003)" = "2001 2002" ]
+  [ "$(users_for 0)" = "2001 2002" ]
+  [ "$(as 2001 "$SHAREDGPU" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["gpus"][0]["units"])')" = 2 ]
+}
