@@ -263,8 +263,8 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("PrivateData=usage") == "x.conf:1: PrivateData: 'usage' is not slurm, jobs or none");
   CHECK(error_of("NoticeAfter=yes") ==
-        "x.conf:1: NoticeAfter: 'yes' is not a time (such as 500ms, 10s, 2m) or no");
-  CHECK(error_of("NoticeAfter=0") == "");
+        "x.conf:1: NoticeAfter: 'yes' is not a time with a unit (such as 500ms, 10s, 2m) or no");
+  CHECK(error_of("NoticeAfter=0s") == "");
   CHECK(error_of("Summary=true") == "x.conf:1: Summary: 'true' is not yes or no");
   CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");
   CHECK(error_of("MaxRequest=0%") == "x.conf:1: MaxRequest: '0%' is not a percentage from 1% to 100%");
