@@ -21,7 +21,7 @@ TEST_CASE(
   summary.place = " on the first of its 4 nodes";
   summary.moved.restored = gibibytes(100);
   CHECK(format_summary(summary) ==
-        "job 21_1 on the first of its 4 nodes: 3.1 s with the GPU, 0.0 s waiting for it; moved 1280 MiB to "
+        "job 21_1 on the first of its 4 nodes: 3.1 s with the GPU, 0.0 s waiting for it; moved 1.2 GiB to "
         "host "
         "memory, 100 GiB back");
 }
