@@ -41,11 +41,14 @@ void add(const Action& action, Concerned& concerned) {
     concerned.tenants.insert(action.key.tenant);
 }
 
-void add_advanced(const Model& model, Nanoseconds now, Concerned& concerned) {
+// Adds the tenants of the domains that were advanced after the event: a tenant may begin or end an entry, or
+// an eviction, because of an event of another tenant, and without an action for its sessions.
+void add_advanced(const Model& model, Nanoseconds now, bool with_sessions, Concerned& concerned) {
   for (const Domain& domain : model.domains()) {
     if (domain.advanced != now) continue;
     for (const Tenant* tenant : domain.tenants) {
       concerned.tenants.insert(tenant->id);
+      if (!with_sessions) continue;
       for (const Session* session : tenant->sessions) concerned.sessions.insert(session->id);
     }
   }
@@ -87,10 +90,8 @@ Sighting Core::sighting(const Event& event, const Actions& actions) const {
   const auto reporter = std::visit([](const auto& what) { return reporter_in(what); }, event);
   if (!reporter && !concerns_some(event)) return sighting();
   Concerned concerned;
-  if (reporter)
-    concerned.sessions.insert(*reporter);
-  else
-    add_advanced(model_, effects_.now(), concerned);
+  if (reporter) concerned.sessions.insert(*reporter);
+  add_advanced(model_, effects_.now(), !reporter, concerned);
   for (const Action& action : actions) std::visit([&](const auto& one) { add(one, concerned); }, action);
   Sighting some;
   for (const SessionId id : concerned.sessions)

@@ -126,12 +126,11 @@ TEST_CASE("Reload: a wrong file, or a log that cannot be opened, changes nothing
   CHECK(site.settings().quantum == std::chrono::seconds(3));
   CHECK(site.reload("Quantum=9s\nLogFile=/no/log").error == "LogFile /no/log: no");
   CHECK(site.settings().quantum == std::chrono::seconds(3));
-  CHECK(
-      site.host.new_log_lines() ==
-      Names{
-          "error: test: the settings stay as they are: site.conf:2: Quantum: 'never' is not a time (such as "
-          "500ms, 10s, 2m) or auto",
-          "error: test: the settings stay as they are: LogFile /no/log: no"});
+  CHECK(site.host.new_log_lines() ==
+        Names{"error: test: the settings stay as they are: site.conf:2: Quantum: 'never' is not a time with "
+              "a unit (such as "
+              "500ms, 10s, 2m) or auto",
+              "error: test: the settings stay as they are: LogFile /no/log: no"});
   CHECK(site.began == 3);
   CHECK(site.ended == 3);
 }

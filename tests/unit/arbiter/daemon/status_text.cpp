@@ -116,13 +116,13 @@ TEST_CASE("The status has the settings of the node") {
   view.settings.quantum = 7s;
   view.settings.max_swap_overhead = 25;
   view.settings.max_wait = 8s;
-  view.settings.swap_per_unit = *parse_typed_sizes("9", true);
+  view.settings.swap_per_unit = *parse_typed_sizes("9KiB", true);
   view.state.recovering = true;
   const Json expected = {{"socket", "/run/s.sock"}, {"policy", "credit"},
                          {"quantum_seconds", 7.0},  {"max_swap_overhead", 0.25},
-                         {"max_wait_seconds", 8.0}, {"swap_per_unit_bytes", 9},
+                         {"max_wait_seconds", 8.0}, {"swap_per_unit_bytes", 9216},
                          {"recovering", true},      {"version", SHAREDGPU_VERSION},
-                         {"pid", getpid()},         {"swap_per_unit", "9"}};
+                         {"pid", getpid()},         {"swap_per_unit", "9216"}};
   CHECK(fields(view.read(), expected) == expected);
   view.settings.swap_per_unit = *parse_typed_sizes("a100:1KiB,h100:auto", true);
   CHECK(view.read()["swap_per_unit"] == "a100:1024,h100:auto");
