@@ -47,7 +47,7 @@ refused() {
   [[ $output == *"Policy: 'best' is not a policy"* ]]
   run "$SHAREDGPU" set limit=3
   ((status == 2))
-  [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, partition, qos, policy, quantum"* ]]
+  [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, partition, qos, Policy, Quantum"* ]]
   run "$SHAREDGPU" set policy=fcfs policy=credit
   ((status == 2))
   [[ $output == *"policy is given twice"* ]]

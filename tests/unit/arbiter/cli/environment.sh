@@ -12,4 +12,4 @@ echo "# SPDX-License-Identifier: Apache-2.0"
   grep -rhoE '"[^"]*"' --include='*.h' --include='*.cpp' --include='*.c' $product
   # Scripts name the variables without quotes. @...@ is replaced by CMake.
   grep -rhE 'SHAREDGPU_' --exclude=CMakeLists.txt etc python | sed 's/@[A-Z_]*@//g'
-} | grep -oE 'SHAREDGPU_[A-Z_]*[A-Z]' | sort -u
+} | grep -oE 'SHAREDGPU_[A-Z_]*[A-Z]' | LC_ALL=C sort -u
