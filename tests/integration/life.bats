@@ -16,7 +16,7 @@ check() { timeout 20 "$BUILD/arbiter/sharedgpud" --check "$DIR/conf"; }
   printf '%s\n' "Quantum=soon" "Policee=fcfs" "MaxWait=9s" "nonsense" >"$DIR/conf"
   run -1 check
   [[ $output == "$DIR/conf:1: Quantum: 'soon' is not a time"*"
-$DIR/conf:2: unknown key 'Policee'
+$DIR/conf:2: unknown key 'Policee'; did you mean Policy?
 $DIR/conf:4: expected Key=Value, not 'nonsense'" ]]
   printf '%s\n' "AdminUsers=no-such-user" "StateDir=$DIR/state" "Socket=$DIR/s" >"$DIR/conf"
   run -0 check
