@@ -68,16 +68,4 @@ std::string prepare_container(spank_t spank) {
   return "sharedgpu: this container runs without GPU sharing: " + library + ": " + reason + "\n";
 }
 
-// slurmstepd adds the library to the environment of each step with units. Slurm copies the inherited
-// environment into the configuration of a step's container before SPANK plugins of slurmstepd can change it.
-void remove_inherited_preload() {
-  const char* const inherited = std::getenv(kPreload);
-  if (inherited == nullptr || !has_preload(inherited, interposer_path())) return;
-  const std::string preload = without_preload(inherited, interposer_path());
-  if (preload.empty())
-    unsetenv(kPreload);
-  else
-    setenv(kPreload, preload.c_str(), 1);
-}
-
 }  // namespace sharedgpu

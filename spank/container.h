@@ -14,7 +14,4 @@ namespace sharedgpu {
 // task's own process.
 std::string prepare_container(spank_t spank);
 
-// Removes the library from the LD_PRELOAD that a step inherits from its batch script. In srun, as the user.
-void remove_inherited_preload();
-
 }  // namespace sharedgpu

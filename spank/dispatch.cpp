@@ -2,8 +2,8 @@
 // The hooks that Slurm calls. Each hook calls the function for the context of this process.
 #include <exception>
 
-#include "spank/container.h"
 #include "spank/plugin.h"
+#include "spank/step_environment.h"
 
 // A const at namespace scope is local to its file in C++ unless it was declared extern before.
 #pragma GCC visibility push(default)
@@ -60,7 +60,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
     switch (spank_context()) {
       case S_CTX_LOCAL:
         local_init_post_opt();
-        remove_inherited_preload();
+        remove_inherited();
         return submission_init_post_opt(spank, count, arguments);
       case S_CTX_ALLOCATOR:
         return submission_init_post_opt(spank, count, arguments);

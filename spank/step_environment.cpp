@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "protocol/deadline_pipe.h"
@@ -69,22 +71,28 @@ std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   return whole;
 }
 
+// An environment: a step's, or that of this process.
+struct Variables {
+  std::function<std::string(const char*)> get;  // empty: not set
+  std::function<void(const char*, const std::string&)> set;
+  std::function<void(const char*)> unset;
+};
+
 // A job that a batch step submits inherits the batch step's environment, and the job's steps inherit it in
 // turn, even steps without units.
-void remove_ours(spank_t spank) {
-  std::string library = interposer_path();
-  std::string preload = get_variable(spank, kPreload);
+void remove_ours(const Variables& variables) {
+  const std::string library = interposer_path();
+  std::string preload = variables.get(kPreload);
   if (!has_preload(preload, library)) return;
   preload = without_preload(preload, library);
   if (preload.empty())
-    spank_unsetenv(spank, kPreload);
+    variables.unset(kPreload);
   else
-    set_variable(spank, kPreload, preload);
-  const std::string socket = get_variable(spank, environment::kSocket);
-  if (get_variable(spank, kMpsFolder) == mps_folder(socket))
-    for (const char* name : {kMpsFolder, kMpsThreads}) spank_unsetenv(spank, name);
+    variables.set(kPreload, preload);
+  if (variables.get(kMpsFolder) == mps_folder(variables.get(environment::kSocket)))
+    for (const char* name : {kMpsFolder, kMpsThreads}) variables.unset(name);
   for (const char* name : {environment::kSocket, environment::kArbiterTimeout, environment::kOnNoArbiter})
-    spank_unsetenv(spank, name);
+    variables.unset(name);
 }
 
 // Removes the names of GPUs that this step inherited from the step that started it, perhaps on another node.
@@ -169,12 +177,25 @@ ArrayElement array_element_of(spank_t spank) {
   return element;
 }
 
+void remove_inherited() {
+  remove_ours({.get =
+                   [](const char* name) {
+                     const char* value = std::getenv(name);
+                     return std::string(value == nullptr ? "" : value);
+                   },
+               .set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); },
+               .unset = [](const char* name) { unsetenv(name); }});
+}
+
 void remove_leaked(spank_t spank, bool has_units) {
   remove_request(spank);
   remove_leaked_gpus(spank);
   for (const char* name : kDeadlineVariables) spank_unsetenv(spank, name);
   if (has_units) return;
-  remove_ours(spank);
+  remove_ours(
+      {.get = [spank](const char* name) { return get_variable(spank, name); },
+       .set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); },
+       .unset = [spank](const char* name) { spank_unsetenv(spank, name); }});
   spank_unsetenv(spank, environment::kJobOfSrun);
 }
 

@@ -31,6 +31,11 @@ ArrayElement array_element_of(spank_t spank);
 // Empty if unset.
 std::string get_variable(spank_t spank, const char* name);
 
+// Removes the library and its variables from this process's environment, which a batch script with units has
+// passed on; slurmstepd sets them again for a step with units. Slurm copies the environment of srun into the
+// configuration of a step's container before SPANK plugins of slurmstepd can change it. In srun, as the user.
+void remove_inherited();
+
 // Removes the inherited variables that were meant only for the step that started this step. For a step
 // without units, removes all variables of sharedgpu.
 void remove_leaked(spank_t spank, bool has_units);

@@ -71,7 +71,7 @@ struct Site {
     host.arbiter->reload().reads_from(
         {.read = [this](Settings& settings) { return parse_settings(file, "site.conf", settings); },
          .open_log =
-             [this](const Settings& settings) {
+             [](const Settings& settings) {
                return settings.log_file == "/no/log" ? Status(EACCES, "/no/log: no") : Status();
              },
          .begins = [this] { ++began; },
