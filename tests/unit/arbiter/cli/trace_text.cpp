@@ -68,7 +68,8 @@ TEST_CASE("The JSON has the fields of the Trace Event Format, and names each lan
 
 TEST_CASE("Spans of one lane do not overlap after rounding") {
   std::map<std::pair<int, int>, std::int64_t> ends;
-  for (const Json& event : Json::parse(trace_as_json(some_trace()))["traceEvents"]) {
+  const Json trace = Json::parse(trace_as_json(some_trace()));
+  for (const Json& event : trace["traceEvents"]) {
     if (event["ph"] != "X") continue;
     std::int64_t& end = ends[{event["pid"], event["tid"]}];
     CHECK(event["ts"].get<std::int64_t>() >= end);
