@@ -54,7 +54,7 @@ class Host {
   virtual std::optional<uid_t> user(const std::string& name) const;
   virtual uid_t uid() const;
   virtual std::string host_name() const;
-  // Whether the kernel's clock is synchronised; nullopt if unknown.
+  // Returns true if the kernel's clock is synchronised; nullopt if that is unknown.
   virtual std::optional<bool> clock_is_synchronised() const;
 
   const std::string& root() const { return root_; }
@@ -76,7 +76,7 @@ struct Finding {
   std::string advice;  // how to mend it; empty unless something is wrong or unseen
 };
 
-// What several checks need, read once.
+// The facts that several checks need, read once.
 struct Node {
   const Host& host;
   std::string config;  // path of sharedgpu.conf; empty: there is none, and the defaults apply

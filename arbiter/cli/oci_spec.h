@@ -11,7 +11,8 @@
 
 namespace sharedgpu::cli {
 
-// What the processes of a job share. Without a library, the process that asks is in no job with sharedgpu.
+// The library, the socket and the variables that the processes of a job share. Without a library, the process
+// that asks is in no job with sharedgpu.
 struct JobReach {
   std::string library;                                         // path of libsharedgpu.so on the host
   std::vector<std::string> folders;                            // the container gets them at the same paths
@@ -22,7 +23,7 @@ struct JobReach {
 using Lookup = std::function<const char*(const char* name)>;
 JobReach read_reach(const Lookup& lookup, const std::string& library);
 
-// What happens to variables that the container's configuration states already: an explicit wish of the user
+// The treatment of variables that the container's configuration states already: an explicit wish of the user
 // wins, but values that a batch step has handed down yield to the job's.
 enum class Stated { wins, yields };
 

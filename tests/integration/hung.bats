@@ -68,7 +68,8 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
 supervised() { cat "/proc/$ARBITER/task/$ARBITER/children"; }
 another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] && timeout 10 "$SHAREDGPU" status; }
 
-@test "a supervisor kills a hung arbiter and starts another; it leaves one alone that answers" {
+# supervise: starts a supervisor as ARBITER, and sets `old` to its arbiter.
+supervise() {
   start_arbiter
   kill "$ARBITER"
   wait "$ARBITER"
@@ -78,6 +79,10 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
   old=$(supervised)
   # If the supervisor is ended by SIGKILL, the arbiter stays, so the teardown must end it.
   PIDS[arbiter]=${old% }
+}
+
+@test "a supervisor kills a hung arbiter and starts another; it leaves one alone that answers" {
+  supervise
   tenant one hold --bytes 75% --of 256MiB --seconds 20 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 20 --seed 2 --verify
   sleep 12 # longer than an arbiter may be silent
@@ -93,14 +98,7 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
 }
 
 @test "a supervisor that gets SIGUSR1 restarts the arbiter, and tenants keep their memory" {
-  start_arbiter
-  kill "$ARBITER"
-  wait "$ARBITER"
-  "$SHAREDGPU" supervise --config "$DIR/conf" >"$DIR/supervise.log" 2>&1 3>&- &
-  ARBITER=$!
-  until_true 30 another_answers none
-  old=$(supervised)
-  PIDS[arbiter]=${old% }
+  supervise
   tenant one hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
   sleep 1
