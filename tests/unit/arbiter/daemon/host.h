@@ -27,6 +27,10 @@ namespace sharedgpu::test {
 inline constexpr GpuUuid kHostGpu{{1}};
 inline constexpr uid_t kUser = 4321;  // administers nothing
 
+inline MemoryUse use(Bytes swappable, Bytes resident) {
+  return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
+}
+
 class Host {
  public:
   explicit Host(const Settings& changes = {}, const System& its = kHostSystem);

@@ -13,13 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-MemoryUse use(Bytes swappable, Bytes resident) {
-  MemoryUse use{};
-  use.swappable = swappable;
-  use.resident = resident;
-  return use;
-}
-
 // Two tenants of two users that do not fit together. The second one, with two sessions, waits.
 struct TwoTenants {
   FaultySystem system;

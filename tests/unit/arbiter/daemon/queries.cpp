@@ -14,13 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-MemoryUse use(Bytes swappable, Bytes resident) {
-  MemoryUse use{};
-  use.swappable = swappable;
-  use.resident = resident;
-  return use;
-}
-
 // Two jobs that do not fit together. The first job had the GPU from 1000 s to 1027 s; its lease was revoked 2
 // s before the end. The second job waited for the GPU from 1005 s to 1031 s, and has had it since then.
 struct TwoJobs {
