@@ -12,7 +12,8 @@
 //      are live, and only they can be changed by `sharedgpu set`.
 //   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
 //      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
-//      (arbiter/core/model/model.h); a domain takes its Rules from its first GPU. If the core needs the value
+//      (arbiter/core/model/model.h), or to TurnRules (arbiter/policy/turn_length.h) if it is about the length
+//      of turns; a domain takes its Rules from its first GPU. If the core needs the value
 //      for the whole node, add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it
 //      in node_tuning_of() of terms.cpp. If Administration::reload() must do more than store a new value of
 //      the key, do it there. If `sharedgpu status --json` shows the key, follow the steps in
@@ -21,7 +22,8 @@
 //      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add the key to
 //      the lists of such keys in both files, and to the list at the command `set` in docs/man/sharedgpu.1.
 //   4. Test the key in tests/unit/config/settings.cpp and keys_golden.cpp. If the key is live, test its
-//      effect in tests/unit/arbiter/daemon/reload.cpp. Test its default in
+//      effect in tests/unit/arbiter/daemon/reload.cpp and, if the core uses it,
+//      tests/unit/arbiter/core/changed_settings.cpp. Test its default in
 //      tests/unit/config/example_config.cpp. If `set` may change the key, add the key to
 //      tests/fuzz/set_lines.cpp. Regenerate tests/unit/config/keys.golden and, if `set` may change the key,
 //      tests/unit/arbiter/cli/options_sharedgpu.golden (see tests/golden).

@@ -9,8 +9,10 @@
 //      GRES plugin must have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
 //   2. Here: raise the limit, and the release in the message. tests/unit/slurm_shared/check_release.sh
 //      expects the limit.
-//   3. Add a suite for the release to tests/cluster/release-root, and run the tests: `./check --releases`.
-//   4. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
+//   3. `git grep SLURM_VERSION_NUM` finds the code that differs between releases. Raise kNewestSlurm in
+//      arbiter/cli/doctor_checks.cpp; tests/unit/arbiter/cli/doctor.cpp expects it.
+//   4. Add a suite for the release to tests/cluster/release-root, and run the tests: `./check --releases`.
+//   5. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
 //      CHANGELOG.md and others.
 #pragma once
 
