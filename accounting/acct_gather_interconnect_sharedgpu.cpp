@@ -2,8 +2,8 @@
 // The accounting plugin: writes the seconds that each step held a lease, and waited for one, into TRES
 // gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the time
 // with a lease and the MiB to the GPU in TRESUsageInTot, and the time of waiting and the MiB from the GPU in
-// TRESUsageOutTot. The plugin is one of Slurm's interconnect plugins, because these may write any TRES, and a
-// site can list several of them.
+// TRESUsageOutTot. The plugin is one of Slurm's interconnect plugins, because interconnect plugins may write
+// any TRES, and a site can list several of them.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.
@@ -28,11 +28,12 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 namespace {
 
-// Indices of the TRES in Slurm's arrays; negative if absent.
+// Indices of sharedgpu's two TRES in Slurm's arrays; negative if Slurm does not have the TRES.
 int lease_position = -1;
 int swap_position = -1;
 
-// Logs no error, because that would appear in the job's own output.
+// Returns the number of TRES gres/`given`, and sets `position` to its index; nullopt if Slurm does not have
+// this TRES. Logs the lack at level info, because an error would appear in the job's own output.
 std::optional<std::uint32_t> find(const char* given, int& position) {
   char type[] = "gres";
   std::string name = given;

@@ -26,12 +26,12 @@ constexpr milliseconds kPatience{1000};
 // many times the CPU time of the last polls, but never longer than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// The most polls in one update to find the call for the reporting task (see usage_writer.h). The next update
-// continues the search.
+// The most polls that one update makes in its search for the call for the reporting task (see
+// usage_writer.h). If these polls do not find the call, the next update continues the search.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
-// The current poll of this thread, if any.
+// The writer for which this thread is polling now; null if this thread makes no poll.
 thread_local UsageWriter* polling = nullptr;
 
 // Slurm's record of one task, read right after a poll.
@@ -40,7 +40,8 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Returns nullopt if a list lacks a TRES of sharedgpu that AccountingStorageTRES names.
+// Reads the counts of sharedgpu's TRES from two lists of Slurm. Returns nullopt if a list lacks a TRES that
+// AccountingStorageTRES names.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -84,8 +85,8 @@ bool is_own_child(const char* pid) {
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
 }
 
-// Returns a live task of the step, or 0 if there is none. Tasks are children of slurmstepd, but not all its
-// children are tasks.
+// Returns a live task of the step, or 0 if there is none. Tasks are children of slurmstepd, but not all
+// children of slurmstepd are tasks.
 pid_t find_task() {
   DIR* processes = opendir("/proc");
   if (processes == nullptr) return 0;

@@ -15,7 +15,7 @@
 
 namespace sharedgpu {
 
-// The numbers of sharedgpu's TRES in Slurm; nullopt if AccountingStorageTRES lacks the TRES.
+// The numbers by which Slurm identifies sharedgpu's TRES; nullopt if AccountingStorageTRES lacks the TRES.
 struct OurTres {
   std::optional<std::uint32_t> lease;
   std::optional<std::uint32_t> swap;
@@ -25,8 +25,8 @@ struct OurTres {
 // slurmstepd.
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres);
 
-// Must be called in every call of Slurm's get_data. Returns true and sets `value` if this thread made the
-// poll and there is something to write.
+// Must be called in every call of Slurm's get_data. If the thread of start_usage_poller() has made the poll,
+// and this call of get_data has to write a value, sets `value` and returns true.
 bool poller_writes(StepCounts& value);
 
 }  // namespace sharedgpu

@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// Applies `combine` to each of the counts.
+// Applies `combine` to each count of `a` and the same count of `b`.
 template <class Combine>
 StepCounts each(const StepCounts& a, const StepCounts& b, Combine combine) {
   return {.seconds = combine(a.seconds, b.seconds),
@@ -57,8 +57,8 @@ std::optional<StepCounts> UsageWriter::next_call() {
   if (way_ == Way::every_call) return wanted_;
   if (way_ == Way::first_call) return call == 0 ? wanted_ : StepCounts{};
   if (call == reporting_call_) return wanted_;
-  // A zero is not written while it could overwrite the value of the reporting task, whose call may have a new
-  // index.
+  // During a search no zeros are written: a zero could overwrite the value of the reporting task, whose call
+  // may have a new index.
   if (searching_ || !cleans_) return std::nullopt;
   return StepCounts{};
 }
@@ -76,7 +76,7 @@ bool UsageWriter::end_poll(const std::optional<StepCounts>& shown) {
     return false;
   }
   reported_ = wanted_;
-  // Wrong trials may have written to other tasks: one more poll sets these to zero.
+  // Wrong trials may have written values for other tasks: one more poll sets these values to zero.
   cleans_ = searching_;
   searching_ = false;
   return !cleans_ || way_ != Way::search;

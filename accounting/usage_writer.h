@@ -42,7 +42,8 @@ class UsageWriter {
   // Rounds bytes to MiB. A count above zero becomes at least 1.
   static std::uint64_t mebibytes(std::uint64_t bytes);
 
-  // Returns true if Slurm's accounting shows less than `total` for the step, or nothing yet.
+  // Returns true if Slurm's accounting shows less than `total` for the step, or does not show the step's
+  // usage yet.
   bool is_due(const StepCounts& total) const;
 
   // begin_poll() prepares a poll that is to make the step's sum equal to `total`. next_call() returns the

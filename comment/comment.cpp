@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr int kVersion = 1;
 constexpr std::string_view kName = "sharedgpu";
-// The database's column holds 65535 bytes, and truncates longer text.
+// The most bytes that a comment may have. The database's column holds 65535 bytes, and truncates longer text.
 constexpr std::size_t kMost = 60'000;
 
 // A part of a text.

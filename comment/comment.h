@@ -50,8 +50,8 @@ std::optional<JobSummary> parse_summary(std::string_view json);
 // The fields of a job's record in Slurm's database that can hold the summary.
 enum class CommentField : std::uint8_t { admin, system };
 // Returns the field for the summary of a job with these two comments: `preferred`, unless the other field has
-// a summary already, or AdminComment belongs to jobstats. jobstats' readers cannot read an AdminComment to
-// which other text was added, and such an AdminComment never gets a summary.
+// a summary already, or AdminComment belongs to jobstats. The programs that read jobstats' data cannot read
+// an AdminComment to which other text was added, so an AdminComment of jobstats never gets a summary.
 CommentField field_for(std::string_view admin, std::string_view system, CommentField preferred);
 
 // Merges the share of one node into `comment`. Preserves other text in `comment` byte for byte.

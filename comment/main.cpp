@@ -119,7 +119,8 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   return true;
 }
 
-// Retries for a while: the job's last processes may still be exiting, or the arbiter may be restarting.
+// Replaces the mark of the job `job` by an entry. Retries for a while: the job's last processes may still be
+// exiting, or the arbiter may be restarting.
 void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
   for (int tries = 0; tries < 50; ++tries) {
     const auto mark = marks.mark_of(job);
@@ -175,8 +176,9 @@ int run(const Arguments& arguments) {
   const CommentField field = settings.system_comment ? CommentField::system : CommentField::admin;
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // After a process has written an entry, it starts an instance of this program, which exits if another
-  // instance holds the lock. So an instance that has released the lock checks the spool again.
+  // Each instance of this program first writes its entry and then tries to lock the spool. It exits if
+  // another instance holds the lock. So an instance that has released the lock checks the spool for entries
+  // that were written meanwhile.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) {

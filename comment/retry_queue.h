@@ -3,8 +3,8 @@
 //
 // slurmctld sends an AdminComment to the database only together with the job's end, and repeats both until
 // the database acknowledges them. So an entry waits until the database knows the end of the run. The entry is
-// then merged into the comment in the database. Later checks find out if another node or slurmctld has
-// overwritten the comment, and then the entry is merged again. An entry is removed from the spool when all
+// then merged into the comment in the database. Later checks find out whether another node or slurmctld has
+// overwritten the comment. If so, the entry is merged again. An entry is removed from the spool when all
 // checks in a certain period have found it in the comment.
 //
 // The caller provides the time and the access to the database. Not thread-safe.

@@ -55,11 +55,12 @@ class Condition {
     condition.cluster_list = cluster_.get();
     condition.step_list = steps_.get();
     condition.db_flags = SLURMDB_JOB_FLAG_NOTSET;
-    // The components of a heterogeneous job are separate jobs.
+    // Without the other components of a heterogeneous job, which are separate jobs here.
     condition.flags = JOBCOND_FLAG_NO_STEP | JOBCOND_FLAG_NO_TRUNC | JOBCOND_FLAG_NO_DEFAULT_USAGE |
                       JOBCOND_FLAG_NO_WHOLE_HETJOB;
   }
-  // The number of an array's first job is also the array's number.
+  // Narrows the condition to the array element of this record. The job's number alone may select the whole
+  // array, since one element of an array has the array's number as its own.
   void narrow(const slurmdb_job_rec_t& record) {
     if (record.array_job_id == 0 || record.array_task_id == NO_VAL) return;
     step_.step_id.job_id = record.array_job_id;

@@ -39,7 +39,8 @@ class Spool {
   std::optional<Mark> mark_of(std::uint32_t job) const;
   void unmark(std::uint32_t job) const;
 
-  // The file names of all readable entries. Unreadable entries stay in the folder for manual inspection.
+  // The file names of all entries, including entries that read() cannot read. Such entries stay in the folder
+  // for manual inspection.
   std::vector<std::string> entries() const;
   std::optional<SpoolEntry> read(const std::string& name) const;
   // Returns an empty string, or an error. When the function returns, the entry is on disk.

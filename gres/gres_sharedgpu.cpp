@@ -2,15 +2,17 @@
 // The GRES plugin: sets the number of sharedgpu units of each batch, interactive and srun step on its node,
 // and gives Slurm the device files that steps with units may open.
 //
-// Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: no function of the plugin can
-// fail, and none blocks except the search for GPUs in slurmd. Slurm itself counts the units. The plugin has
-// all functions that any release from 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
+// Loaded by slurmctld, slurmd and slurmstepd. These daemons hold a lock while they call the plugin, so none
+// of its functions blocks, except the search for GPUs in slurmd. None of its functions can fail. Slurm itself
+// counts the units. The plugin has all functions that any release from 22.05 to 26.05 needs; a missing
+// function would be fatal to the daemon.
 //
 // Devices. A GRES plugin tells Slurm which device files belong to a unit. With ConstrainDevices=yes, only
 // jobs that hold the unit may open these files. Slurm knows which units a job has only for GRES with files:
 // Slurm numbers these units, and gives each job a bitmap. sharedgpu's units have no files of their own, so
-// slurmd marks their records as having files, and reports these marks to slurmctld. The plugin lists each
-// unit with all GPUs on which the unit may be used. A job without units may open none of these GPUs.
+// the plugin marks the units' records as having files, and slurmd reports these marks to slurmctld. The
+// plugin lists each unit with all GPUs on which the unit may be used. A job without units may open none of
+// these GPUs.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -100,9 +102,9 @@ std::vector<std::string> files_taken(const Reading& reading) {
   return files;
 }
 
-// A driver without persistence mode may take long to start. When slurmd starts, it waits for the driver, as
-// it waits for the libraries of AutoDetect. When slurmd is reconfigured, it already knows the GPUs, and waits
-// only kPatienceLater.
+// A driver without persistence mode may take long to start. When slurmd starts, the plugin waits for the
+// driver for kPatience at most, as slurmd itself waits for the libraries of AutoDetect. When slurmd is
+// reconfigured, the plugin already knows the GPUs, and waits only for kPatienceLater.
 constexpr std::chrono::seconds kPatience{30};
 constexpr std::chrono::seconds kPatienceLater{3};
 std::vector<Gpu> known;
@@ -166,8 +168,8 @@ void number_units(const Reading& reading) {
   for (gres_slurmd_conf_t* record : reading.originals) record->config_flags |= GRES_CONF_HAS_FILE;
 }
 
-// Makes Slurm mark the node invalid, since the node has fewer units than slurm.conf says: the node takes no
-// new jobs, and running jobs continue. Logs the reason.
+// Reports that the node has no units. Slurm then marks the node invalid, since slurm.conf states more units:
+// the node takes no new jobs, and running jobs continue. Logs the reason.
 void refuse(const Reading& reading, const std::string& why) {
   slurm_error("gres/sharedgpu: this node offers no units: %s", why.c_str());
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
@@ -186,7 +188,7 @@ list_t* devices_of_gpu_plugin() {
   void* plugin = file.empty() ? nullptr : dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (plugin == nullptr) return nullptr;
   auto list = reinterpret_cast<list_t* (*)()>(dlsym(plugin, "gres_p_get_devices"));
-  dlclose(plugin);  // Slurm holds it
+  dlclose(plugin);  // Slurm keeps the plugin loaded
   return list == nullptr ? nullptr : list();
 }
 
@@ -249,9 +251,9 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
-// slurmctld numbers a node's units when the node first registers them. If the node then had a version of
-// sharedgpu that does not ask for numbers, slurmctld numbers the units at its next restart. Only jobs that
-// are submitted after the restart get numbered units.
+// slurmctld numbers a node's units when the node first registers them. If the node had a version of sharedgpu
+// at that time that does not ask for numbers, slurmctld numbers the units only when slurmctld is restarted.
+// Only jobs that are submitted after the restart get numbered units.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -356,8 +358,8 @@ void gres_p_recv_stepd(buf_t* buffer) {
   slurm_xfree(reinterpret_cast<void**>(&text));
 }
 
-// Called in slurmstepd. The list has an entry for each pair of a unit and a file that it opens. Never null,
-// as Slurm expects a list from plugins whose units have bitmaps.
+// Called in slurmstepd. The list has an entry for each pair of a unit and a device file that jobs with this
+// unit may open. Never null, since Slurm expects a list from plugins whose units have bitmaps.
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);
@@ -376,7 +378,7 @@ list_t* gres_p_get_devices() {
 void gres_p_step_hardware_init(bitstr_t*, char*) {}
 void gres_p_step_hardware_fini() {}
 
-// Up to 24.05.
+// Slurm up to 24.05 requires the following two functions.
 int gres_p_get_job_info(gres_job_state_t*, std::uint32_t, int, void*) { return EINVAL; }
 int gres_p_get_step_info(gres_step_state_t*, std::uint32_t, int, void*) { return EINVAL; }
 

@@ -86,7 +86,8 @@ std::vector<std::string> matching_files(const Record& record, const std::vector<
   return files;
 }
 
-// If gres.conf states fewer units than slurm.conf, Slurm makes a second record of the remaining units.
+// Warns if gres.conf states fewer units than slurm.conf. In this case Slurm makes a second record, with the
+// remaining units.
 void compare_counts(const std::vector<Record>& records, std::vector<std::string>& warnings) {
   for (std::size_t i = 0; i + 1 < records.size(); ++i) {
     const Record& stated = records[i];

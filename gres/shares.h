@@ -40,16 +40,17 @@ struct Shares {
 
 // `records` are in Slurm's order, `found` are this node's GPUs, `taken` are the device files of other GRES.
 //
-// The GPUs of a type are the files that File= of its record lists. Without File=, the GPUs of a type are
-// those in `found` whose model name contains the type and that no other record lists. No GPU is offered
-// twice.
+// The GPUs of a type are the files that File= lists in the records of this type. Without File=, the GPUs of a
+// type are those in `found` whose model name contains the type and that no other record lists. No GPU is
+// offered twice.
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 
 // Merges the shares of each type, for display, since Slurm may have several records of one type.
 std::vector<Share> sum_by_type(const std::vector<Share>& shares);
 
-// A GPU's device file, with all the units that open it.
+// A GPU's device file, and the units whose jobs may open the file: `units` units, from number `first_unit`
+// on.
 struct Device {
   std::uint64_t first_unit = 0;
   std::uint64_t units = 0;
@@ -68,7 +69,7 @@ struct TypedUnits {
 // The node's units, as slurmd passes them to slurmstepd.
 struct NodeUnits {
   std::vector<Device> devices;
-  std::vector<TypedUnits> typed;  // untyped units are in none
+  std::vector<TypedUnits> typed;  // has no entry for untyped units
 };
 
 // The data that slurmd sends to slurmstepd. The data is text, so that data from another plugin can be

@@ -6,8 +6,8 @@
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
 // the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job as it is.
 // The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
-// resource. Each component of a heterogeneous job counts as a separate job; the elements of an array count as
-// one job.
+// resource. Each component of a heterogeneous job is a separate job here; all elements of an array together
+// are one job.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -105,9 +105,9 @@ std::optional<sharedgpu::UnitMemory> unit_memory() {
   return configuration.unit_memory(slurm_conf.slurm_conf, slurm_conf.last_update);
 }
 
-// --mem-update= lowers a job's memory to what it has used so far, and never raises it again. The memory of
-// units is unused until the job's device memory is evicted for the first time, so --mem-update= would take it
-// from the job.
+// Removes --mem-update= from the request. This option lowers a job's memory to the amount that the job has
+// used so far, and never raises the amount again. The memory of units is unused until the job's device memory
+// is evicted for the first time, so --mem-update= would take this memory from the job.
 void keep_memory(job_desc_msg_t& message, char** user_message) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
   if (message.mem_update_delay == 0 && message.mem_update_margin == 0) return;

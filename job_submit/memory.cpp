@@ -80,7 +80,7 @@ std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
   if (job.whole_nodes && nodes.any()) return nodes.most_cpus;
   std::uint64_t cpus = cpus_of_tasks(job, nodes);
   if (!job.tasks_per_node) cpus = std::max(cpus, most_of(job.cpus.value_or(1), job));
-  // With one task per core, each of these CPUs is a core.
+  // With one task per core, each CPU of this number (--mincpus) takes a whole core.
   cpus = std::max(cpus, times(job.cpus_per_node.value_or(1), nodes.threads / tasks_per_core(job, nodes)));
   if (const auto per_gpu = counts_of(job.cpus_per_tres, "gpu"); !per_gpu.empty())
     cpus = std::max(cpus, times(sum(demand_of(job, "gpu").most), sum(per_gpu)));
@@ -151,7 +151,8 @@ Nodes nodes_with(const std::vector<NodeKind>& kinds, const Job& job, Demand& uni
   return nodes;
 }
 
-// Returns the host memory of a unit. A unit without a type counts as the largest type that the nodes have.
+// Returns the host memory of a unit. For a unit without a type, this is the host memory of the largest type
+// that the nodes have.
 std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_memory, const Nodes& nodes) {
   if (!type.empty() || nodes.types.empty()) return unit_memory.of(type);
   std::optional<Bytes> largest;

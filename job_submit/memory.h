@@ -16,10 +16,9 @@
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
 // Counts and quotients are rounded up. Cores are counted as a whole, but only with the CPUs that the job may
-// use (--threads-per-core). With --overcommit, all tasks of
-// a node share the CPUs of one task. If Slurm may spread a job's tasks over nodes as it likes, the job gets
-// on every node the memory that it needs on the node with the most tasks. So the sum is never less than the
-// job's own request on any node.
+// use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If Slurm may
+// spread a job's tasks over nodes as it likes, the job gets on every node the memory that it needs on the
+// node with the most tasks. So the sum is never less than the job's own request on any node.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -70,7 +69,7 @@ struct Defaults {
 struct NodeKind {
   std::string_view gres;       // Gres=
   std::uint64_t cpus = 0;      // CPUs that jobs may get
-  std::uint64_t cpu_step = 1;  // Slurm allocates CPUs in multiples of this (of a core or socket)
+  std::uint64_t cpu_step = 1;  // Slurm allocates CPUs in steps of this size: whole cores or sockets
   Mebibytes memory = 0;        // memory that jobs may get
   std::uint64_t threads = 1;   // CPUs of a core if jobs get whole cores, otherwise 1
 };
@@ -111,7 +110,7 @@ Decision decide(const Job& job, const std::vector<Partition>& partitions, const 
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;
 // nullopt if `job` states no memory. If the memory is too small to include the memory of the units, returns
-// it unchanged.
+// the request unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
 

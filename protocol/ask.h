@@ -9,16 +9,17 @@
 
 namespace sharedgpu {
 
-// Connects to `socket`, sends `question` and waits for `answer`, at most `patience` in all. Retries while no
-// process listens at `socket`, because an arbiter may be starting. Returns 0 or an errno value: ETIMEDOUT if
-// the arbiter listens but does not answer, otherwise the error of Channel::connect() or Channel::receive().
+// Connects to `socket`, sends `question` and waits for `answer`. All of this takes at most `patience`.
+// Retries while no process listens at `socket`, because an arbiter may be starting. Returns 0 or an errno
+// value: ETIMEDOUT if the arbiter listens but does not answer, otherwise the error of Channel::connect() or
+// Channel::receive().
 //
-// If the arbiter closes the connection before it answers (it was killed, or had no free descriptor), the
-// question is sent again over a new connection. So it must be safe to ask the question twice.
+// If the arbiter closes the connection before it answers (because it was killed, or had no free descriptor),
+// the question is sent again over a new connection. So only questions that may be asked twice are allowed.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
 // Returns how long to wait for the answer of an arbiter that listens. Such an arbiter may be slow, so the
-// result is at least a second. `timeout` is the time to wait for an absent arbiter, and may be shorter.
+// result is at least a second, even if `timeout`, the time to wait for an absent arbiter, is shorter.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;

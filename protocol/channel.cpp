@@ -17,8 +17,9 @@
 namespace sharedgpu {
 namespace {
 
-// Linux 6.16, asm-generic/socket.h. The kernel copies the option from the listening socket at connect(),
-// before the peer can send. Kernels before 6.16 reject it.
+// The socket option SO_PASSRIGHTS says whether a socket accepts descriptors. Its number is from
+// asm-generic/socket.h of Linux 6.16; older kernels reject the option. The kernel copies the option from the
+// listening socket at connect(), before the peer can send.
 #ifdef SO_PASSRIGHTS
 constexpr int kPassRights = SO_PASSRIGHTS;
 #else
@@ -32,7 +33,7 @@ int make_socket(UniqueFd& socket) {
   return socket ? 0 : errno;
 }
 
-// The timeout of connect() and send(); zero means no timeout.
+// Sets the timeout of connect() and send(); zero means no timeout.
 int set_timeout(int socket, Nanoseconds timeout) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
   const auto left = std::chrono::ceil<std::chrono::microseconds>(timeout - seconds);
@@ -236,9 +237,9 @@ void refuse_descriptors(int listener) {
   setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
 }
 
-// The queue may contain many connections that one user has made and dropped, ahead of another user's
-// connection. The arbiter handles each such connection in about 10 microseconds. A peer that finds the queue
-// full waits in connect().
+// The length of the queue of connections that the arbiter has not accepted yet. The queue may contain many
+// connections that one user has made and dropped, ahead of another user's connection. The arbiter handles
+// each such connection in about 10 microseconds. A peer that finds the queue full waits in connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

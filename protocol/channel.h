@@ -49,15 +49,15 @@ class Channel {
   int connect(const char* path, Nanoseconds patience = {});
   // Waits until receive() has a result, at most for `patience`. Returns 0, ETIMEDOUT, or another errno value.
   int wait(Nanoseconds patience) const;
-  // Sends one message, and with it the descriptor `fd` unless that is -1. Never raises SIGPIPE. Returns 0 or
-  // an errno value.
+  // Sends one message, and the descriptor `fd` with the message unless `fd` is -1. Never raises SIGPIPE.
+  // Returns 0 or an errno value.
   int send(const Message& message, int fd = -1);
   // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
-  // or an errno value: ECONNRESET if the peer has closed, EPROTO if it sent anything but a Message,
-  // EPROTONOSUPPORT if its version is too old, EMFILE if this process has too many open descriptors to
-  // receive another. Later calls of send() use the peer's version, even if it is too old.
+  // or an errno value: ECONNRESET if the peer has closed the connection, EPROTO if the peer sent anything but
+  // a Message, EPROTONOSUPPORT if the peer's version is too old, EMFILE if this process has too many open
+  // descriptors to receive another. Later calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
-  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor, but may pass one that
+  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor. But it may pass one that
   // takes as long to close as the peer likes (a TCP socket with SO_LINGER, a file of a FUSE server). So after
   // this call, this end accepts no descriptors.
   //
@@ -104,7 +104,8 @@ class Channel {
 // Sets `address` to that of a socket at `path`. Returns 0, EINVAL if the path is empty, or ENAMETOOLONG.
 int make_address(const char* path, sockaddr_un& address);
 
-// Makes the kernel refuse descriptors from peers that connect later, if it can (Linux 6.16).
+// Makes the kernel refuse descriptors from peers that connect later, if the kernel supports this (Linux
+// 6.16).
 void refuse_descriptors(int listener);
 
 // Binds and listens at `path`, replacing the stale socket of a dead arbiter (on which no process accepts

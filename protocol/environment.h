@@ -17,7 +17,7 @@ inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";                     // 1
 // the run, and the run's number.
 inline constexpr char kToken[] = "SHAREDGPU_TOKEN";
 inline constexpr char kRun[] = "SHAREDGPU_RUN";
-// The value is 1 if a control group limits the run's host memory.
+// Set by `sharedgpu run`, to 1, if a control group limits the run's host memory.
 inline constexpr char kGroup[] = "SHAREDGPU_GROUP";
 
 // These describe the deadline pipe (deadline_pipe.h): the deadline in seconds, the descriptor of the write
@@ -36,15 +36,15 @@ inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 // the option's name without "--sharedgpu-".
 inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_sharedgpu_sharedgpu_";
 
-// srun sets this to 1 for its step if it has made the job itself. slurmstepd removes it.
+// srun sets this to 1 for its step if this srun has made the job itself. slurmstepd removes the variable.
 inline constexpr char kJobOfSrun[] = "SHAREDGPU_JOB_OF_SRUN";
 
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 
 // The job's variables that a container of the job needs. The batch system's variables tell the interposer
-// which option to name when it refuses an allocation. The descriptors of the deadline pipe do not reach the
-// inside of a container.
+// which option to name when it refuses an allocation. The variables of the deadline pipe are not in this
+// list, since the pipe's descriptors do not reach the inside of a container.
 inline constexpr const char* kContainerVariables[] = {kSocket,
                                                       kArbiterTimeout,
                                                       kOnNoArbiter,

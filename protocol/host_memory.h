@@ -42,8 +42,8 @@ inline std::uint64_t field(std::string_view text, std::string_view key) {
 // The cgroup version (v1 or v2) of a hierarchy.
 enum class Version : std::uint8_t { v1, v2 };
 
-// The names of a group's files. memory.high counts as a limit, because above it the kernel slows the job to a
-// crawl until memory is reclaimed, and pinned memory cannot be reclaimed.
+// The names of a group's files. memory.high is treated as a limit: above this value, the kernel slows the job
+// to a crawl until memory is reclaimed, and pinned memory cannot be reclaimed.
 struct Files {
   const char* limits[2];  // the second is null in version 1, which has only one limit file
   const char* usage;
@@ -72,7 +72,7 @@ inline std::optional<Bytes> stated(Bytes limit) {
 
 // The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
 // The kernel also charges page cache to the group, so the usage of a job that reads large files is always
-// near its limit. But the kernel reclaims page cache on demand, so page cache does not count here.
+// near its limit. But the kernel reclaims page cache on demand, so this function subtracts page cache.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
   const bool v2 = version == Version::v2;
   const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +
@@ -99,7 +99,8 @@ inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }
 
-// The least limit that leaves `bytes` after its margin is subtracted; at most one byte too high.
+// The smallest limit from which `bytes` remain when the limit's margin is subtracted. The result may be one
+// byte higher than necessary.
 inline Bytes limit_for(Bytes bytes) {
   const Bytes with_part = bytes + Bytes{bytes.count / 31 + (bytes.count % 31 == 0 ? 0 : 1)};
   return std::max(bytes + mebibytes(32), std::min(with_part, bytes + gibibytes(1)));

@@ -59,8 +59,8 @@ int LeasePageWriter::create(int memory) {
   void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return fail();
   // Kernels before 5.1 lack F_SEAL_FUTURE_WRITE, which keeps the session from writing to the page. Without
-  // the seal the page is still safe: a session that writes to it would only open its own gate, which it could
-  // also do by removing the interposer.
+  // the seal the page is still safe: a session that writes to the page can only open its own gate, and a
+  // program can also do this by removing the interposer.
   if (fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
       fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     int error = fail();

@@ -2,8 +2,8 @@
 // The lease page: 4 KiB of shared memory per session that the arbiter writes and the session only reads.
 //
 // The arbiter creates the page as a memfd, keeps the only writable mapping, seals the memfd (no resize, no
-// later writable mapping) and passes its descriptor with Welcome. A submission to the GPU reads `gate` once,
-// relaxed. The arbiter closes the gate by one store, without any message. See docs/design/gate.md.
+// later writable mapping) and passes its descriptor with Welcome. Each submission to the GPU reads `gate`.
+// The arbiter closes the gate by one store, without any message. See docs/design/gate.md.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,9 @@ struct LeasePage {
   // for a change of the value that it has read. The futex is shared between processes, because the arbiter
   // wakes the threads of the session. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
-  // Nonzero while the footprints of the GPU's tenants do not fit on it together: each session then limits the
-  // backlog of its streams. This field is next to the gate because each submission reads both fields.
+  // Nonzero while the footprints of all tenants of the GPU together are larger than the GPU. Each session
+  // then limits the backlog of its streams. This field is next to the gate because each submission reads both
+  // fields.
   std::atomic<std::uint32_t> oversubscribed{0};
   // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero if the arbiter's version
   // lacks this field.

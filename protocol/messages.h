@@ -3,9 +3,9 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body, with
 // unused bytes zero. Both ends run on one host, so the byte order is the host's. A receiver drops the
-// connection of a peer that sends another size, another magic, too old a version or an unknown type. Numbers
-// are absolute (bytes resident now, not "4 more"), so that a lost or repeated message cannot make the memory
-// accounting drift.
+// connection of a peer that sends another size, another magic, too old a version or an unknown type. Messages
+// state totals (the bytes that are resident now), not differences ("4 more"), so that a lost or repeated
+// message cannot make the memory accounting drift.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
 // before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as GPU memory
@@ -44,9 +44,9 @@ namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet, because jobs keep running while the arbiter is upgraded.
-// So messages only grow: a new field goes at the end, its value zero means the behaviour without the field,
-// and each new field raises the version and is listed in versions.h. Two ends of different versions use the
-// lower version.
+// So messages only grow: a new field is added at the end of a message, the value zero of the field means the
+// behaviour without the field, and each new field raises the version and is listed in versions.h. Two ends of
+// different versions use the lower version.
 inline constexpr std::uint16_t kProtocolVersion = 13;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
@@ -119,7 +119,7 @@ enum class MessageType : std::uint16_t {
   reload_reply = 92,
 };
 
-// Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
+// The name of a run, 128 random bits, which the arbiter has issued in RunReply. Zero: no run.
 struct RunToken {
   std::uint8_t bytes[16] = {};
   constexpr auto operator<=>(const RunToken&) const = default;
@@ -182,14 +182,16 @@ struct Attached {
 
 // The memory of a session on its GPU.
 struct MemoryUse {
-  Bytes swappable;  // evictable bytes, resident or not; whole handles
+  Bytes swappable;  // evictable bytes, resident or not, in whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
-  Bytes pinned;     // allocated and not evictable: arrays, pools, the program's own VMM
-  // The estimated memory that the driver takes for contexts and modules; not counted against capacity.
+  Bytes pinned;     // allocated and not evictable: arrays, pools, some memory of cuMemCreate
+  // The estimated memory that the driver takes for contexts and modules. This memory is not a part of the
+  // capacity.
   Bytes context;
   Bytes host;  // host memory allocated for swap
-  // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is counted
-  // both in `swappable` and `resident`, and in `pinned`; afterwards, if granted, in `pinned` only.
+  // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is a part
+  // of `swappable`, of `resident` and of `pinned`. When the arbiter has granted it, the memory is a part of
+  // `pinned` only.
   Bytes settling = {};
   // The maximum of evicted memory that all processes under the session's host memory limits can hold
   // together; zero: no limit.
@@ -198,7 +200,7 @@ struct MemoryUse {
 };
 
 // The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy does not count: unchanged contents, and contents whose words are all equal.
+// Memory that needed no copy is not included: unchanged contents, and contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -213,7 +215,7 @@ constexpr Traffic minus(Traffic a, Traffic b) {
 }
 
 // Reports memory use. If `request` is not zero, the session also asks for permission to grow: `use` already
-// includes the growth, and `resident` is the value before it.
+// includes the growth, but use.resident is the value before the growth.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
@@ -221,14 +223,14 @@ struct Usage {
   // 1: the session could not evict all that Evict demanded, since no host memory is left or the context is
   // lost.
   std::uint8_t stuck = 0;
-  // As use.host_limit, but under the host memory limits that all steps of the job share.
+  // The same as use.host_limit, but computed from the host memory limits that all steps of the job share.
   Bytes job_host_limit = {};
   Traffic moved = {};
 };
 
 // The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
 // answer, because the drain at the end of a turn may be waiting for the requesting thread. A session that
-// waits much longer than this assumes that the arbiter is gone.
+// waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // The answer to a Usage whose `request` is not zero. Refused: this footprint can never be resident on the
@@ -255,7 +257,7 @@ struct Want {
 };
 
 // Sent while `contended` is set in the lease page: for the time `idle`, the session has submitted nothing,
-// and the GPU has had no work of the session. A part of this time may be from before `contended` was set.
+// and the GPU has had no work of the session. This time may have begun before `contended` was set.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -297,8 +299,8 @@ struct Ready {
   Traffic moved = {};
 };
 
-// The arbiter has closed the gate: the session must drain and send Released. Draining waits for every thread
-// that passed the gate before it was closed.
+// The arbiter has closed the gate: the session must drain and send Released. The drain also waits for every
+// thread that passed the gate before the gate was closed.
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
@@ -306,14 +308,15 @@ struct Revoke {
   std::uint64_t order = 0;
 };
 
-// Sent to a session that has sent Released while other sessions of its tenant still drain. Their work on the
-// GPU may wait for work that this session has not submitted yet. The lease continues. The session restores
-// its missing memory, lets each waiting thread submit once, drains and sends Released again.
+// Sent to a session that has sent Released while other sessions of its tenant still drain. The work of the
+// other sessions on the GPU may wait for work that this session has not submitted yet. The lease continues.
+// The session restores its missing memory, lets each waiting thread submit once, drains and sends Released
+// again.
 struct Step {
   static constexpr MessageType kType = MessageType::step;
   Epoch epoch;
   Bytes allowed;
-  std::uint64_t order = 0;  // as Revoke's
+  std::uint64_t order = 0;  // the number of this order, as in Revoke
 };
 
 // `contended` has just been set in the lease page: the session checks at once whether it is idle, rather than
@@ -346,7 +349,7 @@ struct Released {
   std::uint64_t order = 0;  // number of the Revoke or Step that Released answers; the arbiter ignores answers
                             // to earlier orders
   std::uint8_t wants = 0;   // 1: threads already wait at the gate
-  Nanoseconds overuse{};    // from Revoke to this Released
+  Nanoseconds overuse{};    // the time from Revoke to this Released
   MemoryUse use;
   // The smoothed GPU time of one submission of the session; zero if unknown.
   Nanoseconds submission{};
@@ -362,16 +365,16 @@ struct Evict {
 
 // The maximum of host memory that evictions of this session are expected to need at once. The session can
 // allocate this memory in advance. Zero: no eviction is expected, and unused host memory may be returned.
-// Sent again when this amount changes by more than a little. Prepare precedes the first Evict. `sharers` is
-// the number of the tenant's sessions, since all of them allocate from the host memory of one job, perhaps at
-// the same time.
+// Prepare is sent before the first Evict, and again when the amount grows, or has been smaller for some
+// seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from the host memory
+// of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
   std::uint32_t sharers = 1;
 };
 
-// For cuMemGetInfo.
+// Asks for the values of cuMemGetInfo; answered by MemoryView.
 struct MemoryQuery {
   static constexpr MessageType kType = MessageType::memory_query;
   std::uint64_t request = 0;
@@ -392,7 +395,7 @@ enum class Bound : std::uint8_t {
   gpu = 4,    // the allocation exceeds the GPU's memory, and also one of the limits above
 };
 
-// An allocation of the program was refused: the session asks which limit it exceeds, for its message to the
+// An allocation of the program was refused. The session asks which limit the allocation exceeds, to tell the
 // user. Since version 12.
 struct RefusalQuery {
   static constexpr MessageType kType = MessageType::refusal_query;
@@ -406,15 +409,15 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; all limits but the
-                            // GPU's count as one
+  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; for this, all limits
+                            // except the GPU's are one limit
   std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
                             // has
   Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
-  Bytes needed = {};        // what the tenant would have with this allocation: for `job` and `units`,
-                            // evictable bytes; for `own` and `gpu`, the footprint on this GPU
-  Bytes brought = {};       // the host memory of the job's units; zero: unlimited
-  Bytes host = {};          // the host memory that the job's sessions hold for swap now
+  Bytes needed = {};   // the size that the tenant would have with this allocation: for `job` and `units`, its
+                       // evictable bytes; for `own` and `gpu`, its footprint on this GPU
+  Bytes brought = {};  // the host memory of the job's units; zero: unlimited
+  Bytes host = {};     // the host memory that the job's sessions hold for swap now
 };
 
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
@@ -550,8 +553,8 @@ struct JobClass {
   bool operator==(const JobClass&) const = default;
 };
 
-// A job as an element of a job array: users know the job as ARRAY_INDEX. Zero: the job is no part of an
-// array.
+// A job as an element of a job array: users know the job as ARRAY_INDEX. Both numbers are zero if the job is
+// no element of an array.
 struct ArrayElement {
   std::uint32_t array = 0;
   std::uint32_t index = 0;
@@ -603,7 +606,8 @@ struct RunReply {
       0;                    // 1: a control group of the run limits its host memory, and the sender is in it
   std::uint64_t units = 0;  // if RunRequest::vouched was set: the units that the arbiter counts for the run
 };
-// GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
+// RunReply must have no padding: in a body of this size that ends in padding, GCC 12's
+// __builtin_clear_padding clears the wrong bytes.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
 // Sent by a process that is about to execute a program of the run, and asks to enter the run's control group.
@@ -709,8 +713,8 @@ struct LeaseReply {
   StepName step;
   Nanoseconds lease{};
   std::uint8_t known = 0;  // 0: no session of this step ever connected
-  Traffic moved = {};      // copied between the GPUs and the host
-  Nanoseconds waited{};    // for a lease
+  Traffic moved = {};      // the bytes copied between the GPUs and the host
+  Nanoseconds waited{};    // the time of waiting for a lease
 };
 
 // The totals of a job on this node so far, for all its steps and GPUs, including finished sessions. Allowed
@@ -727,7 +731,7 @@ struct JobReply {
   // job's last process.
   std::uint8_t lives = 0;
   std::uint8_t backends = 0;  // the backends of the job's sessions, one bit for each Backend
-  // Time in which several steps of the job hold the lease counts only once.
+  // Time in which several steps of the job hold the lease at once is added only once.
   Nanoseconds lease{};
   Nanoseconds waited{};
   Nanoseconds overuse{};
@@ -754,17 +758,18 @@ struct GpuLossReply {
   std::uint32_t job = 0;
   std::uint8_t known = 0;  // 0: no loss at this index
   GpuUuid gpu;
-  char fault[64] = {};  // why it was lost; NUL-terminated
+  char fault[64] = {};  // why the GPU was lost; NUL-terminated
 };
 
 // From a process that answers NVML calls and may have no session: asks for the memory and the processes of a
 // GPU as the process's tenant sees them. The arbiter identifies the tenant of the process as it does for
-// Hello. A process without a tenant sees the GPU as if it were alone there.
+// Hello. A process without a tenant sees the GPU as if no other process used the GPU.
 struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
   GpuUuid gpu;
-  // The index of the first process to report, because one reply may not hold them all.
+  // The index of the first process to report, because one reply may be too small for all of the tenant's
+  // processes.
   std::uint32_t first = 0;
 };
 struct GpuReply {
@@ -799,7 +804,7 @@ struct Message {
     message.type = Body::kType;
     Body clean = content;
 #if __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(&clean);  // padding would leak our stack to the peer
+    __builtin_clear_padding(&clean);  // the padding bytes would show the peer a part of our stack
 #endif
     std::memcpy(message.body, &clean, sizeof clean);
     return message;

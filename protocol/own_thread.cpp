@@ -7,7 +7,7 @@
 namespace sharedgpu {
 namespace {
 
-// glibc takes the program's thread-local storage from the stack.
+// Large enough for the program's thread-local storage, which glibc takes from the stack.
 constexpr std::size_t kStackSize = 2ul << 20;
 
 }  // namespace

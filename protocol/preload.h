@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edits of LD_PRELOAD. Pure.
 //
-// The loader separates entries by spaces and colons. Our library is recognized by its file name. So even if
-// another installation or a batch step has already added the library to the value, it is loaded only once.
+// The loader separates entries by spaces and colons. Our library is recognized by its file name. So the
+// library is loaded only once, even if another installation or a batch step has already added the library to
+// the value.
 #pragma once
 
 #include <string>

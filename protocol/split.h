@@ -11,7 +11,8 @@
 
 namespace sharedgpu {
 
-// The parts between the separators, empty ones included; an empty text has one empty part.
+// Returns the parts between the separators, including empty parts. An empty text has one part, which is
+// empty.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {

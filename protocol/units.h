@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// A number of bytes. Differences must not be negative: use minus() if they may be.
+// A number of bytes. The result of operator- must not be negative: use minus() where it could be.
 struct Bytes {
   std::uint64_t count = 0;
 

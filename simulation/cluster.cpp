@@ -161,7 +161,8 @@ struct Cluster::Process final : Session, simulation::Process {
   unsigned done = 0;
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
-  Nanoseconds to_arbiter{}, from_arbiter{};  // messages keep their order
+  Nanoseconds to_arbiter{},
+      from_arbiter{};  // the arrival times of the latest messages: a later message never arrives earlier
   unsigned idle_watch = 0;
 
   Nanoseconds drain(Session&, MessageType) override { return submitted > done ? 1ms : 0ms; }
@@ -644,7 +645,7 @@ void Cluster::give_up(std::size_t job) {
     if (process->here) timeline_.at(now() + some(20ms), [this, process] { leave(*process); });
 }
 
-// Ends a job that has lost a process. The others wait for that process until Slurm ends them.
+// Ends a job that has lost a process. The other processes wait for the lost process until Slurm ends them.
 void Cluster::fail(std::size_t job) {
   if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].failed = true;

@@ -58,7 +58,7 @@ struct Suspension {
   Nanoseconds at{};
   Nanoseconds lasts{};
   std::size_t job = 0;
-  std::optional<unsigned> member;  // none: all
+  std::optional<unsigned> member;  // nullopt: on all nodes of the job
 };
 
 // The GPU of a node is lost, and comes back after a second. If a job has a process on that GPU, the job
@@ -89,8 +89,8 @@ struct ClusterScenario {
 
 struct ClusterResult {
   struct Job {
-    std::optional<Nanoseconds> took;  // none: the job did not end within the limit, was refused or failed
-    bool refused = false;             // the job ended for want of memory
+    std::optional<Nanoseconds> took;  // nullopt: the job did not end within the limit, was refused, or failed
+    bool refused = false;             // the job ended because a request for memory was refused
     bool failed = false;              // the job lost a GPU
     unsigned iterations = 0;
     Nanoseconds longest_wait{};             // longest wait of a process at the gate
@@ -100,8 +100,9 @@ struct ClusterResult {
   std::vector<Job> jobs;
   Nanoseconds took{};         // time until all jobs had ended
   std::uint64_t letters = 0;  // letters between arbiters, including those of a node to itself
-  unsigned given_up = 0;      // how often the tenant of a gang began to have turns on its node by itself
-  unsigned turns = 0;         // turns of gangs
+  unsigned given_up =
+      0;  // how often the tenant of a gang began to have turns on its node without the coordinator's orders
+  unsigned turns = 0;  // turns of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.has_ended(); });
   }
@@ -111,15 +112,15 @@ struct ClusterResult {
 // outages of arbiters and links.
 ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages = 0);
 
-// Adds `restarts` outages of up to three seconds for each link of the scenario that is down: arbiters at the
-// ends of the link restart, up to forty seconds after the link has gone down.
+// For each link that goes down in the scenario, adds `restarts` restarts of the arbiters at the ends of the
+// link. Each restart begins within forty seconds after the link goes down, and takes three seconds at most.
 void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.
 // The bound is two turns of each other job, and one timeout for a process that cannot drain because it lacks
-// memory. Another job may have two turns first: a turn that began before this job asked, and a turn that was
-// offered before this job had waited longest. A turn includes the handoffs of all memory in and out, and the
-// work that is on the GPU when the turn ends.
+// memory. Each other job may have two turns before this job: a turn that began before this job asked, and a
+// turn that was offered before this job had become the job that has waited longest. A turn includes the
+// handoffs of all memory in and out, and the work that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

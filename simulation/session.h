@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of a session as the arbiter's core sees it: its lease page, its memory, and the orders that it
 // carries out one after another. The tests' worlds, the simulator and the benchmarks share this one model of
-// the interposer; their programs differ.
+// the interposer. Each of them models the programs in its own way (Process).
 //
 // The owner of the session advances the time, delivers messages in both directions, and has orders carried
 // out piece by piece. The model behaves correctly; tests model hostile sessions themselves.
@@ -61,8 +61,9 @@ struct Session {
 class Process {
  public:
   virtual ~Process() = default;
-  // Called repeatedly while the gate is closed, to carry out a Revoke or a Step. Returns the time until the
-  // next call, or zero if the process has no work on the GPU and submits none before its next turn.
+  // Called repeatedly while the session carries out a Revoke or a Step, with the gate closed. Returns the
+  // time until the next call, or zero if the process has no work on the GPU and submits none before its next
+  // turn.
   virtual Nanoseconds drain(Session& session, MessageType order) = 0;
   // Called when all memory that the Step allows is resident: a thread that waits at the gate may submit once.
   // Returns the time until the session drains.

@@ -51,7 +51,7 @@ void* sibling_function(const char* file, const char* name, bool for_good) {
   void* plugin = dlopen((folder() + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
   if (plugin == nullptr) return nullptr;
   void* function = dlsym(plugin, name);
-  dlclose(plugin);  // not closed: Slurm has loaded the plugin and keeps it open
+  dlclose(plugin);  // does not unload the plugin, since Slurm has loaded it, too
   return function;
 }
 

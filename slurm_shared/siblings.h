@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths of the installation. No path is compiled in, so the installation can be moved: each file is looked
-// for in the folders above the calling plugin's own. So PREFIX/lib/slurm/*.so finds PREFIX/bin/sharedgpu, and
-// plugins in Slurm's own folder, such as /usr/lib/x86_64-linux-gnu/slurm-wlm or /usr/lib64/slurm, find
-// /usr/bin/sharedgpu.
+// for in the folders above the folder of the calling plugin. So PREFIX/lib/slurm/*.so finds
+// PREFIX/bin/sharedgpu, and plugins in Slurm's own folder, such as /usr/lib/x86_64-linux-gnu/slurm-wlm or
+// /usr/lib64/slurm, find /usr/bin/sharedgpu.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ std::string find_above(std::string_view start, std::string_view file);
 void stay_loaded();
 
 // Returns a function of another sharedgpu plugin in this folder, or null if that plugin is not loaded in this
-// process. With `for_good`, that plugin stays loaded until the process ends.
+// process. If `for_good` is true, the other plugin then stays loaded until the process ends.
 void* sibling_function(const char* file, const char* name, bool for_good = false);
 
 }  // namespace sharedgpu

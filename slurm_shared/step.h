@@ -15,8 +15,8 @@ struct SharedGpuStep {
   std::uint32_t tasks = 0;       // number of the step's tasks on this node; 0 if unknown
   const char* socket = nullptr;  // path of the arbiter's socket
 
-  // Held during queries to Slurm about the step's tasks. Guards `ended`. Once `ended` is set, queries are
-  // forbidden, because Slurm would answer a query by an error message in the job's output.
+  // This mutex is held during queries to Slurm about the step's tasks, and guards `ended`. Once `ended` is
+  // set, queries are forbidden, because Slurm would answer a query by an error message in the job's output.
   pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
   bool ended = false;
 };

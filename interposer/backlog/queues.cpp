@@ -29,7 +29,8 @@ struct Entry {
   std::shared_ptr<Queue> queue;
 };
 
-// All streams share this object, since the turn belongs to the process.
+// Decides whether the process yields its turn early (see turn_rest.h). All streams share this object, since
+// the turn belongs to the process.
 class Turn {
  public:
   bool give_back(Nanoseconds ends, Nanoseconds takes) {

@@ -57,10 +57,12 @@ std::shared_ptr<Queue> known_queue(StreamId id);
 void submission_made();
 // Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
-// How often queues have been forgotten so far.
+// How often queues have been forgotten so far. If the number has not changed, no queue has been forgotten
+// since.
 std::uint32_t forgotten_queues();
 
-// Call this before the stream is destroyed, or after its context has been destroyed with all its streams.
+// Call forget_queue() before the stream is destroyed. Call forget_queues_of() after the context has been
+// destroyed with all of its streams.
 void forget_queue(CUstream stream);
 void forget_queues_of(CUcontext context);
 

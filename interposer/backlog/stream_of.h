@@ -3,7 +3,8 @@
 // copies and fills count as filling a queue. All other submissions never wait for the backlog limit: they
 // fill no queue, or the GPU may be waiting for them (host functions, writes in stream order).
 //
-// Needs no cuda.h: names and argument words suffice, and functions_test.cpp compares the result with cuda.h.
+// Needs no cuda.h: names and argument words suffice, and tests/unit/interposer/driver/functions.cpp compares
+// the result with cuda.h.
 #pragma once
 
 #include <cstddef>

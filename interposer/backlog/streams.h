@@ -18,8 +18,8 @@ struct StreamPlace {
   CUcontext context = nullptr;
   CUdevice device = 0;
   StreamId id;
-  std::uint64_t thread =
-      0;  // for a per-thread default stream, the number of its thread, with which it ends; otherwise 0
+  std::uint64_t thread = 0;  // for a per-thread default stream, the number of its thread: the stream ends
+                             // when this thread ends; otherwise 0
 };
 
 // The number of the calling thread. Unlike the system's thread id, this number is never reused.

@@ -36,8 +36,9 @@ struct Grant {
 constinit thread_local std::array<Grant, 3> grants{};
 constinit thread_local std::uint32_t next_grant = 0;
 
-// A default stream is identified by its context, since each context has its own. Handles and contexts are
-// aligned, so a key of either kind fits in one word.
+// The key of a default stream is the address of its context, since each context has its own default streams,
+// plus the number of the stream (1 or 2). The key of any other stream is its handle. Handles are aligned
+// addresses, so no two streams have the same key.
 std::uintptr_t key_of(StreamWord stream) {
   if (stream > kPerThread) return stream;
   CUcontext context = nullptr;

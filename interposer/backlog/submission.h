@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate.
-// While the GPU is oversubscribed, the submission first waits until its stream is below the backlog limit;
-// see backlog/ahead.h. While the GPU is not oversubscribed, this class adds only one read of the lease page
-// to a submission.
+// A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. The submission passes
+// the gate. While the GPU is oversubscribed, the submission first waits until its stream is below the backlog
+// limit; see backlog/ahead.h. While the GPU is not oversubscribed, this class adds only one read of the lease
+// page to a submission.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once

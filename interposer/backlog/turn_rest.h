@@ -15,7 +15,7 @@ class TurnRest {
  public:
   // Called before a submission, which would finish `takes` from now. Returns true if the turn should be
   // yielded. `turn` identifies the turn: it is the value of the open gate, which differs for each turn.
-  // `ends` is the end of the turn, or zero if the turn has none. `made_in` is the turn in which the last
+  // `ends` is the end of the turn; zero if the turn has no fixed end. `made_in` is the turn in which the last
   // submission passed the gate, even if the submission had waited at the gate before. The first submission of
   // a turn is always made, since it may be longer than any turn. The function returns true at most once for
   // each turn, even if the arbiter does not take the turn back.

@@ -10,7 +10,8 @@
 namespace sharedgpu::driver {
 namespace {
 
-// The tables of a loaded object. musl leaves their addresses in the dynamic section relative to the object.
+// The tables of a loaded object. The dynamic section states their addresses relative to the object: unlike
+// glibc, musl does not replace these by absolute addresses.
 struct Tables {
   const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
@@ -39,9 +40,9 @@ std::uint32_t gnu_hash(const char* name) {
   return hash;
 }
 
-// The table: the numbers of buckets, of symbols before the first hashed one and of words in the Bloom filter,
-// a shift, the filter, the buckets, and the hashes of the symbols. The last bit of a hash marks the end of
-// its bucket.
+// Finds a symbol through the table DT_GNU_HASH. This table has the number of buckets, the number of symbols
+// before the first hashed symbol, the number of words in the Bloom filter, a shift, the filter, the buckets,
+// and the hashes of the symbols. The last bit of a hash marks the end of its bucket.
 const ElfW(Sym) * find(const Tables& tables, const char* name) {
   const std::uint32_t buckets = tables.hashes[0];
   const std::uint32_t first = tables.hashes[1];

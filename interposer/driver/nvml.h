@@ -68,8 +68,8 @@ struct EventData {  // nvmlEventData_t
 
 inline constexpr unsigned int kNoInstance = 0xffffffff;  // the value without MIG
 
-// The longest text that nvmlDeviceGetUUID returns, according to nvml.h, is
-// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".
+// A size that suffices for each text that nvmlDeviceGetUUID returns, according to nvml.h. For a GPU the text
+// is "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".
 inline constexpr unsigned int kUuidSize = 96;
 
 }  // namespace sharedgpu::nvml

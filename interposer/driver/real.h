@@ -15,10 +15,12 @@ namespace sharedgpu::driver {
 // it.
 void* real(Function function);
 
-// Returns the address like real(), but does not load the library: returns null while it is not loaded.
+// Returns the address like real(), but does not load the library: returns null while the library is not
+// loaded.
 void* real_if_loaded(Function function);
 
-// The function of libcuda in the table whose real export is at `address`; nullopt if none.
+// The function of libcuda that the real driver exports at `address`; nullopt if no function of the table is
+// there.
 std::optional<Function> find_address(const void* address);
 
 // glibc's dlsym, or the dlsym of the next library that wraps glibc's.

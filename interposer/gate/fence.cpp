@@ -51,7 +51,7 @@ void prepare_fence() {
   }
 }
 
-// membarrier(2) is a full fence for the caller too, as are the system calls of a TLB shootdown.
+// membarrier(2) is a full fence for the calling thread, too.
 void process_fence() {
   switch (method.load(std::memory_order_relaxed)) {
     case Method::none:

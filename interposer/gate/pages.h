@@ -53,11 +53,11 @@ inline Nanoseconds queue() {
   return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
 }
 
-// The end of the current turn, by CLOCK_BOOTTIME; zero if the turn has none.
+// The end of the current turn, by CLOCK_BOOTTIME; zero if the turn has no fixed end.
 inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::memory_order_relaxed)); }
 
-// Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno;
-// nothing has changed then.
+// Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno,
+// and the page that submissions read is unchanged.
 bool install(int fd, PageSlot slot = {});
 // Maps an open page of our own in place of the session's lease page. If there is no memory for a page of our
 // own, the arbiter's page stays mapped.
@@ -70,7 +70,7 @@ bool contended(PageSlot slot);
 // Sleeps while the first closed page stays closed, for at most `timeout`. May return early.
 void wait_while_closed(Nanoseconds timeout);
 
-// Wakes all threads that sleep in wait(), since a closed gate may now let them through.
+// Wakes all threads that sleep in wait_while_closed(), since a closed gate may now let them through.
 void wake_waiting();
 
 // Drops the parent's pages. Call this in the child of a fork.

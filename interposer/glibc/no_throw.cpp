@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that libstdc++ calls to report an error. The definitions here end the process, since nothing
-// in this library throws or catches. libstdc++'s own versions would bring its exceptions, a memory pool for
-// them that is allocated when the library is loaded, and 300 relocations into every program of a job.
+// in this library throws or catches. libstdc++'s own definitions would bring three things into every program
+// of a job: libstdc++'s exceptions, a memory pool for exceptions that is allocated when the library is
+// loaded, and 300 relocations.
 #include <sched.h>
 #include <unistd.h>
 
@@ -74,8 +75,9 @@ namespace std {
 
 INSTEAD void terminate() noexcept { give_up("terminated"); }
 
-// Returns true if a requested deleter is the one of make_shared(). libstdc++ calls this function if there is
-// no RTTI to compare.
+// libstdc++ asks this function, if there is no RTTI, whether a requested deleter is the one of make_shared().
+// Before that, libstdc++ compares the addresses of the types, which suffices within one library. So the
+// answer here is always false.
 INSTEAD bool _Sp_make_shared_tag::_S_eq(const type_info&) noexcept { return false; }
 
 #define FAILURE(name, ...) \

@@ -17,7 +17,8 @@ namespace {
 // The alignment of rows by cuMemAllocPitch, which is the same on every GPU known so far.
 constexpr std::size_t kPitch = 512;
 
-// If the arbiter grants no more memory, smaller amounts of managed memory than this are not counted.
+// If the arbiter refuses to count managed memory, half of the amount is requested, and so on down to this
+// amount.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
 // Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the
@@ -100,8 +101,8 @@ SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
                                     [&] { return hooks::free_native(Pinned::Kind::pointer, address, real); });
 }
 
-// Managed memory may exceed the device memory, so it is never refused: only the part that can be resident is
-// counted.
+// Managed memory may exceed the device memory, so the program's request is never refused. Only the part that
+// can be resident is counted.
 SHAREDGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t size, unsigned int flags) {
   const CUresult result = [=] {
     gate::Pass pass;

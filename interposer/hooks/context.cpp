@@ -58,8 +58,8 @@ std::uint64_t resident_threads() {
 }
 
 // The device memory that the driver allocates for a context if `limit` is set to `value`, beyond the memory
-// for the default value. The estimate of a context's size contains the default. Returns nullopt if limits of
-// this kind need no memory.
+// for the default value, which the estimate of a context's size already contains. Returns nullopt if limits
+// of this kind need no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));

@@ -108,7 +108,8 @@ CUresult release_primary(CUdevice device, const Call& real) {
   Process& process = *mine;
   Primary& primary = process.contexts().references(device);
   const auto lock = lock_finished(process, primary, device, [&] { return primary.references == 1; });
-  if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as if there were none
+  if (primary.kept && primary.references == 0)
+    return CUDA_ERROR_INVALID_CONTEXT;  // as if the primary context did not exist
   const CUcontext context = process.contexts().primary(device);
   CUresult result = CUDA_SUCCESS;
   if (primary.references != 1) {
@@ -124,7 +125,8 @@ CUresult release_primary(CUdevice device, const Call& real) {
       return released;
     });
     result = destroy(process, destruction);
-    if (result == CUDA_SUCCESS && primary.kept) process.context_added(context, device, true);  // it stays
+    if (result == CUDA_SUCCESS && primary.kept)
+      process.context_added(context, device, true);  // the context still exists
   }
   if (result != CUDA_SUCCESS || primary.references == 0) return result;
   --primary.references;

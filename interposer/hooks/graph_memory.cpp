@@ -79,8 +79,8 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   }
   const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
-  kept.counted += room;  // the next count() returns to the arbiter the granted memory that the call did not
-                         // use
+  kept.counted += room;  // if the call has not used all of the granted memory, the next count() returns the
+                         // rest to the arbiter
   return result;
 }
 

@@ -21,9 +21,9 @@ struct KeptNow {
   Bytes most;
 };
 
-// Sets the count to the value that `now` returns. `now` is called with the mutex held. The driver has already
-// allocated the memory. If the arbiter refuses to count this memory as granted, the next recount asks again.
-// The arbiter is asked only if `may_grow` is true.
+// Adjusts `kept.counted` to the memory that `now` reports. `now` is called with the mutex held. The driver
+// has already allocated the memory. If the arbiter refuses to count this memory as granted, the next recount
+// asks again. The arbiter is asked only if `may_grow` is true.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {

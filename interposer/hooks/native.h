@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the driver allocates for the program. This memory counts as pinned. Native memory is allocated
-// only while the lease is held, since the memory of other tenants has been evicted by then.
+// only while the lease is held: at that time, the other tenants have evicted enough memory.
 #pragma once
 
 #include "interposer/driver/call.h"

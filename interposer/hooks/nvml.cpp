@@ -34,7 +34,7 @@ Result call(Function function, Arguments... arguments) {
   return target != nullptr ? target(arguments...) : nvml::kFunctionNotFound;
 }
 
-// The arbiter does not manage MIG instances ("MIG-...").
+// The UUID of a GPU; nullopt for a MIG instance ("MIG-..."), since the arbiter manages no MIG instances.
 std::optional<GpuUuid> uuid_of(Device device) {
   char text[nvml::kUuidSize] = {};
   GpuUuid uuid;
@@ -111,7 +111,7 @@ void put(Place& place, const GpuReply::Process& process) {
 
 enum class Kind { compute, other };
 
-// `real` calls NVML with a count and an array with as many entries.
+// Implements a query of processes. `real` calls NVML with the size of an array, and with the array.
 template <class Process, class Call>
 Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
   // NVML checks the arguments. The count of zero prevents NVML from writing other tenants' processes to the

@@ -23,8 +23,8 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`, and then `enter` with the reference counts of each device. `enter` returns how much memory of
-// this device the call has freed.
+// Calls `real`, and then calls `enter` once for each device, with the reference counts of this device.
+// `enter` returns how much memory of this device has been freed by `real`.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();

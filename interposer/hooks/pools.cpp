@@ -18,7 +18,8 @@ namespace {
 
 constexpr Bytes kChunkUnit = mebibytes(2);
 
-// Only cuda.h of CUDA 12.2 or later has maxSize.
+// The maximum size of a pool with these properties. The member maxSize exists only in cuda.h of CUDA 12.2 or
+// later.
 template <class Properties>
 Bytes most_of(const Properties& properties) {
   if constexpr (requires { properties.maxSize; })
@@ -41,7 +42,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// A pool that releases all unused memory keeps nothing.
+// For give_back_of() and give_back_unused(): a pool releases all of its unused memory.
 constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace
@@ -63,8 +64,9 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From now on no thread queries the driver about the pool. The entry in pools_ stays, since the driver may
-// refuse the destruction and other threads may be using the pool meanwhile.
+// Called before the pool is destroyed. From now on no thread queries the driver about the pool. The entry in
+// pools_ stays, since the driver may refuse the destruction and other threads may be using the pool
+// meanwhile.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);

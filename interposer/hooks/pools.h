@@ -49,7 +49,7 @@ class Pools {
     tend();
     return result;
   }
-  // `device` is the device of which `pool` might be the default pool.
+  // The kind of a pool. If the pool is not known yet, it may be the default pool of `device`.
   Kind kind(CUmemoryPool pool, CUdevice device);
   // The device of a swapped pool; nullopt for any other pool.
   std::optional<CUdevice> device_of_swapped(CUmemoryPool pool);

@@ -78,7 +78,8 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
 }
 
-// A program that queries this attribute passes the memory to a network card.
+// Returns true for the attribute that a program queries before it passes the memory to a network card, so
+// that the memory must be pinned in place.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
 // For memory that the program has created itself, the driver knows everything except the bounds, as long as
@@ -159,8 +160,8 @@ SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_a
     return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned int i = 0; i < count; ++i) {
     if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-      give(data[i], static_cast<void*>(nullptr));  // no error here, but an error in a query of this one
-                                                   // attribute
+      give(data[i], static_cast<void*>(nullptr));  // cuPointerGetAttribute returns an error for this
+                                                   // attribute, but cuPointerGetAttributes does not
     else if (CUresult result = pointer_attribute(data[i], attributes[i], address); result != CUDA_SUCCESS)
       return result;
   }

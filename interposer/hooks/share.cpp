@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that give access to device memory to a network card or a multicast object. A receiver keeps the
-// physical memory of an address range, so the memory is pinned in place first. Calls that unmanaged CUDA
-// refuses for memory of cuMemAlloc are refused here too, though the driver would accept our memory.
+// Functions that give access to device memory to a network card or a multicast object. The card or object
+// keeps the physical addresses of the memory, so the memory is pinned in place first. Calls that unmanaged
+// CUDA refuses for memory of cuMemAlloc are refused here too, though the driver would accept our memory.
 #include <unistd.h>
 
 #include <algorithm>

@@ -71,7 +71,8 @@ bool AddressSpace::take_out(CUdeviceptr address) {
   return true;
 }
 
-// An arena stays in use after its block is removed.
+// Undoes take_out(). In an arena the block itself stays removed, and only the space of the arena can be used
+// again.
 void AddressSpace::put_back(CUdeviceptr address, const Block& block) {
   if (block.range->arena)
     packing_.add_region(block.range->base, block.range->size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reserved address ranges, and the program's blocks in them. Guarded by its owner's lock.
+// The reserved address ranges, and the program's blocks in them. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ namespace sharedgpu {
 struct Block {
   Bytes size;  // the size that the program requested
   Range* range = nullptr;
-  bool dying = false;  // a thread is freeing it, or will do so after a capture
+  bool dying = false;  // a thread is freeing the block, or will free it after a capture
 };
 
 class AddressSpace {
@@ -67,7 +67,7 @@ class AddressSpace {
  private:
   Ranges ranges_;
   std::map<CUdeviceptr, Block> blocks_;
-  Packing packing_;  // of the arenas
+  Packing packing_;  // the blocks and the free space of all arenas
 };
 
 }  // namespace sharedgpu

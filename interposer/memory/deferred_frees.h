@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that the program has freed and whose memory is released later. Guarded by its owner's lock.
+// Blocks that the program has freed and whose memory is released later. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cuda.h>
@@ -21,7 +21,7 @@ class DeferredFrees {
     CUcontext context = nullptr;  // if not null, the driver frees the memory when it destroys this context
     Bytes due;  // bytes that the free will release, if no other process still uses the memory
     std::uint64_t number = 0;
-    bool taken = false;  // a thread is freeing it now
+    bool taken = false;  // a thread is freeing the block now
   };
 
   void add(CUdeviceptr address, CUcontext context, Bytes due) {

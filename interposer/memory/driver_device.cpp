@@ -237,7 +237,7 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// Any thread may call this, whether it has entered or not.
+// Calls `call` in the context. Any thread may do this, whether the thread has called enter() or not.
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
@@ -261,8 +261,8 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-// Only a permanent error counts. A temporary error does not mean that the device is lost, and neither does an
-// error that occurs because the program has no context now.
+// Returns true only for a permanent error. Two errors do not mean that the device is lost: a lack of memory,
+// and the error that occurs because the program has no context now.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

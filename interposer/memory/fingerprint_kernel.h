@@ -34,7 +34,8 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
   " mad.lo.cc.u64 " low ", " value ", %c, " low \
   ";\n"                                         \
   " madc.hi.u64 " high ", " value ", %c, " high ";\n"
-// Both reduce modulo p, to a number below 2^62: FOLD a number below 2^63, REDUCE a number of 128 bits.
+// FOLD and REDUCE reduce a number modulo p. The result is below 2^62. FOLD takes a number below 2^63, REDUCE
+// takes a number of 128 bits.
 #define FOLD(x) " and.b64 %u, " x ", 0x1fffffffffffffff;\n shr.u64 %w, " x ", 61;\n add.u64 " x ", %u, %w;\n"
 #define REDUCE(x, low, high)                                                             \
   " shr.u64 %u, " low ", 61;\n shl.b64 %w, " high                                        \
@@ -53,7 +54,8 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
   ", 31, 0xffffffff;\n mov.b64 %c, {%p, %q};\n"                       \
   " add.u64 " x ", " x ", %c;\n" FOLD(x)
 #define ADD_WARP(x) ADD_LANES(x, 16) ADD_LANES(x, 8) ADD_LANES(x, 4) ADD_LANES(x, 2) ADD_LANES(x, 1)
-// Add another warp's sums.
+// TAKE and TAKE_OTHER add a sum of another warp: TAKE adds the sum of the first half of the hash, TAKE_OTHER
+// adds the sum of the second half.
 #define TAKE(at) " ld.shared.u64 %c, [sums+" #at "];\n add.u64 %s0, %s0, %c;\n" FOLD("%s0")
 #define TAKE_OTHER(at) " ld.shared.u64 %c, [sums+" #at "];\n add.u64 %s1, %s1, %c;\n" FOLD("%s1")
 

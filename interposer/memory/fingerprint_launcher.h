@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches the fingerprint kernel in the current context. The kernel is compiled at its first use, and is
-// lost when the context is destroyed.
+// Launches the fingerprint kernel in the current context. The kernel is compiled at its first use in a
+// context, and is lost when this context is destroyed.
 //
 // Used only by the thread that has made the context current. Fingerprints are optional: after a failure,
 // contents are copied without a fingerprint.

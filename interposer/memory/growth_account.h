@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth of the footprint. Growth is counted before the arbiter is asked; if the arbiter refuses the growth,
-// the growth is subtracted again. Thread-safe.
+// Growth of the footprint. Growth is counted before the arbiter is asked; if the arbiter refuses, the growth
+// is subtracted again. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -18,9 +18,10 @@ class GrowthAccount {
 
   // Requests growth of one of the counts that use() reports. After a refusal, the count is as before.
   bool request(Residency::Count count, Bytes size, Wish wish);
-  void take_back(Residency::Count count, Bytes size);  // and reports the new use
-  // The thread that requests growth holds this lock. A request counts before the arbiter grants it, so a
-  // second request at the same time could be refused because of the first. Taken before SwapCommon::mutex.
+  void take_back(Residency::Count count, Bytes size);  // subtracts the growth again, and reports the new use
+  // The thread that requests growth holds this lock. The requested amount is counted before the arbiter
+  // grants it, so of two requests at the same time, one could be refused because of the other. Taken before
+  // SwapCommon::mutex.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
   void set_context_size(Bytes size);
@@ -36,7 +37,7 @@ class GrowthAccount {
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
   Bytes host_limit_ GUARDED_BY(common_.mutex);      // the limit as last read; zero if there is none
-  Bytes job_host_limit_ GUARDED_BY(common_.mutex);  // the same
+  Bytes job_host_limit_ GUARDED_BY(common_.mutex);  // the limit of the whole job; zero if there is none
   Bytes within_limit_ GUARDED_BY(common_.mutex);    // the largest footprint known to be within the limit
 };
 

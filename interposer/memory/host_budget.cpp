@@ -16,7 +16,8 @@ namespace {
 
 using namespace host_memory;
 
-// Returns true if the file does not exist, or its group has been removed: then it sets no limit.
+// Returns true if the file does not exist, or if its control group has been removed. In both cases the file
+// sets no limit.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
 
 // Returns true for a temporary error, false if the file is hidden from the job permanently.

@@ -17,10 +17,10 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // How many bytes may be allocated for swap now; a safety margin is already subtracted.
+  // The bytes that may be allocated for swap now. A safety margin has already been subtracted.
   virtual Bytes room() const = 0;
   // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
-  // If it returns true, the pool should release its unused memory.
+  // In this case the pool should release its unused memory.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself has begun to use up the safety margin, and so needs the memory that swap
   // holds.
@@ -28,7 +28,7 @@ class HostBudget {
   // The bytes in use in the cgroup with the lowest limit, without the bytes that the kernel reclaims on
   // demand; zero if no cgroup has a limit.
   virtual Bytes used() const = 0;
-  // The most host memory that the job could ever use; nullopt if it has no limit.
+  // The most host memory that the job could ever use; nullopt if the job's host memory has no limit.
   virtual std::optional<Bytes> limit() const = 0;
   // The most host memory that all steps of the job on this node together could ever use; nullopt if the job
   // has no such limit, or if its cgroups do not show which limit is the job's.

@@ -96,9 +96,9 @@ bool HostPool::working() const {
   return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.busy; });
 }
 
-// If no thread can be started, take() makes the pool grow itself, and tend() tries again to grow it before an
-// eviction. While the program may launch work, only one thread grows the pool before an eviction, since each
-// pinning delays the program's launches.
+// Starts the pool's threads as far as they are needed. If no thread can be started, take() makes the pool
+// grow itself, and tend() tries again to make it grow before an eviction. While the program may launch work,
+// only one thread grows the pool before an eviction, since each pinning delays the program's launches.
 void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   for (Worker& worker : workers_) {
@@ -205,9 +205,9 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// The pool's own growth and shrinking must not count as memory that the job allocates. If the job has several
-// sessions, this session cannot tell growth of the other pools from memory that the job allocates. In this
-// case the session estimates nothing.
+// Samples the memory that is left. The pool's own growth and shrinking must not be mistaken for memory that
+// the job allocates. If the job has several sessions, this session cannot tell growth of the other pools from
+// memory that the job allocates. In this case the session estimates nothing.
 void HostPool::watch() {
   Bytes before;
   {

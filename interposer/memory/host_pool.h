@@ -2,11 +2,12 @@
 // Pinned host memory for evicted contents. The pool consists of slabs, and keeps them for reuse. A slab has
 // up to 64 granules, the smallest pieces that the pool hands out.
 //
-// Pinning takes longer than copying, so the pool grows before memory is needed, and keeps a slab when its
-// contents are not needed any more. The pool grows in threads of its own, which exist only while it grows:
-// slowly before an eviction, as fast as possible during an eviction. An eviction waits only for the memory
-// that it needs next. If no thread can be started, the eviction grows the pool itself. Fast growth uses two
-// threads: one thread touches the pages of the next slab while the other thread pins the previous slab.
+// Pinning takes longer than copying, so the pool grows before memory is needed, and keeps a slab when the
+// contents in the slab are not needed any more. The pool grows in threads of its own, which exist only while
+// it grows: slowly before an eviction, as fast as possible during an eviction. An eviction waits only for the
+// memory that it needs next. If no thread can be started, the eviction grows the pool itself. Fast growth
+// uses two threads: one thread touches the pages of the next slab while the other thread pins the previous
+// slab.
 //
 // The pool hands out granules that need not be contiguous. So a handle's contents may be in several pieces,
 // and no memory is lost to fragmentation.
@@ -77,11 +78,11 @@ class HostPool {
   // Releases slabs that are wholly free, but only while the pool still holds at least `keep` bytes and the
   // size given to prepare().
   void trim(Bytes keep);
-  // Maintenance, about once a second: releases memory that no eviction is expected to need, or all free
-  // memory if the job runs short of memory. Also resumes growth that was blocked. A pool thread does the
-  // work, since releasing memory waits for the GPU, which may be waiting for the caller. While the program
-  // `works` on the GPU, one call releases only one slab, because each release stalls the GPU (20 ms per GiB
-  // on an H200, bench_pin).
+  // Maintenance, called about once a second: releases memory that no eviction is expected to need, or all
+  // free memory if the job runs short of memory. Also ends the pauses in the pool's growth, after about a
+  // minute. A pool thread does the work, since releasing memory waits for the GPU, which may be waiting for
+  // the caller. While the program `works` on the GPU, one call releases only one slab, because each release
+  // stalls the GPU (20 ms per GiB on an H200, bench_pin).
   void tend(bool works);
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
@@ -129,7 +130,7 @@ class HostPool {
 
   // The mutexes are taken in this order. mutex_ is never held across a call of the driver or the system.
   std::mutex start_mutex_;         // held by the thread that starts the workers
-  std::array<Worker, 2> workers_;  // busy: see mutex_
+  std::array<Worker, 2> workers_;  // mutex_ guards `busy`, start_mutex_ guards `thread`
   std::mutex touch_mutex_;         // held by the thread that maps a slab and touches its pages
   std::mutex pin_mutex_;           // held by the thread that pins a slab
   mutable std::mutex mutex_;       // guards the members below

@@ -62,7 +62,8 @@ void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   }
 }
 
-// This is only a preference: if the kernel or a container refuses the call, the memory comes from any node.
+// Asks the kernel to take the memory from this NUMA node. If the kernel or a container refuses, the memory
+// comes from any node.
 void prefer_node(std::byte* data, std::size_t size, unsigned node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, 1024 / kBits> nodes{};

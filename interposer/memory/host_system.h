@@ -44,7 +44,7 @@ class HostSystem {
 // itself.
 class LinuxHost : public HostSystem {
  public:
-  // More threads than this are not faster.
+  // The most threads that touch pages at the same time: more threads are not faster.
   static constexpr unsigned kMostThreads = 8;
 
   // `node`: the NUMA node to prefer for the memory.

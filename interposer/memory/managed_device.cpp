@@ -15,8 +15,8 @@ CUmemLocation location_of(CUdevice device) {
   return location;
 }
 
-// The relaxed capture mode: a pool may have to allocate while another thread captures, and the allocation
-// must not invalidate the capture.
+// Sets the relaxed capture mode for this thread: a pool may have to allocate while another thread captures,
+// and the allocation must not invalidate the capture.
 class Relaxed {
  public:
   explicit Relaxed(const DriverCalls& calls) : calls_(calls) { calls_.exchange(mode_); }

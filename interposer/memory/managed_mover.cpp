@@ -76,8 +76,8 @@ bool ManagedMover::end_out(Handle& handle, Lane lane) {
   return true;
 }
 
-// Only a lack of memory may be temporary, so only then is the restore repeated. After any other failure, page
-// faults bring the pages to the GPU, or the program gets the same error.
+// Only a lack of memory may be temporary, so the restore is repeated only after this error. After any other
+// failure, page faults bring the pages to the GPU, or the program gets the same error.
 CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
   if (handle.mapped) return CUDA_SUCCESS;
   const CUresult result = device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu);

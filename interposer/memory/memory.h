@@ -19,8 +19,8 @@
 
 namespace sharedgpu {
 
-// The session as the memory sees it: passes requests for growth and reports to the arbiter, and knows whether
-// a stream is being captured. Callers must hold none of the memory's locks.
+// The session, as far as the memory needs it. The session passes the memory's requests and reports to the
+// arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
 //
 // The service thread calls use() when it sends a message. So successive messages never report an older state,
 // and the last message reports the newest state.
@@ -37,12 +37,13 @@ class Books {
   // driver's own limit remains. Before this function returns, set_allowed() has been called with the resident
   // limit that the arbiter has sent.
   virtual Answer grow() = 0;
-  // Reports a growth that cannot be undone, and so does not wait for the answer.
+  // Requests a growth that has already happened and cannot be undone. So the function does not wait for the
+  // answer.
   virtual void claim() {}
-  // Tells the user why an allocation of the program is refused, and which option would help, or that no
-  // option would. May ask the arbiter.
+  // Tells the user why an allocation of the program is refused. Also tells which option would have permitted
+  // the allocation, or that no option permits it. May ask the arbiter.
   struct Refusal {
-    Bytes size;           // of the refused allocation
+    Bytes size;           // size of the refused allocation
     Bytes host_most;      // as in the Answer
     Bytes host_used;      // host memory that the job uses now, for its own data and for evicted data
     bool pinned = false;  // the allocation cannot be evicted, so no limit on host memory refuses it
@@ -62,8 +63,8 @@ class Books {
   virtual bool still_lent(CUdeviceptr /*base*/) { return false; }
 };
 
-// No GPU has so much memory. With this limit, sums of sizes cannot overflow, nor reach values that the
-// arbiter rejects as implausible.
+// No GPU has as much memory as this (64 TiB). With this limit, sums of sizes cannot overflow, nor reach
+// values that the arbiter rejects as implausible.
 inline constexpr Bytes kLargestAllocation{1ull << 46};
 
 struct AddressRange {
@@ -127,7 +128,7 @@ class Allocator {
   // Returns true if the interposer serves the program's memory pools (cuMemPool) from this memory, false if
   // the driver serves them.
   virtual bool serves_pools() const { return true; }
-  // Returns the allocation that contains `address`; nullopt if it is no allocation of the interposer.
+  // Returns the allocation that contains `address`; nullopt if no allocation of the interposer contains it.
   virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
 };
 
@@ -136,9 +137,9 @@ class Pinning {
  public:
   virtual ~Pinning() = default;
 
-  // Count growth and shrinking of device memory on this GPU that is not swappable (arrays, pools, the
-  // program's own VMM). pin() asks the arbiter first, and fails if the arbiter refuses, or if the total
-  // exceeds kLargestAllocation.
+  // pin() counts growth of the device memory on this GPU that is not swappable (arrays, pools, memory of
+  // cuMemCreate that cannot be swapped), and unpin() counts its shrinking. pin() asks the arbiter first, and
+  // fails if the arbiter refuses, or if the total exceeds kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // Counts and reports growth that has already happened; does not wait.
@@ -148,8 +149,8 @@ class Pinning {
   // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
   // Returns CUDA_SUCCESS without any action if the backend never moves memory, CUDA_ERROR_NOT_READY if a part
   // of the memory is not on the GPU now (it will be in the next turn), CUDA_ERROR_OUT_OF_MEMORY if the
-  // arbiter refuses to pin so much, and CUDA_ERROR_INVALID_VALUE if the part does not lie in one allocation
-  // or mapping.
+  // arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the part does not lie in one
+  // allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // Returns true if export_piece() is supported.
   virtual bool exportable() const { return false; }

@@ -71,8 +71,8 @@ class Mover {
   // Returns the result of all evictions since the last call.
   virtual Eviction take_left() { return {}; }
 
-  // The host memory that the mover holds, the part of it that holds evicted contents, and the part that holds
-  // clean copies. Thread-safe.
+  // The host memory that the mover holds: all of it, the part with evicted contents, and the part with clean
+  // copies. Thread-safe.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }

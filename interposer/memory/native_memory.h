@@ -56,8 +56,8 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
-  std::mutex growth_;  // held by the thread that requests growth, so that a refusal concerns its own request;
-                       // taken before mutex_
+  std::mutex growth_;  // held by the thread that requests growth, so that no thread is refused because of
+                       // another thread's request; taken before mutex_
   mutable std::mutex mutex_;  // never held during a call of the driver or of books_
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // includes growth that is being requested

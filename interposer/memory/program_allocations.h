@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that the program has created itself (cuMemCreate): ranges with a reference count, and the
-// program's mappings of them. A range is identified by its own address. The program never accesses this
-// address, only its mappings. Guarded by its owner's lock.
+// program's mappings of them. A range is identified by its base address. The program never accesses memory
+// through this address, only through its mappings. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cuda.h>

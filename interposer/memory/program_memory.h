@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory that the program itself creates, maps and makes accessible: cuMemCreate, cuMemMap,
-// cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use it.
+// cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use these functions.
 //
 // The handle that the program gets stands for memory that is evicted and restored. The interposer maps this
 // memory at addresses of its own and copies through them, so it can evict the memory whether or not the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of all handles together: the order in which they are evicted and restored, how many are busy, and
-// how many bytes are resident, pinned and on the host. Guarded by its owner's lock.
+// how many bytes are resident, pinned and on the host. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class Residency {
  public:
-  // The count that grows before any memory is allocated: swappable or pinned memory.
+  // The two counts, which grow before the memory is allocated: swappable memory and pinned memory.
   enum class Count { swappable, pinned };
   // Returns false if the total would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);

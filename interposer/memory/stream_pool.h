@@ -59,7 +59,7 @@ class StreamPool {
   // pool is already large, and a multiple of `unit`.
   Bytes next_chunk(Bytes size, Bytes unit) const;
 
-  // The block in use that contains `address`, with the size that was requested.
+  // A block in use, with the size that was requested. find() returns the block that contains `address`.
   struct Block {
     CUdeviceptr base = 0;
     Bytes size;

@@ -7,8 +7,9 @@
 
 namespace sharedgpu {
 
-// A block whose free is deferred belongs to the interposer, so freeing it again is an error here. The driver
-// must not be called, because it would free managed memory at once.
+// A block whose free is deferred still belongs to the interposer. If the program frees such a block again,
+// the interposer itself returns the error. The driver must not be called, because it would free managed
+// memory at once.
 std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(common_.mutex);
@@ -80,7 +81,7 @@ Bytes SwapFreeing::due() const {
 
 // Carries out the frees that were deferred before this call. Waits for the GPU, or queries it, before it
 // takes any entry. Otherwise there could be a deadlock: GPU work may be waiting for a thread that destroys a
-// context, and this thread waits until no entry of the context is taken.
+// context, and the thread that destroys the context waits until no entry of this context is taken.
 void SwapFreeing::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
@@ -106,8 +107,8 @@ void SwapFreeing::free_deferred(Gpu gpu) {
 }
 
 // The driver does not free this memory with the context: it exists until the interposer frees it. The blocks
-// are marked before the destruction. Otherwise another thread could free a block meanwhile and get a new
-// block at the same address.
+// are marked as being freed before the destruction. Otherwise another thread could free one of the blocks
+// during the destruction and get a new block at the same address.
 CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),

@@ -47,7 +47,8 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
     common_.changed.notify_all();
   }
   // After a refusal the memory counts only as swappable again. The arbiter may already have subtracted the
-  // memory from the swappable count, and this count may grow again only by a request.
+  // memory from the swappable count, and this count may grow again only by a request. So the session requests
+  // this growth.
   if (!granted) static_cast<void>(common_.books.grow());
   common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

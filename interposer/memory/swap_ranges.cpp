@@ -44,8 +44,8 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
   return CUDA_SUCCESS;
 }
 
-// Gives the handles of a new range physical memory. This thread has marked the handles busy; they are not
-// busy any more afterwards, even on failure.
+// Gives the handles of a new range physical memory. The calling thread has marked the handles as busy. When
+// the function returns, even with an error, the handles are not busy any more.
 CUresult SwapRanges::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
@@ -56,9 +56,9 @@ CUresult SwapRanges::back(Range& range) {
   return result;
 }
 
-// Also succeeds, without backing the handle, if the resident limit would be exceeded: the next restore() then
-// backs the handle. Checks the limit at each attempt, since the arbiter may lower it while this thread waits
-// for the driver.
+// Gives the handle physical memory. If the memory would exceed the resident limit, the function succeeds
+// without backing the handle: the next restore() then backs it. Checks the limit at each attempt, since the
+// arbiter may lower it while this thread waits for the driver.
 CUresult SwapRanges::back(Handle& handle) {
   Nanoseconds waited{};
   for (Nanoseconds pause = std::chrono::milliseconds(1);;
@@ -108,8 +108,8 @@ CUresult SwapRanges::take_down(Range& range) {
   return result;
 }
 
-// If another thread is moving a handle, waits until it has finished, since it may have mapped the handle with
-// the old access rights.
+// If another thread is moving a handle, waits until the move has ended, since the other thread may have
+// mapped the handle with the old access rights.
 void SwapRanges::renew_access() {
   std::vector<CUdeviceptr> due;
   MutexLock lock(common_.mutex);

@@ -20,9 +20,9 @@ class SwapRanges {
   // Requests growth, reserves addresses, and backs them with physical memory as far as the resident limit
   // permits.
   CUresult add(Range** added, const Form& form, Wish wish);
-  // Releases a range that the program and the GPU do not use any more: waits for the threads that move its
-  // handles, then unmaps and frees it. On failure the range stays, with the handles that could not be
-  // unmapped.
+  // Releases a range that the program and the GPU do not use any more: waits for the threads that move the
+  // range's handles, then unmaps and frees the range. On failure the range stays, with the handles that could
+  // not be unmapped.
   CUresult take_down(Range& range);
   // Sets the access rights of all mapped memory again.
   void renew_access();

@@ -99,7 +99,7 @@ bool SwapTurns::evict() {
   last_eviction_ = common_.mover->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, common_.mover->host_used());
-  // If the process is ending, its GPU memory is free in a moment, so no failure is reported.
+  // If the process is ending, its GPU memory will be free in a moment, so a failed eviction is not reported.
   common_.books.report(!done && !common_.device.ending());
   return done;
 }
@@ -210,9 +210,9 @@ bool SwapTurns::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
-      // The busy handles are being allocated or freed by other threads, which never wait for this thread. If
-      // such a thread has read the resident limit before the limit was raised, this thread has to back the
-      // memory that the other thread allocates.
+      // The busy handles are being allocated or freed by other threads, which never wait for this thread.
+      // Such a thread may have read the resident limit before the limit was raised. In this case, this thread
+      // has to back the memory that the other thread allocates.
       common_.changed.wait(common_.mutex);
       continue;
     }

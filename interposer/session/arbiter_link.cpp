@@ -111,7 +111,8 @@ void ArbiterLink::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
-// The program may have closed our descriptors and opened files of its own, to which we must not write.
+// Sends a message, unless the program has closed our descriptor: its number may then refer to a file of the
+// program, to which we must not write.
 int ArbiterLink::send(const Message& message, int descriptor) {
   return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
 }
@@ -181,9 +182,9 @@ int ArbiterLink::send_report(const Report& report) {
     case MessageType::ready:
       return tell(Ready{.epoch = report.epoch, .use = reports().use()});
     case MessageType::released:
-      if (report.order != order_) return 0;  // the order is outdated, or an earlier arbiter's
-      // A thread may be allocating. From here on this thread must not allocate device memory, since the
-      // arbiter may grant the memory to other tenants.
+      if (report.order != order_) return 0;  // the order is outdated, or it came from an earlier arbiter
+      // Another thread may be allocating. From here on, that thread must not get more device memory, since
+      // the arbiter may grant the memory to other tenants.
       released_ = true;
       turns_.allow_at_most(reports().use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
@@ -352,8 +353,8 @@ void ArbiterLink::give_up(const char* reason) {
 
 int ArbiterLink::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
-  // Sends Attach even if the arbiter has never answered one, since the thread that requested it may have
-  // stopped waiting.
+  // Sends Attach even if the arbiter has never answered one, since the thread that requested the Attach may
+  // have stopped waiting.
   if (int error = send(Message::of(attach_))) return error;
   return tell(usage(0));
 }

@@ -39,8 +39,8 @@ class ArbiterLink {
   void leave() { channel_.close(); }
   // The number of messages received from the arbiter.
   std::uint64_t words() const { return words_.load(std::memory_order_acquire); }
-  // Records that the arbiter has not even answered a ping: until its next message the arbiter counts as
-  // hanging. Thread-safe.
+  // Records that the arbiter has not even answered a ping: until the next message of the arbiter, silent()
+  // returns true. Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
   // The time at which the connection was lost; zero while there is a connection.

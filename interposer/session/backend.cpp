@@ -33,7 +33,8 @@ ManagedCalls managed_calls() {
 #undef REAL
 }
 
-// While the program waits at the gate, its processors are free for other threads.
+// While the program waits at the gate, the program does not use its processors, so several threads may touch
+// memory.
 class GuestHost final : public LinuxHost {
  public:
   using LinuxHost::LinuxHost;

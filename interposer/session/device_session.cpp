@@ -136,7 +136,7 @@ void DeviceSession::follow() {
 }
 
 void DeviceSession::set_peer(CUdevice peer, bool allowed) {
-  if (copier_ == nullptr) return;  // the driver's own memory
+  if (copier_ == nullptr) return;  // with the native backend, the driver itself gives peers access
   copier_->set_peer(peer, allowed);
   if (allowed) memory()->renew_access();
 }
@@ -177,7 +177,7 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
       pinged = false;
       silence = {};
     }
-    const bool arbiters = request.question != MessageType::borrow;  // another session answers that
+    const bool arbiters = request.question != MessageType::borrow;  // for a borrow, another session answers
     if (arbiters && silence >= patient) {
       if (pinged)
         link_.note_silence();

@@ -11,9 +11,9 @@ namespace sharedgpu::session {
 
 class IdleWatch {
  public:
-  // Returns true if the next check has to query the GPU, given the number of submissions so far. The GPU need
-  // not be asked about a process that has just submitted work, because it is busy, nor about an idle process
-  // that has not submitted since.
+  // Returns true if the next check has to query the GPU, given the number of submissions so far. Two states
+  // are known without a query: a process that has just submitted work is busy, and an idle process that has
+  // submitted nothing since is still idle.
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
   // Called regularly. `passes`: the submissions so far; `busy`: a submission is in progress, or the GPU works

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages from the threads of this process to the arbiter. Only the service thread sends them, so a slow
-// arbiter blocks no other thread. If a message other than a Report is requested again before it is sent, it
-// is sent only once.
+// arbiter blocks no other thread. A message other than a Report is sent only once, even if threads request it
+// several times before it is sent.
 //
 // Thread-safe; want() and usage() do not block.
 #pragma once

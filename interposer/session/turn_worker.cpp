@@ -28,7 +28,8 @@ constexpr Nanoseconds kWantHome = 1s;  // time after which the request is repeat
 }  // namespace
 
 // An order to restore or evict moves memory until the resident limit is reached, and the limit has already
-// been set. So if the last order in the queue is the same, a second order is not needed.
+// been set. So if the last order in the queue has the same kind and the same turn, a second order is not
+// needed.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);
@@ -98,7 +99,8 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
   return phase_;
 }
 
-// If the resident limit is too small for all of the memory, the arbiter sends another Restore later.
+// Carries out a Restore. If the resident limit is too small for all of the memory, the arbiter sends another
+// Restore later.
 LeasePhase TurnWorker::restore(const TurnOrder& order) {
   if (restore_memory()) {
     // Once Ready is sent, the gate may open at any time, and then this session holds the lease.
@@ -126,7 +128,8 @@ LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
   return Closed{};
 }
 
-// If the session already holds the lease, its IdleWatch keeps its state.
+// Returns the phase of a session that holds the lease. If the session already was in this phase, the
+// IdleWatch keeps its state.
 LeasePhase TurnWorker::holding() const {
   return std::holds_alternative<Holding>(phase_) ? phase_ : Holding{};
 }
@@ -183,7 +186,8 @@ void TurnWorker::tend_often(TurnMemory& memory) {
   outbox_.want_home();
 }
 
-// If a session has no memory, the arbiter opens its gate without sending Restore.
+// Checks whether the session is idle. If a session has no memory, the arbiter opens the session's gate
+// without sending Restore, so the phase may change to Holding here, too.
 void TurnWorker::watch() {
   if (std::holds_alternative<Plain>(phase_)) return;
   auto* mine = std::get_if<Holding>(&phase_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA_VISIBLE_DEVICES within a job. Numbers in the variable count the job's GPUs from 0, as if the host had
-// no other GPUs. The driver by itself would count all GPUs that the job can open. So scripts that set the
-// variable to the local rank distribute the job's GPUs among their processes, and never reach a GPU of
-// another job.
+// no other GPUs. (The driver by itself would count all GPUs that the job can open.) So a script that sets the
+// variable to the local rank of each process gives the job's GPUs to these processes, and never reaches a GPU
+// of another job.
 #pragma once
 
 #include <optional>

@@ -31,8 +31,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// Gives the device of this thread's context access to the memory. This device may differ from the exporter's,
-// and from that of a thread that opened the memory earlier.
+// Gives the device of this thread's context access to the memory. This device may be another than the
+// exporter's device, and another than the device of a thread that opened the memory earlier.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

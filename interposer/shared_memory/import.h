@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The import side of CUDA IPC: physical memory of other processes of the tenant, mapped here at addresses of
 // this process. The exporting process counts this memory as pinned. If the exporting process has died, one of
-// the importing processes counts the memory.
+// the importing processes counts the memory as its own pinned memory.
 //
 // Thread-safe.
 #pragma once
@@ -73,8 +73,8 @@ class Imports final : public Maintenance {
     CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
-    Pinning* heir =
-        nullptr;  // counts the memory as pinned if the exporter is dead; null while the exporter lives
+    Pinning* heir = nullptr;  // the accounting in which the memory is counted as pinned since the exporter is
+                              // dead; null while another process counts the memory
   };
   using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that open() has returned to the
                                                     // program

@@ -37,8 +37,8 @@ class LockFile {
   void hold(std::uint64_t number) const;
   void let_go(std::uint64_t number) const;
   bool exporter_lives() const;
-  // Call it after the death of the exporter: returns true if this importer, and no other, must now count the
-  // allocation.
+  // Call it after the death of the exporter: returns true if this importer, and no other, must from now on
+  // count the allocation as pinned memory.
   bool inherit(std::uint64_t number) const;
 
  private:

@@ -164,8 +164,9 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Marks only one context at a time as used: the context for whose work this function waits. The work in this
-// context may be waiting for a thread that is destroying another context.
+// Marks only one context at a time as used: the context for whose work this function waits. If all contexts
+// were marked, there could be a deadlock, since this work may be waiting for a thread that is destroying
+// another context.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;
@@ -251,8 +252,8 @@ bool Contexts::idle() {
                               [&](const Stream& known) { return busy(known.context, known.stream); });
 }
 
-// A per-thread default stream can be queried only by its own thread, so it counts as busy as long as this
-// thread lives.
+// A per-thread default stream can be queried only by its own thread. So once such a stream has got work, it
+// is regarded as busy as long as its thread lives.
 bool Contexts::done() { return !gate::activity().own_streams && idle(); }
 
 CUresult Contexts::error_of(CUstream stream) {

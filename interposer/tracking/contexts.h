@@ -145,7 +145,7 @@ class ContextDrain final : public gate::Drain {
     return gate::close(*this);
   }
   // Restores all of the memory, and then lets each waiting thread submit once; see gate::step(). `memory` is
-  // null if the session has none. If not all memory can be restored, no thread may submit.
+  // null if the session has no memory. If not all memory can be restored, no thread may submit.
   bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();

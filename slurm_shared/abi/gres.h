@@ -35,7 +35,7 @@ struct gres_slurmd_conf_t {
 };
 static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
-// Flags of a record (22.05 to 26.05).
+// A flag of a record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
 
 // The first members of Slurm's type buf_t, a buffer (22.05 to 26.05). `processed` counts the bytes written or
@@ -48,7 +48,7 @@ struct buf_t {
 };
 constexpr std::uint32_t BUF_MAGIC = 0x42554545;
 
-// Passed along with the records.
+// Slurm passes this to a GRES plugin together with the records.
 struct node_config_load_t {
   std::uint32_t cpu_cnt;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)

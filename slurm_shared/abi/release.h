@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The releases of Slurm that the layouts in this folder hold for: they were compared with the sources of
-// every series from 22.05 to 26.05. Headers of other releases are refused here. Slurm itself refuses a
-// plugin built for another release (plugin_version). The loader refuses a plugin that needs a function
+// Checks the release of Slurm. The layouts in this folder hold for the series from 22.05 to 26.05: they were
+// compared with the sources of each series. Headers of other releases are refused here. Slurm itself refuses
+// a plugin built for another release (plugin_version). The loader refuses a plugin that needs a function
 // missing from the daemon, since all functions are resolved at load.
 //
 // To support a newer release:
