@@ -69,7 +69,8 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   return std::nullopt;
 }
 
-// A zero byte is refused here, since the parser would take it for the end of the text.
+// Returns true if the whole text is a JSON object. A zero byte is refused here, since the parser would take
+// it for the end of the text.
 bool is_object(std::string_view text) {
   return text.starts_with('{') && text.find('\0') == text.npos && Json::accept(text);
 }
@@ -137,7 +138,8 @@ class Reader {
     }
     return *this;
   }
-  // The field is missing if no GPU was lost, and in summaries by earlier versions of sharedgpu.
+  // Reads the list of lost GPUs. The field is missing if no GPU was lost, and in summaries by earlier
+  // versions of sharedgpu.
   Reader& losses(const char* name, std::set<SummaryLoss>& values) {
     const auto field = json_.find(name);
     if (field == json_.end()) return *this;
@@ -268,7 +270,7 @@ std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen) {
   std::optional<std::size_t> best;
   std::int64_t most = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // The duration for which both spans overlap; if negative, the time between the two.
+    // The duration for which the two spans overlap. A negative value is the time between the spans.
     const std::int64_t common = std::min(end_of(runs[i]), end_of(seen)) - std::max(runs[i].begin, seen.begin);
     if (best && common <= most) continue;
     best = i;

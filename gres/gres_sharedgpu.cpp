@@ -251,9 +251,10 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
-// slurmctld numbers a node's units when the node first registers them. If the node had a version of sharedgpu
-// at that time that does not ask for numbers, slurmctld numbers the units only when slurmctld is restarted.
-// Only jobs that are submitted after the restart get numbered units.
+// Logs once that the job's units have no numbers. slurmctld numbers a node's units when the node first
+// registers them. If the node had a version of sharedgpu at that time that does not ask for numbers,
+// slurmctld numbers the units only when slurmctld is restarted. Only jobs that are submitted after the
+// restart get numbered units.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -346,8 +347,9 @@ void gres_p_send_stepd(buf_t* buffer) {
   slurm_packmem(text.data(), static_cast<std::uint32_t>(text.size()), buffer);
 }
 
-// A slurmd started before sharedgpu was installed, or with another version, sends no units; the buffer
-// then continues with the next plugin's data.
+// Reads the list of units that slurmd has written in gres_p_send_stepd(). A slurmd that was started before
+// sharedgpu was installed, or with another version of sharedgpu, writes no such list. The buffer then
+// continues with the data of the next plugin.
 void gres_p_recv_stepd(buf_t* buffer) {
   char* text = nullptr;
   std::uint32_t size = 0;

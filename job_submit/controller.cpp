@@ -57,8 +57,8 @@ Defaults defaults_of(const part_record& partition) {
   return defaults;
 }
 
-// Follows Slurm's select plugin: a partition's own consumable resources replace the cluster's, but only if
-// the cluster's include cores or sockets.
+// Follows Slurm's select plugin: a partition's own consumable resources replace those of the cluster, but
+// only if the cluster's consumable resources include cores or sockets.
 std::uint16_t consumable_in(const part_record& partition) {
   const std::uint16_t cluster = slurm_conf.select_type_param;
   return partition.cr_type != 0 && (cluster & (kSelectSocket | kSelectCore)) != 0 ? partition.cr_type
@@ -154,7 +154,7 @@ std::vector<Partition> partitions_of(const char* names) {
     const std::uint64_t most =
         record->max_mem_per_cpu != 0 ? record->max_mem_per_cpu : slurm_conf.max_mem_per_cpu;
     if ((most & ~MEM_PER_CPU) != 0) partition.most = per_node_or_cpu(most, "MaxMemPerNode", "MaxMemPerCPU");
-    // Slurm ignores CR_ONE_TASK_PER_CORE in a partition, and uses only the cluster's.
+    // Slurm ignores CR_ONE_TASK_PER_CORE in a partition's setting, and reads only the cluster's setting.
     partition.one_task_per_core = (slurm_conf.select_type_param & kSelectOneTaskPerCore) != 0;
     Reading reading{*record, consumable, partition.nodes};
     if (config_list != nullptr) slurm_list_for_each(config_list, read_kind, &reading);

@@ -12,7 +12,7 @@
 
 namespace sharedgpu::job_submit {
 
-// counts_of() returns this number for all larger counts. No node has so many units, and the product of this
+// counts_of() returns this number for all larger counts. No node has this many units, and the product of this
 // number with a size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 

@@ -44,7 +44,8 @@ Runtime read_oci_conf() {
   return Runtime::absent;
 }
 
-// slurmstepd starts the commands of oci.conf with its own environment, not the step's.
+// Passes the step's variables for containers to the container runtime, whose commands (oci.conf) slurmstepd
+// starts with its own environment, not the step's.
 void tell_runtime(spank_t spank) {
   for (const char* name : environment::kContainerVariables)
     if (const std::string value = get_variable(spank, name); !value.empty()) setenv(name, value.c_str(), 1);

@@ -78,8 +78,9 @@ std::optional<JobNodes> take_names(std::string_view& list) {
 // variables, and srun does if it creates the job itself.
 constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
 
-// For Slurm the components are jobs, each with its own number and nodes. If a step spans some components, its
-// node list has the nodes of all these components.
+// Returns the node list of the component with the number `job`; empty if `job` is no component of a
+// heterogeneous job. For Slurm the components are jobs, each with its own number and nodes. If a step spans
+// some components, its node list has the nodes of all these components.
 std::string list_of_component(std::uint32_t job, const Variables& variables) {
   for (const std::string name : kComponentNames)
     for (int i = 0; i < kMostComponents; ++i) {

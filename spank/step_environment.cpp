@@ -39,8 +39,8 @@ void set_variable(spank_t spank, const char* name, const std::string& value) {
     log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
 }
 
-// The GRES plugin has just set or removed the variable, overriding the user's value. If the GRES plugin is
-// not loaded, the value comes from the user and is not trusted.
+// Returns the number of the step's units. The GRES plugin has just set or removed the variable, overriding
+// the user's value. If the GRES plugin is not loaded, the value comes from the user and is not trusted.
 std::uint32_t read_units(spank_t spank) {
   std::string text = get_variable(spank, environment::kUnits);
   if (text.empty()) return 0;
@@ -52,8 +52,9 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-// gres/gpu has just set or removed SLURM_JOB_GPUS and SLURM_STEP_GPUS. If gres/gpu is not loaded, the
-// variables name no GPUs of gres/gpu. Returns nullopt if the minor number of a GPU is unknown, or above 63.
+// Returns the GPUs that the step holds through gres/gpu. gres/gpu has just set or removed SLURM_JOB_GPUS and
+// SLURM_STEP_GPUS. If gres/gpu is not loaded, the variables name no GPUs of gres/gpu. Returns nullopt if the
+// minor number of a GPU is unknown, or above 63.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -78,8 +79,8 @@ struct Variables {
   std::function<void(const char*)> unset;
 };
 
-// A job that a batch step submits inherits the batch step's environment, and the job's steps inherit it in
-// turn, even steps without units.
+// Removes the library and its variables. A job that a batch step submits inherits the batch step's
+// environment, and the job's steps inherit it in turn, even steps without units.
 void remove_ours(const Variables& variables) {
   const std::string library = interposer_path();
   std::string preload = variables.get(kPreload);

@@ -51,7 +51,8 @@ class SlurmOptions {
   void (*free_)(void** block) = find<decltype(free_)>("slurm_xfree");
 };
 
-// Returns nullopt for a step that states no GRES, because such a step gets the units of its job.
+// Returns whether the job or step requests units; nullopt for a step that states no GRES, because such a step
+// gets the units of its job.
 std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   const std::string gres = options.value("gres");
   const std::string per_task = options.value("tres-per-task");
@@ -59,7 +60,8 @@ std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   return is_step && gres.empty() ? std::nullopt : std::optional(false);
 }
 
-// In a heterogeneous job the options of a component stay set for the next components, where they do no harm.
+// Returns nullopt instead of false if an earlier component of a heterogeneous job has units: the options of
+// this component stay set for the next components, where they do no harm.
 std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   static bool earlier = false;
   if (earlier && has_units == false) return std::nullopt;

@@ -2,9 +2,9 @@
 // The line about a job's use of the GPU that the job's last step writes to its stderr, see Summary= in
 // sharedgpu.conf(5). In slurmstepd.
 //
-// The last step of a job is its batch step or its interactive step. If srun itself has made the job, it is
-// that srun's step. The steps of a salloc without interactive step write no line, since any of them may be
-// the last one. A job on several nodes writes one line, on its first node and about that node.
+// The last step of a job is its batch step or its interactive step. If srun itself has made the job, the last
+// step is the step of this srun. The steps of a salloc without interactive step write no line, since any of
+// them may be the last one. A job on several nodes writes one line, on its first node and about that node.
 #pragma once
 
 #include <string>

@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
 constexpr auto kRepeat = 5s;
-// Time after which SIGTSTP has taken effect while the processes are not yet frozen.
+// After a suspension begins, stopped tasks get SIGCONT for this long. By the end of this time SIGTSTP has
+// taken effect, and Slurm has not yet frozen the processes.
 constexpr auto kSignals = 1s;
 
 // The number in one line of /proc/PID/status, such as "PPid:\t12"; 0 if there is no such line.

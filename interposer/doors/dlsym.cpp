@@ -35,8 +35,8 @@ void* dlsym_driver(void* handle, const char* name) {
   return next;
 }
 
-// A search for the next `name`, from an object before our library, would find our own export. Continues the
-// search after our library.
+// Replaces dlsym(RTLD_NEXT, name) if the search would find our own export, because the caller is an object
+// before our library. Continues the search after our library.
 void* dlsym_next(void* /*handle*/, const char* name) {
   driver::Function function = *driver::find(name);
   void* real = driver::real_if_loaded(function);

@@ -63,7 +63,8 @@ struct Search {
   void* found;
 };
 
-// musl is a single object that is both the loader and the C library: /lib/ld-musl-x86_64.so.1.
+// Searches the object if it is musl, a single object that is both the loader and the C library:
+// /lib/ld-musl-x86_64.so.1.
 int look_at(dl_phdr_info* object, std::size_t /*size*/, void* data) {
   auto& search = *static_cast<Search*>(data);
   if (object->dlpi_name == nullptr || std::strstr(object->dlpi_name, "ld-musl-") == nullptr) return 0;

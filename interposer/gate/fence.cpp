@@ -20,7 +20,7 @@ constinit std::atomic<Method> method{Method::none};
 
 bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-// The method without membarrier(2).
+// The fence of a process that may not call membarrier(2).
 #if defined(__x86_64__)
 // Removing the write permission of a dirty page makes the kernel interrupt every processor that runs a thread
 // of this process, and an interrupt is a fence.

@@ -10,7 +10,8 @@ namespace sharedgpu::hooks {
 
 // Creates a context by calling `real`. If `real` succeeds, calls `added`. If the GPU has too little free
 // memory for a context, the function requests pinned memory from the arbiter, in growing amounts, so that
-// other tenants evict. The function returns this grant once the context exists and is counted itself.
+// other tenants evict. When the context exists and is counted itself, the function gives the granted memory
+// back.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

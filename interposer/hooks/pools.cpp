@@ -323,8 +323,8 @@ Bytes Pools::threshold(const Pool& pool) {
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
-// Some memory can be released only when the GPU is idle. While the GPU works, the pool keeps this memory for
-// reuse.
+// Returns how many bytes the pool may keep now. Some memory can be released only when the GPU is idle. While
+// the GPU works, the pool keeps this memory for reuse.
 Bytes Pools::threshold_now(const Pool& pool) {
   const Allocator* memory = process::memory_of(pool.device);
   const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
@@ -335,9 +335,9 @@ void Pools::tend() {
   if (!gate::capturing()) give_back_unused(threshold_now);  // during a capture nothing may be unmapped
 }
 
-// The driver trims its pools when the GPU has no memory left. If the arbiter refuses memory while the GPU
-// still has free memory, the driver does not know that memory is short, so the interposer trims the pools.
-// The lock is held so that no pool is destroyed meanwhile.
+// Trims the pinned pools. The driver itself trims them when the GPU has no memory left. But if the arbiter
+// refuses memory while the GPU still has free memory, the driver does not know that memory is short, so the
+// interposer trims the pools. The lock is held so that no pool is destroyed meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -456,8 +456,9 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   recount(block.pool, false);
 }
 
-// The driver reports nothing about a pool that the program has destroyed; only the sizes of the pool's blocks
-// in use are known.
+// Adjusts the counted memory of a pinned pool to the memory that the driver keeps for the pool. About a pool
+// that the program has destroyed, the driver reports nothing; only the sizes of the pool's blocks in use are
+// known.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;

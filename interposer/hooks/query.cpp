@@ -82,8 +82,8 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
 // that the memory must be pinned in place.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
-// For memory that the program has created itself, the driver knows everything except the bounds, as long as
-// the memory is on the GPU.
+// Answers a query about memory that the program has created itself. The driver knows everything about this
+// memory except its bounds, as long as the memory is on the GPU.
 CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);

@@ -12,8 +12,8 @@ namespace sharedgpu::hooks {
 
 namespace {
 
-// The arbiter is asked outside the gate, since a thread that waits for the arbiter inside the gate would
-// block a drain.
+// Pins the memory in place during a turn of this process. The arbiter is asked outside the gate, since a
+// thread that waits for the arbiter inside the gate would block a drain.
 CUresult settle(Pinning& memory, CUdeviceptr address, Bytes size) {
   for (;;) {
     { gate::Pass in_our_turn; }

@@ -45,8 +45,8 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// When the driver ends an invalidated capture, it returns an error. For wrong arguments the driver returns an
-// error, too, but does not end the capture.
+// Removes the capture if the driver has ended it. When the driver ends an invalidated capture, it returns an
+// error. For wrong arguments the driver returns an error, too, but does not end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

@@ -39,8 +39,8 @@ void DriverDevice::use_context(CUcontext context) {
   context_ = context;
 }
 
-// The old context may already have been destroyed, with its streams and the kernel. In this case push()
-// fails, and this function only resets the members.
+// Frees the streams and the kernel in the old context. This context may already have been destroyed, together
+// with its streams and the kernel. In this case push() fails, and this function only resets the members.
 void DriverDevice::drop_context() {
   if (push(capture_mode_) != CUDA_SUCCESS) {
     streams_.fill(nullptr);

@@ -45,7 +45,8 @@ Books::Answer GrowthAccount::within_host_limit() {
   return {.granted = true};
 }
 
-// The limits are reported to the arbiter, which applies them to all processes of a job together.
+// Reads the limits of the host memory. They are reported to the arbiter, which applies them to all processes
+// of a job together.
 bool GrowthAccount::read_host_limit() {
   const auto or_zero = [](std::optional<Bytes> limit) {
     return limit ? std::max(*limit, Bytes{1}) : Bytes{};

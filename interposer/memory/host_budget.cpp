@@ -63,7 +63,7 @@ void CgroupBudget::note(const std::string& path, int error) const {
   if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
 }
 
-// mutex_ must be held, here and in the other private functions.
+// Finds the memory cgroups above this process. mutex_ must be held, here and in the other private functions.
 void CgroupBudget::find_groups() const {
   const std::string file = root_ + "/proc/self/cgroup";
   const Text text(file);
@@ -214,7 +214,7 @@ std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
   return least;
 }
 
-// The machine's memory does not count as a limit here, so without a cgroup limit no allocation is refused.
+// The machine's memory is not regarded as a limit here, so without a cgroup limit no allocation is refused.
 std::optional<Bytes> CgroupBudget::limit() const {
   return least_limit([](const Group&) { return true; });
 }

@@ -30,8 +30,8 @@ HostPool::~HostPool() {
   }
 }
 
-// While a worker is adding a slab, the caller waits for this slab. If the caller added a second slab at the
-// same time, both slabs would only be ready later.
+// Hands out memory, and grows the pool if necessary. While a worker is adding a slab, the caller waits for
+// this slab: if the caller added a second slab at the same time, both slabs would be ready later.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
@@ -235,11 +235,12 @@ void HostPool::bar() {
   resting_ = kRest;
 }
 
-// The sessions of a job share the job's limits, and each session reads how much memory is left before it
-// takes more. Every other session may be allocating a slab at the same time, so each session leaves enough
-// memory for these slabs. In this way all sessions together never exceed the limit. To keep this reserve
-// small, the size of a slab is divided by the number of sessions. If the budget is too small for a whole
-// slab, the slab is only as large as the missing amount.
+// Returns the size of the next slab; zero if the budget is too small for a slab. The sessions of a job share
+// the job's limits, and each session reads how much memory is left before it takes more. Every other session
+// may be allocating a slab at the same time, so each session leaves enough memory for these slabs. In this
+// way all sessions together never exceed the limit. To keep this reserve small, the size of a slab is divided
+// by the number of sessions. If the budget is too small for a whole slab, the slab is only as large as the
+// missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;

@@ -39,7 +39,8 @@ std::size_t processors() {
   return static_cast<std::size_t>(std::max(CPU_COUNT(&mask), 1));
 }
 
-// If no thread can be started for a part, the calling thread touches this part itself.
+// Touches all pages, in parts, with `most` threads at most. If no thread can be started for a part, the
+// calling thread touches this part itself.
 void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   constexpr std::size_t kMaxThreads = LinuxHost::kMostThreads;
   const std::size_t count =

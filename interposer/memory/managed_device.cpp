@@ -67,7 +67,8 @@ CUcontext ManagedDevice::goes_with() {
 }
 
 // The driver frees managed memory only if the calling thread has a valid context. The interposer's threads
-// have no context before enter(), and the context of a program thread may have been destroyed.
+// have no context before enter(), and the context of a program thread may have been destroyed. In these cases
+// the function enters the device's context and calls the driver again.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());
   CUresult result = managed_.free(base);

@@ -20,7 +20,7 @@ ManagedMemory::ManagedMemory(Device& device, const HostBudget& budget, Books& bo
     : SwapMemory(device, budget, books, each_alone(options),
                  {.pool = nullptr, .mover = std::make_unique<ManagedMover>(device, budget)}) {}
 
-// Managed pages have no fixed physical address that could be shared.
+// Always fails, since managed pages have no fixed physical address that could be shared.
 CUresult ManagedMemory::settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 }  // namespace sharedgpu

@@ -61,8 +61,8 @@ Mover::Begun ManagedMover::begin_out(const Leaver& leaver, Lane lane) {
   return Begun::failed;
 }
 
-// If the wait fails, the pages may be on the GPU or on the host. The handle then still counts as resident, so
-// that resident memory is never undercounted.
+// If the wait fails, the pages may be on the GPU or on the host. In this case the handle is still counted as
+// resident, so that the reported resident memory is never too small.
 bool ManagedMover::end_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;
   const bool arrived = wait(lane);

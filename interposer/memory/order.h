@@ -7,8 +7,7 @@
 //
 // To change the order:
 //   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of
-//   Handle
-//      (handle.h), this field may change only in Residency::change() or while the handle is busy.
+//      Handle (handle.h), this field may change only in Residency::change() or while the handle is busy.
 //   2. Test the new order in order.cpp and turns.cpp of tests/unit/interposer/memory.
 //      tests/property/interposer/memory/swap.cpp needs no change, because it accepts any order.
 //   3. Change the descriptions of the order in interposer/memory/README.md, TurnMemory (memory.h) and Evict

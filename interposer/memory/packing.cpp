@@ -79,7 +79,7 @@ void Packing::set_free(Spans::iterator span) {
   free_.emplace(span->second.size.count, span->first);
 }
 
-// Also removes the span from free_, so the caller may change the span's size.
+// Marks the span as taken, and removes it from free_, so the caller may then change the span's size.
 void Packing::set_taken(Spans::iterator span) {
   span->second.free = false;
   free_.erase({span->second.size.count, span->first});

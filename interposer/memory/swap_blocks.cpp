@@ -17,8 +17,8 @@ CUresult SwapBlocks::allocate(CUdeviceptr* address, Bytes size) {
   });
 }
 
-// While this thread waited for the lock, another thread may have added an arena. So this thread tries the
-// arenas again before it adds another one.
+// Allocates a block in an arena. While this thread waits for the lock, another thread may add an arena. So
+// this thread tries the arenas again before it adds one itself.
 CUresult SwapBlocks::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
@@ -38,8 +38,8 @@ bool SwapBlocks::take_from_arenas(CUdeviceptr* address, Bytes size) {
   return arena != nullptr;
 }
 
-// A new arena has up to a quarter of the size of all arenas. So many small blocks share few handles, but less
-// than about a quarter of the arenas is unused.
+// Returns the size of a new arena: up to a quarter of the size of all arenas, but at least `needed`. So many
+// small blocks share few handles, but less than about a quarter of the arenas is unused.
 Bytes SwapBlocks::next_arena(Bytes needed) const {
   const MutexLock lock(common_.mutex);
   const Bytes quarter = std::min(Bytes{common_.space.arenas().count / 4}, common_.options.largest_arena);

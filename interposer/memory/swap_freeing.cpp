@@ -106,9 +106,9 @@ void SwapFreeing::free_deferred(Gpu gpu) {
   }
 }
 
-// The driver does not free this memory with the context: it exists until the interposer frees it. The blocks
-// are marked as being freed before the destruction. Otherwise another thread could free one of the blocks
-// during the destruction and get a new block at the same address.
+// Carries out the destruction, and then frees the blocks: the driver does not free their memory with the
+// context. The blocks are marked as being freed before the destruction. Otherwise another thread could free
+// one of the blocks during the destruction and get a new block at the same address.
 CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),

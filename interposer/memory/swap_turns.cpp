@@ -224,10 +224,10 @@ bool SwapTurns::bring_back() {
     note_moved(handle.size, unreported);
   }
   const bool done = common_.residency.lost() || common_.residency.all_usable();
-  // The pool keeps as much host memory as was needed since the last full restore, since the next turn most
-  // likely needs as much, and pinning takes longer than copying. The pool is trimmed only at the first
-  // Restore that completes. At another Restore, work may already be running, and releasing host memory waits
-  // for GPU work.
+  // The pool keeps the amount of host memory that was needed since the last full restore. The next turn most
+  // likely needs the same amount again, and pinning takes longer than copying. The pool is trimmed only at
+  // the first Restore that completes. At another Restore, work may already be running, and releasing host
+  // memory waits for GPU work.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && common_.mover->host_kept() > host_peak_ && give_up_copy()) {
   }

@@ -154,7 +154,7 @@ void Process::context_stays(Contexts::Removed context, CUdevice device) {
 
 // --- Memory of other processes ---
 
-// All sessions of the process belong to one tenant, so any of them can ask.
+// All sessions of the process belong to one tenant, so any session can request the memory.
 Imports::Answer Process::ask(LoanName name, std::uint32_t piece) {
   DeviceSession* first = devices_.first();
   return state() == State::managed && first != nullptr ? first->import_piece(name, piece) : Imports::Answer{};

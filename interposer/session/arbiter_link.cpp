@@ -209,7 +209,8 @@ int ArbiterLink::report_deadlines() {
   return send(Message::of(counts));
 }
 
-// If sending fails, the importer notices, because the connection is closed.
+// Sends a piece of exported memory to the importer. If sending fails, the importer notices this, because the
+// connection is closed.
 void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
   UniqueFd descriptor;
   const Message answer = Message::of(exports_.answer(wanted, descriptor));
@@ -277,9 +278,9 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-// If the arbiter granted a higher resident limit before it received Released, the grant is no longer valid,
-// and the limit must not be raised. If the gate is open, this session holds the lease, even if it has sent
-// Released before.
+// Acts on a Verdict. If the arbiter granted a higher resident limit before it received Released, the grant is
+// no longer valid, and the limit must not be raised. If the gate is open, this session holds the lease, even
+// if it has sent Released before.
 void ArbiterLink::decide(const Message& message) {
   const auto verdict = message.as<Verdict>();
   const bool given_up = released_ && !gate::is_open();

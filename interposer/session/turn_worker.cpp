@@ -22,14 +22,14 @@ constexpr Nanoseconds kRetry = 2ms;  // pause before a restore is repeated, whil
                                      // another process's memory
 constexpr Nanoseconds kTend = 1s;
 constexpr Nanoseconds kTendOften = 50ms;
-constexpr Nanoseconds kWantHome = 1s;  // time after which the request is repeated, since the arbiter may have
-                                       // died meanwhile
+constexpr Nanoseconds kWantHome = 1s;  // time after which the request to restore evicted memory is repeated,
+                                       // since the arbiter may have died meanwhile
 
 }  // namespace
 
-// An order to restore or evict moves memory until the resident limit is reached, and the limit has already
-// been set. So if the last order in the queue has the same kind and the same turn, a second order is not
-// needed.
+// Adds an order to the queue. An order to restore or evict moves memory until the resident limit is reached,
+// and the newest limit has already been set. So if the last order in the queue has the same kind and the same
+// turn, a second order is not needed.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);

@@ -92,6 +92,7 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
+// Locks the exported allocation in the exporter's lock file, which this function requests first if necessary.
 // If the lock file cannot be received, the import works all the same. But if the exporter frees memory that
 // this process has open, the bytes of this memory are not counted correctly.
 CUresult Imports::hold(LoanName name) {
