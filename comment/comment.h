@@ -35,8 +35,8 @@ struct JobSummary {
   std::uint64_t handoffs = 0;
   std::uint64_t restored = 0;   // bytes copied to GPUs
   std::uint64_t evicted = 0;    // bytes copied from GPUs
-  std::uint64_t footprint = 0;  // the largest value of any node, in bytes
-  std::uint64_t resident = 0;   // the largest value of any node, in bytes
+  std::uint64_t footprint = 0;  // the largest footprint on one node, in bytes
+  std::uint64_t resident = 0;   // the most resident memory on one node, in bytes
   std::set<std::string> backends;
   std::set<std::string> gpus;  // models of the GPUs
   std::set<SummaryLoss> gpu_losses;

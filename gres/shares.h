@@ -29,7 +29,7 @@ struct Share {
   std::uint64_t first_unit = 0;
   std::uint64_t units = 0;
   std::vector<std::string>
-      files;  // device files that each unit of this share opens; empty if no GPU was found
+      files;  // device files that jobs with a unit of this share may open; empty if no GPU was found
 };
 
 struct Shares {

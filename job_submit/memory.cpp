@@ -183,7 +183,7 @@ struct Brought {
   Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;
   Nodes nodes;
-  std::optional<Request> most;  // of the partition
+  std::optional<Request> most;  // the memory limit of the partition
   Mebibytes memory = 0;
 };
 

@@ -51,7 +51,7 @@ struct Request {
 struct Job {
   std::string_view tres_per_node, tres_per_socket, tres_per_task, tres_per_job;
   std::string_view cpus_per_tres;
-  std::optional<Request> memory;  // nullopt: the default
+  std::optional<Request> memory;  // nullopt: the job gets the default
   std::optional<std::uint64_t> least_nodes, most_nodes, tasks, tasks_per_node, cpus_per_task, cpus,
       cpus_per_node, sockets_per_node, tasks_per_core, threads_per_core;
   bool whole_nodes = false;
@@ -67,7 +67,7 @@ struct Defaults {
 
 // The nodes of one line of slurm.conf.
 struct NodeKind {
-  std::string_view gres;       // Gres=
+  std::string_view gres;       // the value of Gres=
   std::uint64_t cpus = 0;      // CPUs that jobs may get
   std::uint64_t cpu_step = 1;  // Slurm allocates CPUs in steps of this size: whole cores or sockets
   Mebibytes memory = 0;        // memory that jobs may get
@@ -93,7 +93,7 @@ struct Sum {
 // A partition that the job may run in.
 struct Partition {
   Defaults defaults;
-  std::optional<Request> most;  // MaxMemPerCPU or MaxMemPerNode
+  std::optional<Request> most;  // the limit MaxMemPerCPU or MaxMemPerNode
   std::vector<NodeKind> nodes;
   bool whole_nodes = false;        // OverSubscribe=EXCLUSIVE
   bool one_task_per_core = false;  // CR_ONE_TASK_PER_CORE

@@ -29,8 +29,8 @@ constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
 // exchange. The connection stays open in `channel`. After an error, `channel` is empty if no connection was
 // made.
 struct Patience {
-  Nanoseconds connect{};
-  Nanoseconds answer{};  // for the whole exchange
+  Nanoseconds connect{};  // for each connection attempt
+  Nanoseconds answer{};   // for the whole exchange
 };
 int ask(const char* socket, const Message& question, const Patience& patience, Channel& channel,
         Message& answer);

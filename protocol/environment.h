@@ -7,11 +7,11 @@ namespace sharedgpu::environment {
 
 // The SPANK plugin or `sharedgpu run` sets these for the interposer. Users may set kSocket and kDebug.
 inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
-inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // milliseconds
+inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // a number of milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail
 inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the UUIDs of the job's GPUs,
                                                                         // separated by commas
-inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";                     // 1
+inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes what it does to stderr
 
 // Only `sharedgpu run` sets these two: the token by which a process proves to the arbiter that it belongs to
 // the run, and the run's number.

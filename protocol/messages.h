@@ -427,8 +427,8 @@ struct RefusalReply {
 // allocation. An arbiter before version 9 makes no socket pair: the exporter sends Lend to the arbiter, which
 // copies outcome, pieces, size and descriptor to Lent.
 struct LoanName {
-  std::uint64_t lender = 0;  // as in the exporter's Attach
-  std::uint64_t loan = 0;    // random
+  std::uint64_t lender = 0;  // the number of the exporter, as in its Attach
+  std::uint64_t loan = 0;    // the random number of the allocation
   constexpr auto operator<=>(const LoanName&) const = default;
 };
 
@@ -527,20 +527,20 @@ struct DrainReply {
   std::uint8_t done = 0;  // 0: the sender lacks permission
 };
 
-inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest is its negative
+inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest priority is -1000
 
 // The options that a job may state; zero: not stated.
 struct JobOptions {
   static constexpr std::uint32_t kMostUnits = 1'000'000;  // the most units of a job on one node
-  Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
-  std::uint32_t units = 0;                                // the job's units of gres/sharedgpu; 0 counts as 1
-  std::uint32_t share_request = 0;                        // percent of GPU time
+  Bytes memory;                     // the largest footprint that the job may have (--sharedgpu-memory)
+  std::uint32_t units = 0;          // the job's units of gres/sharedgpu; 0 means 1
+  std::uint32_t share_request = 0;  // percent of GPU time
   std::uint32_t share_limit = 0;
-  std::int32_t priority = 0;  // higher goes first
+  std::int32_t priority = 0;  // a job with a higher priority goes first
   Nanoseconds deadline{};
   Backend backend = Backend::swap;
   std::uint8_t backend_given = 0;
-  std::uint32_t gpus = 0;  // GPUs used on each node; 0 counts as 1
+  std::uint32_t gpus = 0;  // GPUs used on each node; 0 means 1
 };
 
 // The job's partition and QOS in Slurm, and how often Slurm has restarted it. A name is empty if it is
@@ -658,7 +658,7 @@ struct RegisterReply {
   // The number of GPUs at the head of `gpus` that the step holds whole. Zero if GpuList is too short for all
   // whole GPUs and one shared GPU, or if the arbiter does not know all whole GPUs.
   std::uint32_t whole = 0;
-  std::uint32_t threads = 0;  // as RunReply's
+  std::uint32_t threads = 0;  // as in RunReply
 };
 
 // From slurmstepd, as root or SlurmUser only, before RegisterJob: the job has several nodes, and the arbiter
@@ -737,8 +737,8 @@ struct JobReply {
   Nanoseconds overuse{};
   std::uint64_t handoffs = 0;
   Traffic moved = {};
-  Bytes footprint = {};  // the peak
-  Bytes resident = {};   // the peak
+  Bytes footprint = {};  // the largest footprint so far
+  Bytes resident = {};   // the most resident memory so far
   // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
   char models[128] = {};
   std::uint32_t losses = 0;  // the number of GPUs lost during this run

@@ -63,7 +63,7 @@ class Cluster {
     std::uint64_t alarms = 0;
     LeaseBook written;  // the leases that the arbiter's ledger would have
     Nanoseconds last_written{};
-    std::optional<HeardNodes> heard;  // outlives the arbiter, in a file
+    std::optional<HeardNodes> heard;  // kept in a file, so this outlives the arbiter
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
@@ -147,10 +147,10 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t job = 0;
   unsigned node = 0;
   std::size_t member = 0;
-  bool here = false;  // begun and not ended
+  bool here = false;  // the process has begun and has not ended
   bool attached = false;
   bool working = false;  // the process's memory was granted, so the job's processes can work together
-  bool waiting = false;  // at the gate
+  bool waiting = false;  // the process waits at the gate
   bool lonely = false;   // the process waits until all processes of its job are working
   bool full = false;     // the process has as many unfinished kernels as a process may submit in advance
   bool thinking = false;

@@ -31,8 +31,8 @@ enum class Coordination : std::uint8_t {
 };
 
 struct ClusterJob {
-  std::vector<unsigned> nodes;  // a process on each
-  Bytes footprint;              // of each process
+  std::vector<unsigned> nodes;  // the job has one process on each of these nodes
+  Bytes footprint;              // footprint of each process
   unsigned iterations = 100;
   Nanoseconds thinks{};    // mean time on the CPU before each submission
   Nanoseconds computes{};  // mean duration of a kernel after all processes have submitted it
@@ -79,7 +79,7 @@ struct ClusterScenario {
   Coordination coordination = Coordination::gangs;
   std::string policy = "round-robin";
   Nanoseconds turn = std::chrono::seconds(1);
-  Nanoseconds epoch = std::chrono::seconds(1);       // length, for Coordination::epochs
+  Nanoseconds epoch = std::chrono::seconds(1);       // length of an epoch, for Coordination::epochs
   Nanoseconds skew{};                                // maximum error of the nodes' clocks
   Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a letter between nodes
   unsigned lost = 0;                                 // lost letters per thousand
@@ -94,7 +94,7 @@ struct ClusterResult {
     bool failed = false;              // the job lost a GPU
     unsigned iterations = 0;
     Nanoseconds longest_wait{};             // longest wait of a process at the gate
-    std::map<unsigned, Nanoseconds> lease;  // by node
+    std::map<unsigned, Nanoseconds> lease;  // time with a lease, by node
     bool has_ended() const { return took || refused || failed; }
   };
   std::vector<Job> jobs;

@@ -19,7 +19,7 @@ namespace sharedgpu::simulation {
 
 // The contents of the lease page.
 struct Page {
-  bool open = false;  // the gate
+  bool open = false;  // the gate is open
   bool contended = false;
   bool oversubscribed = false;
   Nanoseconds queue{};
@@ -69,7 +69,7 @@ class Process {
   // Returns the time until the session drains.
   virtual Nanoseconds submit_once(Session&) { return {}; }
   virtual bool can_evict(Session&) { return true; }
-  virtual bool waits(const Session& session) const = 0;  // a thread waits at the gate
+  virtual bool waits(const Session& session) const = 0;  // returns true if a thread waits at the gate
   virtual Nanoseconds longest_submission(Session&) { return {}; }
 };
 

@@ -67,7 +67,7 @@ class Ahead {
   void learn(Nanoseconds sample, bool exact);
 
   Nanoseconds goal_ = kGoal;
-  std::vector<Mark> marks_;       // not passed yet
+  std::vector<Mark> marks_;       // one entry for each fence that has not passed yet
   Mark next_;                     // the submissions since the last fence
   std::uint64_t unfinished_ = 0;  // submissions of all fences in marks_ and of next_
   // GPU time of a submission. The initial value is too high rather than too low; the first samples correct
@@ -76,7 +76,7 @@ class Ahead {
   // The time at which the GPU began to work on the first fence's submissions, or became idle; nullopt if
   // unknown.
   std::optional<Nanoseconds> at_it_since_;
-  std::optional<Nanoseconds> gave_up_;  // time of the last give-up, if no fence has passed since
+  std::optional<Nanoseconds> gave_up_;  // when a wait last timed out, if no fence has passed since
   Nanoseconds base_patience_ = kFirstPatience;
 
   static constexpr Nanoseconds kFirstPatience = std::chrono::milliseconds(100);

@@ -21,8 +21,8 @@ using gate::now;
 
 constexpr Nanoseconds kAnswer = 10ms;  // longest wait for the end of a yielded turn
 constexpr Nanoseconds kFreshLook = 5ms;
-constexpr Nanoseconds kLately = 5s;  // time for which a submission counts as recent
-constexpr Nanoseconds kNap = 100us;  // between polls of a fence
+constexpr Nanoseconds kLately = 5s;  // time for which a submission is regarded as recent
+constexpr Nanoseconds kNap = 100us;  // pause between two polls of a fence
 
 struct Entry {
   StreamPlace place;

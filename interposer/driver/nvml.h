@@ -66,7 +66,7 @@ struct EventData {  // nvmlEventData_t
   unsigned int compute_instance;
 };
 
-inline constexpr unsigned int kNoInstance = 0xffffffff;  // the value without MIG
+inline constexpr unsigned int kNoInstance = 0xffffffff;  // the value for a GPU without MIG instances
 
 // A size that suffices for each text that nvmlDeviceGetUUID returns, according to nvml.h. For a GPU the text
 // is "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".

@@ -38,7 +38,7 @@ class Allocations {
  private:
   mutable std::mutex mutex_;
   All origins_;
-  unsigned long long last_id_ = 1ull << 32;  // the driver counts from 1
+  unsigned long long last_id_ = 1ull << 32;  // far above the numbers of the driver, which begin at 1
 };
 
 // Memory that the driver has allocated for the program in a context and that cannot be swapped, by the

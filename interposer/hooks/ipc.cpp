@@ -36,7 +36,7 @@ CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   Process* const mine = Process::get();
   if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;  // without a session, the memory cannot be requested
-  if (mine->is_exporter_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver does
+  if (mine->is_exporter_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // the driver refuses this, too
   return mine->imports().open(*ticket, address);
 }
 

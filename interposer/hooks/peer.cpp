@@ -52,8 +52,8 @@ class Peers {
   struct Pair {
     CUcontext context;  // null if the access is between devices, not contexts
     CUcontext peer;
-    CUdevice device;  // of `context`
-    CUdevice owner;   // of `peer`
+    CUdevice device;  // the device of `context`
+    CUdevice owner;   // the device of `peer`
   };
   struct Same {
     CUdevice device, owner;

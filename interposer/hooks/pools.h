@@ -112,7 +112,7 @@ class Pools {
 
  private:
   struct Pool {
-    CUmemoryPool handle = nullptr;  // null: destroyed
+    CUmemoryPool handle = nullptr;  // null: the program has destroyed the pool
     bool leaving = false;           // true while the program is destroying the pool; the driver is then not
                                     // queried about it
     CUdevice device = 0;
@@ -180,9 +180,9 @@ class Pools {
     Bytes size;
     PoolPtr pool;
   };
-  std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
+  std::map<CUdeviceptr, Chunk> chunks_;  // the chunks of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
-  std::uint64_t last_number_ = 0;        // of pinned_
+  std::uint64_t last_number_ = 0;        // the last number that a block in pinned_ got
   bool pinned_freed_ = false;            // a pinned block was freed since the GPU was last known to be idle
 };
 

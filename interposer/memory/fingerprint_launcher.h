@@ -36,7 +36,7 @@ class FingerprintLauncher {
   CUresult load();
 
   const DriverCalls& calls_;
-  std::unique_ptr<fingerprint::Key> key_;  // drawn once
+  std::unique_ptr<fingerprint::Key> key_;  // drawn once, at the first fingerprint
   std::uint64_t stamp_ = 0;
 
   // State of the context.

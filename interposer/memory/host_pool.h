@@ -92,7 +92,7 @@ class HostPool {
  private:
   struct Slab {
     unsigned granules = 0;
-    std::uint64_t free = 0;  // one bit per granule
+    std::uint64_t free = 0;  // one bit for each granule: 1 if the granule is free
   };
 
   static constexpr std::uint64_t all_free(unsigned granules) {

@@ -18,7 +18,7 @@ class HostSystem {
   // A thread, which runs only if start() has succeeded.
   struct Thread {
     pthread_t id{};
-    bool running = false;  // from start() to join()
+    bool running = false;  // true from start() to join()
   };
 
   virtual ~HostSystem() = default;

@@ -27,7 +27,7 @@ namespace sharedgpu {
 class Books {
  public:
   struct Answer {
-    bool granted = false;  // false: CUDA_ERROR_OUT_OF_MEMORY
+    bool granted = false;  // false: the program gets CUDA_ERROR_OUT_OF_MEMORY
     Bytes host_most = {};  // if refused for lack of host memory: the most evicted data that host memory can
                            // ever hold; otherwise zero
   };
@@ -44,7 +44,7 @@ class Books {
   // the allocation, or that no option permits it. May ask the arbiter.
   struct Refusal {
     Bytes size;           // size of the refused allocation
-    Bytes host_most;      // as in the Answer
+    Bytes host_most;      // as in the Answer that refused the growth
     Bytes host_used;      // host memory that the job uses now, for its own data and for evicted data
     bool pinned = false;  // the allocation cannot be evicted, so no limit on host memory refuses it
   };

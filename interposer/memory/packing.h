@@ -59,7 +59,7 @@ class Packing {
   void set_taken(Spans::iterator span);
 
   Spans spans_;
-  std::set<std::pair<std::uint64_t, CUdeviceptr>> free_;  // (size, address)
+  std::set<std::pair<std::uint64_t, CUdeviceptr>> free_;  // the free spans, each as (size, address)
   Bytes total_;                                           // total size of all regions
 };
 

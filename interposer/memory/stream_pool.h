@@ -83,8 +83,8 @@ class StreamPool {
     FencePtr fence;
   };
   struct Queue {
-    std::map<std::uint64_t, Freed> by_age;                      // the key counts frees
-    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // (size, age)
+    std::map<std::uint64_t, Freed> by_age;                      // the key is the number of the free, in order
+    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // (size, key of by_age)
   };
 
   CUdeviceptr take_from(Queue& queue, std::uint64_t age, Bytes size);

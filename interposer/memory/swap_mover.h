@@ -65,7 +65,7 @@ class SwapMover final : public Mover {
   Device& device_;
   HostPool& pool_;
   std::atomic<std::uint64_t> kept_{0};     // bytes of clean copies
-  std::atomic<std::uint64_t> evicted_{0};  // bytes copied so far
+  std::atomic<std::uint64_t> evicted_{0};  // bytes copied to the host so far
   std::atomic<std::uint64_t> restored_{0};
   std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // true: work of a failed operation may still be
                                                            // running on the lane

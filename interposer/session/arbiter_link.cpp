@@ -33,7 +33,7 @@ constexpr Bytes kEverything{~std::uint64_t{0}};
 
 void ArbiterLink::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
-  order_ = 0;  // this arbiter counts from zero
+  order_ = 0;  // no order of this arbiter has arrived yet
   released_ = false;
   told_before_ = told_;
   socket_ = FileIdentity(channel_.fd());

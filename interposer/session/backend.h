@@ -12,7 +12,7 @@ namespace sharedgpu::session {
 
 struct MadeMemory {
   Memory* memory = nullptr;        // null: unmanaged
-  DriverDevice* device = nullptr;  // through which `memory` calls the driver; null for the native backend
+  DriverDevice* device = nullptr;  // the device that `memory` uses; null for the native backend
 };
 
 // Creates the memory object for `device` and `backend`. Before it frees memory, the object waits for GPU work

@@ -34,7 +34,7 @@ void write_line(const char* format, std::va_list arguments) {
 // The file that standard error was when the program first used a GPU. The constructor runs at compile time.
 struct KeptFile {
   std::atomic<std::uint64_t> device{0};
-  std::atomic<std::uint64_t> inode{0};  // zero: none
+  std::atomic<std::uint64_t> inode{0};  // zero: no file was kept
 };
 constinit KeptFile kept;
 

@@ -26,8 +26,8 @@ Value rounded_up(Bytes size) {
 
 // printf formats that name an option of the batch system with its value.
 struct Words {
-  const char* memory;  // the value: a number and the letter of its unit
-  const char* units;   // a number
+  const char* memory;  // takes a number and the letter of its unit
+  const char* units;   // takes a number
   bool small = false;  // the unit's letter is in lower case
 };
 Words words_of(BatchSystem batch) {

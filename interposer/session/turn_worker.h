@@ -26,7 +26,7 @@ struct TurnOrder {
   enum class Kind { restore, revoke, step, evict, go_plain };
   Kind kind = Kind::restore;
   Epoch epoch;
-  std::uint64_t number = 0;  // for revoke and step
+  std::uint64_t number = 0;  // number of the order, for revoke and step
   Nanoseconds since{};       // time of arrival
 };
 

@@ -69,7 +69,7 @@ class Imports final : public Maintenance {
   struct Opened {
     LoanName name;
     std::map<CUcontext, unsigned>
-        openers;           // number of openings in each context; empty: closed when the capture ends
+        openers;  // number of openings in each context; empty: run() closes the import after the capture
     CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
