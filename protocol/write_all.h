@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// Writes all bytes. Returns false on failure, with errno.
+// Writes all bytes. On failure, returns false and leaves errno set.
 inline bool write_all(int file, const void* data, std::size_t size) {
   for (std::size_t done = 0; done < size;) {
     const ssize_t written = write(file, static_cast<const char*>(data) + done, size - done);

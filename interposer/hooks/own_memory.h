@@ -2,7 +2,7 @@
 // Reference counts of the program's own physical memory (cuMemCreate). A piece of this memory stays on the
 // device as long as a handle or a mapping refers to it.
 //
-// Knows handles and addresses only. Not thread-safe.
+// Knows only handles and addresses. Not thread-safe.
 #pragma once
 
 #include <cuda.h>
