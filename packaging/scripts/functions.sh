@@ -6,7 +6,8 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # packa
 
 say() { echo "@PACKAGE@: $*" >&2; }
 
-# refuse LINE...: dpkg and rpm leave everything as it is, unless the administrator overrides it.
+# refuse LINE...: ends the script with an error, so that dpkg and rpm leave everything as it is. The administrator can
+# override this.
 refuse() {
   for line; do say "$line"; done
   if [ "${SHAREDGPU_FORCE-}" = yes ]; then say "SHAREDGPU_FORCE=yes: done nevertheless"; return 0; fi
@@ -31,8 +32,8 @@ check_slurm() {
     "Install the package for Slurm $installed; scripts/package builds it with the headers of that Slurm."
 }
 
-# configured PATTERN: prints the lines of Slurm's configuration that match, from this host's files and, with the
-# controller's answer, from the running daemons.
+# configured PATTERN: prints the matching lines of Slurm's configuration: from the files of this host, and from the
+# running controller if it answers.
 configured() {
   for folder in ${SLURM_CONF:+"${SLURM_CONF%/*}"} /etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf \
     /var/spool/slurmd/conf-cache /var/spool/slurm/conf-cache /var/lib/slurm/slurmd/conf-cache; do
@@ -55,7 +56,7 @@ keep_if_configured() {
 
 has_systemd() { [ -d /run/systemd/system ]; }
 
-# Prints the processes that keep the arbiter running where systemd does not.
+# Prints the pids of `sharedgpu supervise`, which keeps the arbiter running if systemd does not.
 supervisors() {
   for process in /proc/[0-9]*; do
     program=$(readlink "$process/exe" 2>/dev/null) || continue
