@@ -2,11 +2,12 @@
 // The advance of a domain: the order in which the parts do their work, and the values passed between them.
 //
 // The reasons for which a tenant leaves the running set; all but the last one end in leave():
-//   1. drop_members(): the nodes of the tenant's gang are out of contact (may_leave_unasked()); the tenant's
-//   processes are stopped or are about to be stopped, or the tenant is
-//      entering and a stopped process keeps it from becoming ready (must_leave()); other tenants wait and the
-//      tenant does not restore its memory (is_unresponsive()); the tenant has used up its limit under the
-//      policy (Scheduler::exhausted()).
+//   1. drop_members(): the coordinator of the tenant's gang has ordered the end of the turn
+//      (Gangs::must_leave()); the nodes of the gang are out of contact (may_leave_unasked()); the tenant's
+//      processes are stopped or are about to be stopped, or the tenant is entering and a stopped process
+//      keeps it from becoming ready (must_leave()); other tenants wait and the tenant does not restore its
+//      memory (is_unresponsive()); the tenant has used up its limit under the policy
+//      (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the running set has outgrown the GPU.
 //   3. Planner::may_leave(), if another tenant can enter then: the member is idle, yields its turn or is
 //      preempted, its turn is over, or the other tenant is recalled.
@@ -155,9 +156,10 @@ bool Core::must_leave(const Tenant& tenant) {
          std::any_of(sessions.begin(), sessions.end(), never_ready);
 }
 
-// A session that may have all of its memory resident delays the others if it neither sends Ready nor shows
-// progress. The session's tenant then leaves the running set, and does not wait for a turn until a session
-// asks for the GPU again. Progress and new sessions extend the timeout, but not indefinitely.
+// Returns true if the entering tenant delays other tenants: one of its sessions, which is allowed to have all
+// of its memory resident, neither sends Ready nor shows progress until a timeout. The tenant then leaves the
+// running set, and does not wait for a turn until one of its sessions asks for the GPU again. Progress and
+// new sessions extend the timeout, but not indefinitely.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
   std::vector<const Session*> awaited;

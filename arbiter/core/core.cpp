@@ -10,7 +10,8 @@
 namespace sharedgpu {
 namespace {
 
-// If a timer fires later than this, the arbiter itself did not run for a while.
+// If an event is handled this long after the time for which the timer was set, or later, the arbiter itself
+// did not run for a while.
 constexpr std::chrono::milliseconds kStandstill{100};
 
 }  // namespace

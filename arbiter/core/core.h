@@ -62,7 +62,7 @@ class Core {
     return known != nullptr && !known->learned;
   }
   std::size_t gpus() const { return model_.gpus().size(); }
-  // The tenants that wait for a GPU, and the turn that they wait for.
+  // The tenants that wait for a GPU, and the rest of the turn whose end they wait for.
   struct Queue {
     std::vector<TenantId> waiting;  // in the order in which they are served if nothing changes until then
     // The rest of the current turn; zero if the turn is over. None: no turn has begun, or nobody waits.
@@ -75,16 +75,16 @@ class Core {
   Bytes to_evict(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
-  // The fraction of the GPU's threads that a process of a tenant with these Claims (priority, deadline) gets
-  // if it starts now, see Rules::by_threads.
+  // The fraction of the GPU's threads that a process gets if the process starts now and its tenant has these
+  // Claims (priority, request, limit); see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
   // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on the tenant's footprint
   // (zero: none). The tenant needs no session on the GPU.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
-  // Returns the limit that forbids the session `size` more bytes, which are evictable or pinned. The caller
-  // sets `request` and `told` of the reply.
+  // Returns the limit that forbids the session to allocate `size` more bytes, evictable ones or, if `pinned`
+  // is true, pinned ones. The caller sets `request` and `told` of the reply.
   RefusalReply explain(SessionId session, Bytes size, bool pinned = false) const;
 
  private:

@@ -41,8 +41,8 @@ void add(const Action& action, Concerned& concerned) {
     concerned.tenants.insert(action.key.tenant);
 }
 
-// Adds the tenants of the domains that were advanced after the event: a tenant may begin or end an entry, or
-// an eviction, because of an event of another tenant, and without an action for its sessions.
+// Adds the tenants of the domains that were advanced after the event. Such a tenant may have begun or ended
+// an entry or an eviction because of another tenant's event, although no action names its sessions.
 void add_advanced(const Model& model, Nanoseconds now, bool with_sessions, Concerned& concerned) {
   for (const Domain& domain : model.domains()) {
     if (domain.advanced != now) continue;

@@ -45,8 +45,8 @@ struct SessionCame {
   StepName step;
   Bytes cap;              // the tenant's limit on its footprint; zero: none
   Bytes host_cap = {};    // the tenant's limit on host memory for swap; zero: none
-  Claims claims = {};     // the tenant's
-  bool expected = false;  // one of Recovered::expected_sessions
+  Claims claims = {};     // the claims of the tenant's job
+  bool expected = false;  // the session is among those that Recovered::expected_sessions counts
   std::uint32_t job = 0;  // number of the tenant's job if the job spans several nodes; otherwise zero
   Hello hello;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of GPUs for a tenant. GPUs that the tenant's sessions already use come first. Among the other
-// GPUs, the GPU with the fewest units comes first. Of GPUs with equally many units, the GPU with the least
-// allocated memory (of tenants and unmanaged) comes first, then the GPU with the fewest tenants, then the
-// first GPU in the host's order. A tenant is never placed on a GPU that has failed or whose device file its
-// processes cannot open. No new tenant is placed on a drained GPU. Pure.
+// GPUs, the GPU with the fewest units in use comes first. Of GPUs with equally many units, the GPU with the
+// least allocated memory (of tenants and unmanaged) comes first, then the GPU with the fewest tenants, then
+// the first GPU in the host's order. A tenant is never placed on a GPU that has failed or whose device file
+// its processes cannot open. No new tenant is placed on a drained GPU. Pure.
 //
 // On each GPU of its placement, a tenant adds its units (units_on_each()) to the GPU's load. On a GPU that a
 // tenant uses without being placed there, the tenant adds one unit.

@@ -59,7 +59,7 @@ struct Snapshot {
     Nanoseconds turn_ends{};      // zero: none
     Evidence evidence;            // the memory that surveys show for the session's process on the GPU
     Bytes disproved;              // evictable memory reported as resident, but missing in surveys
-    Bytes unreported;             // memory beyond the session's reports that counts as its tenant's
+    Bytes unreported;             // memory beyond the session's reports that is charged to its tenant
     Allowed allowed;              // most memory that the session was allowed to have since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
@@ -74,8 +74,8 @@ struct Snapshot {
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // the tenant runs alone on its GPUs
     double share = 0;                // the fraction of the domain's time due to the tenant; zero if none
-    // The tenant's fraction of the time of one GPU, the GPU on which this fraction is smallest; while the
-    // tenant is entitled to no time, the last value.
+    // The fraction of a GPU's time that is due to the tenant; if the tenant uses several GPUs, the smallest
+    // of its fractions. While the tenant is entitled to no time, `due` keeps its last value.
     double due = 0;
     double due_now = 0;      // `due`, or zero while the tenant neither competes for time nor pauses
     Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
@@ -124,7 +124,7 @@ struct Snapshot {
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet
-    // The fraction of the GPU's threads for a process that starts there with a priority below
+    // The fraction of the GPU's threads that a process gets if it starts on the GPU with a priority below
     // `threads_left_below`.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
@@ -137,7 +137,7 @@ struct Snapshot {
   std::vector<Session> sessions;
   std::map<TenantId, Placement> placements;
 
-  // Returns null if there is none. The pointer is valid as long as the snapshot.
+  // Returns null if the snapshot has no such entry. The pointer is valid as long as the snapshot.
   const Gpu* find(const GpuUuid& uuid) const { return lookup(gpus, uuid, &Gpu::uuid); }
   const Tenant* find(TenantId id) const { return lookup(tenants, id, &Tenant::id); }
   const Session* find(SessionId id) const { return lookup(sessions, id, &Session::id); }

@@ -72,14 +72,14 @@ class Administration {
 
   // The bounds that hold for the GPU now.
   DeviceMemory device_memory_of(const GpuUuid& gpu) const;
-  // Gives a GPU the capacity that the settings state if that capacity was too small for the sessions on the
-  // GPU, and they have ended. Call when a session has ended.
+  // Gives GPUs the smaller capacity that the settings state, if this change has waited for the end of the
+  // sessions on the GPU and no session is left there. Call when a session has ended.
   void session_ended();
 
-  // Takes the live keys of the file, which was read again. Changes by administrators keep their precedence.
-  // Returns the keys that differ from the file's earlier contents; keys that need a restart keep the values
-  // of the arbiter's start. Running turns continue. A GPU with sessions gets a larger capacity at once, and a
-  // smaller one when the sessions have ended.
+  // Takes the live keys (those that a running arbiter can change) of the file, which was read again. Changes
+  // by administrators keep their precedence. Returns the keys that differ from the file's earlier contents;
+  // keys that need a restart keep the values of the arbiter's start. Running turns continue. A GPU with
+  // sessions gets a larger capacity at once, and a smaller one when the sessions have ended.
   Difference reload(const Settings& file);
   // Returns true if a GPU waits for the end of its sessions to get a smaller capacity.
   bool capacity_is_due() const { return !earlier_memory_.empty(); }
@@ -98,13 +98,13 @@ class Administration {
   const System& system_;
   Settings file_;  // the file's live keys as last read, and its other keys as read at the start
   Overrides overrides_;
-  Settings settings_;  // of the file, with the overrides
+  Settings settings_;  // the settings of the file, changed by the overrides
   CoreRunner& core_;
   const Tenants& tenants_;
   Complaints& complaints_;
   Administrators administrators_;
   Partitions partitions_;
-  std::map<GpuUuid, DeviceMemory> earlier_memory_;  // of GPUs that cannot take the settings' bounds yet
+  std::map<GpuUuid, DeviceMemory> earlier_memory_;  // earlier bounds of GPUs that cannot take new bounds yet
   std::optional<Mps> mps_;
 };
 

@@ -62,7 +62,7 @@ std::optional<StepFolder> step_folder(std::string_view line) {
   return std::nullopt;
 }
 
-// v1: .../step_S/task_T; v2: .../step_S/user/task_T.
+// The folder of task T is .../step_S/task_T in v1, and .../step_S/user/task_T in v2.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
   constexpr std::string_view kTask = "task_";
   for (const std::string_view line : split(text, '\n')) {

@@ -10,7 +10,8 @@
 
 namespace sharedgpu {
 
-// Values that sharedgpu.conf may have, and that this host does not fit: "AdminUsers: no user 'bob'".
+// Returns a line for each value that sharedgpu.conf may have but that does not fit this host, such as
+// "AdminUsers: no user 'bob'".
 std::vector<std::string> doubts_about(const Settings& settings, const System& system);
 
 // Prints the result of the check: errors and doubts to standard error, one for each line, and otherwise

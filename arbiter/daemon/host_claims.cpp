@@ -18,8 +18,8 @@ constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
 // Time for which checks must contradict a claim. This time is longer than the minute for which the library
 // allocates no host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
-// At most this much of the time between two checks counts, because the arbiter observes nothing between
-// checks.
+// At most this much of the time between two checks counts as time for which checks contradict a claim,
+// because the arbiter observes nothing between checks.
 constexpr Nanoseconds kMostGap = 20s;
 // Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;

@@ -4,9 +4,9 @@
 // Claims of a shortage: a session claims that it cannot evict for lack of host memory (Usage::stuck), or that
 // its job needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
-// host memory. A check computes how much host memory the process may still allocate. The tenant needs host
-// memory for the memory that it must evict, for an eighth more, and for the library's reserve for other
-// processes. The check contradicts the claim if the process may allocate more than the tenant needs. Even a
+// host memory. A check computes how much host memory the process may still allocate. The tenant needs as much
+// host memory as it must evict, plus an eighth of that, plus the library's reserve for other processes. The
+// check contradicts the claim if the process may allocate more than the tenant needs. Even a
 // brief shortage makes the library evict nothing for a minute. So the claim that a session cannot evict is
 // refuted only by checks over a longer time. A check runs when a claim arrives and reads some files of /proc
 // and /sys, at most twice a second for each process.

@@ -47,10 +47,10 @@ class Reload {
   struct Outcome {
     std::string error;  // empty: the file was read. Otherwise nothing has changed.
     Difference keys;
-    std::vector<std::string> overridden;  // keys of keys.live whose values `sharedgpu set` overrides
+    std::vector<std::string> overridden;  // those of keys.live whose values `sharedgpu set` overrides
     bool waits = false;                   // a smaller capacity waits for the end of sessions
   };
-  // `who` asks for it, for the log.
+  // Reads the file again. `who`: the user or signal that asks for the reload, for the log.
   Outcome reload(const std::string& who);
   // Handles a request. The sender must be an administrator.
   void answer(Client& client, const ReloadSettings& request);

@@ -22,7 +22,7 @@ constexpr std::size_t kMostAbove = 32;
 constexpr std::string_view kPrefix = "run_";
 
 // The highest use of host memory in the group; nullopt if it cannot be read. Kernels before 5.19 lack
-// memory.peak; with them, returns the current use.
+// memory.peak in cgroup v2; there the result is the current use.
 std::optional<Bytes> peak_in(const System& system, const std::string& group) {
   std::string text;
   for (const char* file : {"memory.max_usage_in_bytes", "memory.peak", "memory.current"})

@@ -65,7 +65,7 @@ class RunGroups {
   // Returns true if the tenant has a group and the process is outside of it, so that enter() may move the
   // process.
   bool is_outside(const TenantInfo& tenant, const Peer& peer) const;
-  // Returns true if another process of the user may be moved now, and counts this process as moved.
+  // Returns true if the limit on moves of the process's user permits another move now, and counts the move.
   bool may_enter(const Peer& peer) {
     return peer.account == 0 || moves_.take(peer.account, its_.system.now());
   }

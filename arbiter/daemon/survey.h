@@ -34,7 +34,7 @@ struct SurveyedGpu {
   Bytes used;
   Bytes free;
   std::optional<Energy> energy;         // since the driver was loaded; nullopt: NVML does not know it
-  std::optional<unsigned> utilization;  // percent of the last moments with a kernel on the GPU
+  std::optional<unsigned> utilization;  // percentage of the last moments in which a kernel ran on the GPU
   std::vector<SurveyedProcess> processes;
 };
 

@@ -3,8 +3,7 @@
 //
 // An answer first has a line for the health of each GPU that NVML lists. Then follow, for each GPU that
 // reports its memory, a line for the GPU, a line for its meters and a line for each process on the GPU. The
-// end line comes last.
-// Lines about errors may come at any time. All lines have the same size.
+// end line comes last. Lines about errors may come at any time. All lines have the same size.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,9 @@ constexpr std::uint64_t kContextPart = 64;
 constexpr std::chrono::seconds kNotice{5};
 constexpr std::uint64_t kForgetAfter = 10;  // number of surveys without the process
 constexpr std::chrono::seconds kToEnd{30};  // pause from SIGTERM to SIGKILL
-// Time for a process from its first memory on a GPU to the first report of its session. The library reports a
-// context only when the driver has created it, which takes long if many processes start at once.
+// The time that a process has, from its first memory on a GPU, until its session must have sent a report. The
+// library reports a context only when the driver has created it, which takes long if many processes start at
+// once.
 constexpr std::chrono::minutes kToTell{1};
 constexpr std::chrono::minutes kToTellStopped{10};  // replaces kToTell while the process is stopped
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users

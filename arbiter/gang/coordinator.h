@@ -2,8 +2,8 @@
 // The coordinator of a gang: gives the members of a job that spans nodes their turns at the same time.
 //
 // A turn begins when all members have offered it, and gates open when the memory of all members is resident.
-// So if one process waits on a GPU for a submission of another process, that process can submit. A turn ends
-// when one member asks for its end, and memory moves only after all members have drained.
+// So if one process waits on a GPU for a submission of another process, the other process can submit. A turn
+// ends when one member asks for its end, and memory moves only after all members have drained.
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its

@@ -38,8 +38,8 @@ class HeardNodes {
   // name of a node and the time of its last letter in seconds since the boot.
   std::string text(std::string_view boot, Nanoseconds now) const;
   // Adds the nodes of a text that text() has returned. Ignores the whole text if it is from another boot of
-  // the host: the jobs of that boot are gone, and its clock was another one. Ignores lines that it does not
-  // understand. A time in the future counts as `now`.
+  // the host: the jobs of that boot are gone, and the times are by another clock. Ignores lines that it does
+  // not understand. A time in the future counts as `now`.
   void restore(std::string_view text, std::string_view boot, Nanoseconds now);
 
  private:

@@ -202,7 +202,8 @@ void GangMembers::advance(Nanoseconds now) {
       row.is_doubted = true;
       doubtful_.emplace_back(row.job.number, row.job.run);
     }
-    // A coordinator that was not heard lately is given up instead.
+    // Reports a coordinator that has been silent for `never`, if it was heard lately. A coordinator that was
+    // not heard lately is given up after this time instead (below).
     if (row.contact == Contact::sought && !row.is_told && now - row.heard >= times_.never &&
         patience(row) > times_.never) {
       row.is_told = true;

@@ -46,7 +46,7 @@ class FigureBook {
   const std::map<Key, Figures>& all() const { return figures_; }
   void forget(TenantId tenant);
 
-  // The energy of tenants, which leases and readings of counters change, not sightings.
+  // The energy of tenants. It changes with leases and with readings of counters, not with observe().
   EnergyBook& energy() { return energy_; }
   const EnergyBook& energy() const { return energy_; }
 

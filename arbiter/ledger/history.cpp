@@ -5,7 +5,8 @@
 
 namespace sharedgpu {
 
-// When this is called, all leases have been released. Jobs are kept, since their totals are still needed.
+// If the host was rebooted, the reader has released all leases before this call. Jobs are kept, since their
+// totals are still needed.
 void History::on_boot(const BootRecord&, bool rebooted) {
   if (rebooted) forget_boot();
 }

@@ -66,7 +66,8 @@ class History final : private LedgerVisitor {
   FigureBook figures;
   SessionId last_session;
   std::map<GpuUuid, GpuRecord> gpu_records;  // states of GPUs with a fault or a drain
-  // processes that hold tenants or the placements in `recovered`
+  // for each tenant, the processes that hold its placement in `recovered`; a tenant without a placement
+  // exists as long as one of these processes lives
   std::map<TenantId, std::set<ProcessName>> keepers;
 
  private:

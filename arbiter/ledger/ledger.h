@@ -43,9 +43,9 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // Opens or creates the file. Passes the records from the last whole checkpoint on to `replayed`, oldest
-  // first. Reads older files as far as necessary to find this checkpoint; if there is none, passes all
-  // records. If an older file is unreadable, adds a complaint and continues.
+  // Opens or creates the file. Calls `replayed` with each record since the beginning of the last whole
+  // checkpoint, oldest first. Reads older files as far as necessary to find this checkpoint; if there is no
+  // checkpoint, passes all records. If an older file is unreadable, adds a complaint and continues.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
   // Writes the buffered records. After a failure, records that were not written wait for the next call.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
 //
-// The ledger records the begin and the end of each lease, but of the other times only totals ("used"). A
-// total that has grown between two records is a span between them, and the leases say where: a wait and an
-// entry end with the next lease, overuse ends with the lease, and the end of an eviction is recorded at once.
+// The ledger records the begin and the end of each lease, but of the other times only totals ("used"). If a
+// total has grown between two records, a span of this length lies between the two. The leases show where it
+// lies: a wait and an entry end when the next lease begins, and overuse ends when the lease ends. The end of
+// an eviction is recorded at once.
 //
 // Times are since 1970 in UTC, or since the host's boot if the ledger does not record the time of the boot.
 // Pure; not thread-safe.

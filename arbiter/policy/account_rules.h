@@ -22,7 +22,8 @@ struct AccountRules {
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // a tenant pays for the time in which it has the GPU and others wait
-    part_of_turns,  // as `turns`, also while the tenant is entering; all such tenants pay equal parts
+    part_of_turns,  // as `turns`, and also while the tenant is entering; the tenants that have the GPU or are
+                    // entering share the payment equally
     // While some tenants take turns, a tenant pays for the time in which it has the GPU. Tenants that have
     // the GPU together divide the payment in proportion to `due`.
     due,

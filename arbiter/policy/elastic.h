@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// elastic: each tenant has a request and a limit, as fractions of the GPU's time (Gemini, section 3.5). Among
-// the tenants that have work, requests are met first; if their sum exceeds the whole time, each is reduced by
-// the same factor. The remaining time is divided in proportion to units, and no tenant gets more than its
-// limit.
+// elastic: each tenant has a request and a limit, as fractions of the GPU's time, as in the scheduler Gemini
+// ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation", section 3.5). Among the tenants that
+// have work, requests are met first; if their sum exceeds the whole time, each is reduced by the same factor.
+// The remaining time is divided in proportion to units, and no tenant gets more than its limit.
 //
 // A tenant's account earns the tenant's share as time passes, and pays for the time in which the tenant has
 // the GPU. If a tenant's kernels outlast its turns, the tenant gets less time afterwards. Tenants that have
@@ -17,8 +17,8 @@
 // other, and shares are exact over times that are much longer than a slice. If the tenant still has more lag
 // than all waiting tenants after a few slices, its turn is extended. The length of a slice depends on the
 // duration of handoffs; it is 15 ms if no memory moves. A turn is rounded to a whole number of submissions,
-// since a submission cannot be interrupted (kernel bursts, section 3.4); the accounts settle the difference
-// in later turns.
+// since a submission cannot be interrupted (Gemini's kernel bursts, section 3.4); the accounts settle the
+// difference in later turns.
 //
 // Tenants that have stated shares have the GPU one at a time, even if memory suffices for all, since the GPU
 // divides its time among concurrent kernels by its own rules. The other tenants run together.

@@ -68,7 +68,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     if (asks) begin_request(session, usage.request);
   }
   // While a request for growth has no answer, the session cannot send Ready, even if all of its memory is
-  // resident. Another Restore then makes the session send Ready.
+  // resident. So take_restores() sends the session another Restore, which makes the session send Ready.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
     its.restored_all = false;
@@ -208,9 +208,9 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 
 // Refuses a request if all sessions with memory on the GPU block each other: each session asks for memory
 // while it leaves, or cannot evict. Without a refusal these sessions would keep the GPU forever. The request
-// of the session whose gate closed last is refused. If a gang with memory here waits for more memory on
-// another node, only one of the two nodes refuses a request: the node on which the younger of the two tenants
-// waits.
+// of the session whose gate closed last is refused. A gang that has memory here may be waiting for more
+// memory on another node, while another tenant waits for memory here. Then only one of the two nodes refuses
+// a request: the node on which the younger of the two tenants waits.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
   // The session of the youngest tenant whose job waits for memory on another node.
@@ -278,7 +278,8 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
   return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;
 }
 
-// The wait is shorter if the turn has to end, since the drain may wait for the thread that asks for memory.
+// Returns the time at which the wait of fit() ends. The wait is shorter if the turn has to end, since the
+// drain may wait for the thread that asks for memory.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   const Nanoseconds due = awaits_survey(*session.gpu) ? gpus_[*session.gpu].first_survey_until
@@ -290,7 +291,7 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
 }
 
 // Returns true if the session could have the memory `use` on the GPU beside all memory that can never leave
-// the GPU. Every other tenant that could run before must still be able to run.
+// the GPU. Every other tenant that could run without this growth must still be able to run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -425,7 +426,7 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
   if (limits.footprint != Bytes{} && footprint > limits.footprint)
     passed = {Bound::own, limits.footprint, footprint};
   else if (pinned)
-    passed = {};  // it needs no host memory
+    passed = {};  // pinned memory needs no host memory
   else if (limits.host != Bytes{} && sum.of_all > limits.host)
     passed = {Bound::units, limits.host, sum.of_all};
   else if (const Bytes most = passed_host_limit(session, use); most != Bytes{})
@@ -438,7 +439,7 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
 MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes limit,
                                     const StepName& step) const {
   Bytes own;
-  Bytes hidden;  // of the tenant
+  Bytes hidden;  // hidden memory of the tenant's processes
   Bytes others_pinned;
   for (const Session* session : gpu.sessions) {
     if (session->tenant == tenant) {

@@ -11,14 +11,14 @@ namespace {
 
 // Differences between claims and surveys below this fraction of a GPU are ignored.
 constexpr std::uint64_t kTolerancePart = 1024;
-// Contexts that no survey has shown yet count up to this fraction of a GPU in total.
+// Contexts that no survey has shown yet lower usable() by at most this fraction of a GPU in total.
 constexpr std::uint64_t kCreditPart = 16;
 
 }  // namespace
 
 void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
   GpuBook& its = gpus_[gpu];
-  if (its.survey && !found) expect_survey(gpu);  // perhaps the next one succeeds
+  if (its.survey && !found) expect_survey(gpu);  // perhaps the next survey succeeds
   its.survey = std::move(found);
   for (const Session* session : gpu.sessions) {
     SessionBook& one = book(*session);
@@ -64,8 +64,8 @@ Bytes MemoryBooks::unreported(const Session& session) const {
 }
 
 // The memory of the GPU that may be handed out beside processes without sessions. Hidden memory does not
-// lower this value. Like contexts, hidden memory counts only against the total (usable()), because the driver
-// takes some hidden memory for a session without the session's knowledge.
+// lower this value: usable() subtracts hidden memory, like contexts, from the GPU's total instead, because
+// the driver takes some hidden memory for a session without the session's knowledge.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;

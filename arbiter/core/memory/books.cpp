@@ -10,7 +10,7 @@ namespace {
 
 // The contexts that a tenant reports are believed up to this fraction of a GPU.
 constexpr std::uint64_t kContextPart = 4;
-constexpr std::chrono::minutes kNotePause{1};  // between two identical notes
+constexpr std::chrono::minutes kNotePause{1};  // least time between two identical notes
 
 }  // namespace
 
@@ -39,8 +39,8 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   to.sharers = 0;  // unknown, since the last Prepare may not have arrived
 }
 
-// Records a session's report of its memory. Growth counts only if it was requested: a session that could grow
-// by a mere report would starve others.
+// Records a session's report of its memory. Growth is recorded only if it was requested (`may_grow`): a
+// session that could grow by a mere report would starve others.
 void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at) {
   SessionBook& its = book(session);
   reported.settling = {};
@@ -49,8 +49,8 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     reported.pinned = std::min(reported.pinned, its.use.pinned);
   }
   // A session that has drained, or has no Restore yet, restores nothing; if it reports more resident memory,
-  // the increase is memory that it pins in place. A session at work may have freed memory, and may have
-  // allocated as much again before it requests this memory.
+  // the increase is memory that it pins in place. A session at work may have freed memory and then, without a
+  // request, allocated memory again up to its limit.
   Bytes most = its.use.resident;
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});

@@ -80,8 +80,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
       fill(book(*session));
       growing += missing - before;
     }
-  // Only one tenant at a time gets the memory that it needs to drain. Other leaving tenants may have to evict
-  // for that tenant.
+  // Only one tenant at a time gets the memory without which it cannot drain. Other leaving tenants may have
+  // to evict for that tenant.
   const Tenant* first = first_to_fill(gpu, all);
   for (const Session* session : sessions)
     if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));
@@ -163,9 +163,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// Returns the tenant that is the next to get the memory that it needs to drain. Of the tenants whose memory
-// fits beside all memory that cannot leave now, this is the tenant that has waited longest. Returns null if
-// there is none.
+// Returns the tenant that is the next to get the memory without which it cannot drain. Of the tenants whose
+// memory fits beside all memory that cannot leave now, this is the tenant whose gates closed first. Returns
+// null if there is no such tenant.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -222,9 +222,8 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
     if (kept == Bytes{}) continue;
     const Bytes asked = std::min(kept, shortage);
     shortage -= asked;
-    if (its.resident_limit >= its.use.resident)
-      its.evicted_at = effects_.now();  // the timeout of the
-                                        // session's eviction starts
+    // If the session has nothing else to evict, the timeout of its eviction starts now.
+    if (its.resident_limit >= its.use.resident) its.evicted_at = effects_.now();
     its.resident_limit = kept - asked;
     its.evicting = true;
     its.evict_to = its.resident_limit;

@@ -38,9 +38,9 @@ struct Allowed {
 
 class Evidence {
  public:
-  // A survey shows `there`; `claimed` are the session's claims when the survey arrives. Claims that exceed
-  // `there` by less than `tolerance` plus a sixteenth of `there` are not doubted: NVML counts in pages, and
-  // sizes of contexts are estimates.
+  // Call when a survey shows that the session's process has the memory `there` on the GPU; `claimed` are the
+  // session's claims when the survey arrives. Claims that exceed `there` by less than `tolerance` plus a
+  // sixteenth of `there` are not doubted: NVML counts in pages, and sizes of contexts are estimates.
   void show(Bytes there, const Claimed& claimed, Bytes tolerance) {
     const Claimed held = shown_ ? held_by_both(claimed) : Claimed{};
     const Bytes seen = there + Bytes{there.count / 16} + tolerance;

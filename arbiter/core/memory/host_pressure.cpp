@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// The sessions of a tenant together allocate host memory in units of this size.
+// The sessions of a tenant together allocate host memory in pieces of this size.
 constexpr Bytes kSlab = mebibytes(128);
 // Evictions are expected when less than 1 / kLastPart of the memory of a GPU is free.
 constexpr std::uint64_t kLastPart = 8;

@@ -239,8 +239,8 @@ class MemoryBooks {
   // Room::total, in whole pages, as the driver reports the memory of a GPU.
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
   HostLimits host_limits(const Tenant& tenant) const;
-  // The limit that forbids the session to grow by `size` evictable bytes, and the value of this limit that
-  // would allow the growth, see RefusalReply.
+  // The limit that forbids the session to grow by `size` bytes: its kind, its value (`most`), and the value
+  // that would allow the growth (`needed`), see RefusalReply.
   struct Passed {
     Bound bound = Bound::none;
     Bytes most = {};

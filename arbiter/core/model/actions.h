@@ -34,10 +34,10 @@ struct SetOversubscribed {
   Nanoseconds queue{};  // the backlog limit while oversubscribed; zero: the default
 };
 
-// Zero: no end.
+// Writes into the session's lease page when the turn is planned to end.
 struct SetTurnEnds {
   SessionId session;
-  Nanoseconds at{};
+  Nanoseconds at{};  // zero: the turn has no planned end, or the session is not told
 };
 
 // Records in the ledger that a lease begins or ends.
@@ -74,8 +74,9 @@ struct Note {
 };
 
 // The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
-// memory that it had to evict. The core requests one note, and after MaxOveruse either one warning for each
-// GPU or cancels, which are repeated until the tenant has left and evicted.
+// memory that it had to evict. The core first requests one note. After MaxOveruse it requests one warning for
+// each GPU or, if such tenants are to be ended, a cancel, which it repeats until the tenant has left and
+// evicted.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while

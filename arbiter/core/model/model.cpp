@@ -12,8 +12,7 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-// Changes `rules`, the rules of the tenant's domain, if the tenant's share or deadline restricts the other
-// tenants.
+// Changes `rules`, the rules of the tenant's domain, if the tenant's deadline restricts the other tenants.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
   const EntitlementRules& entitlement = rules.policy->rules().entitlement;

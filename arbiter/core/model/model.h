@@ -136,8 +136,8 @@ class Model {
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
-  // Recomputes the domains. The Claims of a tenant (share, limit, priority, deadline) can affect the rules
-  // for all tenants in its domain, see Policy.
+  // Recomputes the domains. A tenant's deadline can affect the rules for all tenants in its domain, see
+  // makes_exclusive() and backlog_limit_beside() (entitlement.h).
   void find_domains();
   // Sets the limits and Claims that apply to the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);

@@ -86,7 +86,7 @@ struct Tuning {
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);
 
-  // Without overuse rules, none are added.
+  // If there are no overuse rules (`overuse` is empty), set() adds none.
   void set(const NodeTuning& node) {
     idle_release = node.idle_release;
     if (!overuse) return;

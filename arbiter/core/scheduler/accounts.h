@@ -58,7 +58,7 @@ class Accounts {
  private:
   struct Stake {
     bool enters = false;
-    bool holds = false;     // a lease
+    bool holds = false;     // the tenant holds a lease
     bool competes = false;  // the tenant has, or waits for, a share of the time
   };
   struct Row {

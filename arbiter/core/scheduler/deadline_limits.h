@@ -2,8 +2,8 @@
 // The limits that deadlines set for other tenants. Under policies whose EntitlementRules say so, reports of
 // met and missed deadlines change the fraction of the time that lower-priority tenants of the domain may
 // have. A missed deadline halves the fraction, and a met deadline raises it by a hundredth, like the
-// congestion window of TCP (CudaMon, section 3.4). So the fraction oscillates around the largest value with
-// which deadlines are met.
+// congestion window of TCP (paper on CudaMon, section 3.4). So the fraction oscillates around the largest
+// value with which deadlines are met.
 //
 // The values that a job has stated (Claims: priority, share, limit, deadline) are kept unchanged in
 // Tenant::stated. claims() returns these values as reduced by the deadlines of other tenants. A tenant that

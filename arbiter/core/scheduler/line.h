@@ -14,7 +14,7 @@ namespace sharedgpu {
 
 struct InLine {
   const Tenant* tenant;
-  bool ordered;   // its gang's coordinator has ordered it to enter: its turn has begun
+  bool ordered;   // the coordinator of the tenant's gang has ordered the gang to enter: its turn has begun
   bool for_host;  // the tenant must be recalled for its host memory
   Rank rank;
   Nanoseconds waited;

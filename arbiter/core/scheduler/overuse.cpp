@@ -93,8 +93,8 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The tenant for which memory was evicted may ask for memory for the time `most`, and may drain for the
-  // time `most`. Then it is ended.
+  // The other tenant, for which memory of this tenant was evicted, may spend the time `most` asking for
+  // memory, and the time `most` draining. Then the other tenant is ended.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }
@@ -129,9 +129,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. If some of these
-// sessions are of running processes, only these are returned. Otherwise only the sessions whose memory keeps
-// other tenants out are returned, or all if there are none.
+// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. If the processes
+// of some of these sessions are not stopped, only the sessions of these processes are returned. Otherwise
+// only the sessions whose memory keeps other tenants out are returned, or all if there are no such sessions.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;

@@ -3,17 +3,18 @@
 // revoked; or it has not evicted the memory that it was told to evict there; or its processes are stopped,
 // and the memory that they keep on the GPU leaves no room for a waiting tenant.
 //
-// Time counts while others wait, from the revocation until the tenant has reported that it has drained and
-// has evicted as ordered. After that, or after a while in which no tenant waited, the measurement begins
-// again at zero. If a process reconnects, its new session inherits the time of the old session. Time does not
-// count in these cases:
+// Time counts as overuse while others wait, from the revocation until the tenant has reported that it has
+// drained and has evicted as ordered. After that, or after a while in which no tenant waited, the measurement
+// begins again at zero. If a process reconnects, its new session inherits the time of the old session. Time
+// does not count as overuse in these cases:
 //
 //   - Slurm has suspended the tenant, and all of its processes that others wait for are stopped, see
 //     turns/presence.h;
 //   - the tenant evicts: for each byte that leaves the GPU, the time that a slow copy takes does not count;
-//   - the tenant asks for memory that it may need to drain (at most for MaxOveruse);
+//   - the tenant asks for memory without which it may be unable to drain (at most a time of MaxOveruse does
+//     not count);
 //   - the tenant cannot drain because memory was taken from one of its processes for another tenant (at most
-//     for the time that the other tenant may take to drain or to be ended);
+//     the time that the other tenant may take to drain or to be ended does not count);
 //   - the arbiter itself does not run, and handles no messages.
 //
 // When a tenant exceeds MaxOveruse, the daemon is notified once for each GPU on which others wait for the
@@ -90,7 +91,7 @@ class Overuse {
     std::optional<Overdue> overdue = {};  // as of `watched`
     Clock clock = Clock::stands;          // as of `watched`
     Nanoseconds watched{};
-    Nanoseconds lasted{};                        // all time that counted
+    Nanoseconds lasted{};                        // all time that counted as overuse
     std::array<Nanoseconds, kClocks> spare{};    // for each Clock, the remaining time that does not count
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
     std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited

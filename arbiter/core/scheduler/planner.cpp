@@ -215,8 +215,9 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiting tenant. A job on several nodes does not leave for
-// another such job if its nodes do not reach each other, or are out of contact during its turn.
+// Returns true if the member does not leave for the waiting tenant. If the nodes of the member's job do not
+// reach each other, or are out of contact during the job's turn, the member does not leave for another job on
+// several nodes.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
@@ -243,7 +244,8 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
 }
 
 // Deselects members that may leave, one after the other, until the waiting tenant fits, and then returns
-// true. If the waiting tenant does not fit, chooses all members again, without the waiting tenant.
+// true. If the waiting tenant still does not fit, selects all members again, deselects the waiting tenant,
+// and returns false.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
   for (const Candidate& member : running_.members) {
@@ -354,9 +356,9 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes has not drained here, or has left the running set to tenants
-// of this node while its nodes are out of contact. The other job may need its turn on other nodes, or more
-// memory on this node, before it can drain.
+// Returns true if another job on several nodes has not drained here, or has left the running set while that
+// job's nodes are out of contact, so that tenants of this node alone could run. The other job may need its
+// turn on other nodes, or more memory on this node, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&

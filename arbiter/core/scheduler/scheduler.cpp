@@ -174,8 +174,8 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// Tenants whose memory is evicted count even while they do not wait, since they may ask for the GPU at any
-// time.
+// All tenants of the domain have to fit together, even tenants that are evicted and do not wait, since these
+// may ask for the GPU at any time.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -303,8 +303,8 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
 
 // A displaced tenant may have entered without memory, and then got memory that it keeps. If another such
 // tenant entered before the displaced tenant has left, tenants could displace each other forever. So others
-// wait longer for a displaced tenant: by MaxOveruse for its drain, and by MaxOveruse for memory that it needs
-// to drain.
+// wait longer for a displaced tenant: by MaxOveruse for its drain, and by another MaxOveruse for the memory
+// without which it cannot drain.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;

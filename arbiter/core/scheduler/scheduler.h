@@ -177,7 +177,7 @@ class Scheduler {
   // Each tenant's last recall. A recall is kept as long as it affects other tenants, even after its tenant
   // has ended.
   std::map<TenantId, Recall> recalls_;
-  Table<Gpu, TenantId> recalled_last_;  // in the GPU's domain
+  Table<Gpu, TenantId> recalled_last_;  // the tenant that was last recalled in the GPU's domain
 };
 
 }  // namespace sharedgpu

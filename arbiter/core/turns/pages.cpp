@@ -138,7 +138,8 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  // A drained session keeps its memory, since it may have to submit once more for processes on other nodes.
+  // `at.drained` means that the session's memory may be evicted. A session that has drained keeps its memory
+  // while it may have to submit once more for processes on other nodes.
   at.drained =
       at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain) && may_finish(tenant));
   if (attached(&session))

@@ -33,8 +33,8 @@ bool TurnMachine::may_block_peers(const Session& session) const {
 
 // Sets the pause before the next single submission. The pause depends on the time that this drain took, so
 // that the previous submission has time to help the other sessions. The pause is longer if the session has
-// drained without a single submission. Perhaps the sessions do not wait for each other and only have long
-// kernels; a further submission would then delay the end of the turn.
+// drained without having been allowed a submission meanwhile. Perhaps the sessions do not wait for each other
+// and only have long kernels; a further submission would then delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);

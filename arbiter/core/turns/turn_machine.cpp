@@ -261,17 +261,19 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
 }
 
-// If a gang's gates did not open in this turn, no other node waits for its work here. If no submission here
-// could help another node either, the tenant may finish leaving. A tenant that stayed would keep memory that
-// another gang with running work may need.
+// Returns true if the tenant may be out as soon as its sessions have drained. A gang whose gates did not open
+// here in this turn has submitted nothing here that another node could wait for. If no further submission
+// here could help another node either, the tenant may be out, too: it would only keep memory that another
+// gang with running work may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant) || may_leave_unasked(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
 }
 
-// Tenants of this node need not wait until the gang's nodes are in contact again. The turns of these tenants
-// depend on no other node, so the gang can return to the running set later. If another gang shares the GPU,
-// that gang could grow, and the first gang could not return.
+// While the nodes of a gang are out of contact, tenants that run on this node alone need not wait for the
+// gang. The turns of such tenants depend on no other node, so the gang can return to the running set later.
+// If another gang shares the GPU, the result is false: that gang could grow, and the first gang could not
+// return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }
