@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what programs do most, in one process, and prints one JSON object: seconds, the median of several rounds.
 
-ONLY in the environment: names to begin with of what is to be timed, beside the start; default: everything.
+The environment variable ONLY has the beginnings of the names of the cases to time, separated by commas; the start is
+always timed. Default: all cases.
 """
 import itertools
 import json

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_exporter [TENANTS]: measures the time from a status text to the exporter's answer: parsing,
-// conversion and Prometheus' text format. Reads the status of one real tenant from standard input (`sharedgpu
-// status
-// --json`), and repeats the tenant.
+// conversion and Prometheus' text format. Reads the status of one real tenant from standard input (the output
+// of `sharedgpu status --json`), and repeats the tenant.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -86,7 +86,7 @@ class GpuWork:
         lacking = size - torch.cuda.memory_reserved()
         if lacking < 0:
             raise SystemExit(f"work_torch: {-lacking / MIB:.0f} MiB more than asked for are taken already")
-        if lacking >= 12 * MIB:  # smaller ones share a segment of 20 MiB
+        if lacking >= 12 * MIB:  # smaller tensors share a segment of 20 MiB
             self.filler = torch.zeros(lacking // (2 * MIB) * (2 * MIB) // 4, device="cuda")
         torch.cuda.synchronize()
 
@@ -120,7 +120,7 @@ class GpuWork:
         return {"launch": launch, "start": start, "end": time.monotonic()}
 
     def weights_digest(self):
-        """Sums of the bits, one a layer."""
+        """For each layer, the sum of the bits of its weights, taken as 32-bit integers."""
         return [int(w.detach().view(torch.int32).sum(dtype=torch.int64).item()) for w in self.network.weights]
 
     def result(self):

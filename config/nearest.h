@@ -9,7 +9,7 @@
 namespace sharedgpu {
 
 // Returns the candidate that differs from `word` in the fewest letters, ignoring case and dashes. Returns an
-// empty text if more than a third of the word's letters differ, or if no candidate is nearer than another.
+// empty text if more than a third of the word's letters differ, or if several candidates are equally near.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 // Returns "; did you mean X?", or an empty text.

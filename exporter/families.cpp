@@ -39,7 +39,7 @@ struct Metric {
 Value lease_holders(const Json& gpu) { return static_cast<double>(gpu.at("holders").size()); }
 Value handoff_seconds(const Json& gpu) {
   const Value mean = field(gpu, "handoff_seconds");
-  return mean.value_or(0) > 0 ? mean : std::nullopt;  // zero: there was none
+  return mean.value_or(0) > 0 ? mean : std::nullopt;  // zero: there has been no handoff
 }
 bool is_waiting(const Json& tenant) { return tenant.value("wants", false) && !tenant.value("lease", false); }
 Value waits(const Json& tenant) { return is_waiting(tenant) ? 1 : 0; }

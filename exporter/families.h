@@ -6,9 +6,8 @@
 //
 // To add a metric:
 //   1. If the status lacks the value, add it there by the steps in arbiter/daemon/status_text.h.
-//   2. Add a row to kGpuMetrics or kTenantMetrics in families.cpp. A metric of both a tenant and a GPU, or
-//   one
-//      with labels of its own, has a function there instead.
+//   2. Add a row to kGpuMetrics or kTenantMetrics in families.cpp. A metric of both a tenant and a GPU, or a
+//      metric with labels of its own, has a function there instead.
 //   3. Test the metric in tests/unit/exporter/families.cpp and regenerate metrics.golden there (see
 //      tests/golden). Copy its row into docs/metrics.md; the test prints the expected table.
 #pragma once

@@ -36,7 +36,8 @@ sigset_t block_ends() {
   return ends;
 }
 
-// The server understands more than one address and port; only these forms are documented.
+// Accepts only the documented forms, PORT and ADDRESS:PORT. The HTTP server itself would understand more,
+// such as several addresses.
 std::string check_address(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const std::string host = text.substr(0, colon == text.npos ? 0 : colon);

@@ -151,7 +151,8 @@ Finding check_arbiter(const Node& node) {
                "spank_sharedgpu.so; then read its log");
 }
 
-// Folders that the arbiter refuses: they, and those above them, must belong to root.
+// Reports what makes the arbiter refuse a folder: the folder or one above it belongs to neither root nor this
+// user, or is writable by all users without the sticky bit.
 void check_folder(const Node& node, const char* key, std::string folder, Troubles& troubles) {
   for (; !folder.empty(); folder.resize(folder.rfind('/'))) {
     const auto facts = node.host.facts(folder);
@@ -186,7 +187,7 @@ Finding check_users(const Node& node) {
   for (const auto& [key, name] : users)
     if (!node.host.user(name) && (key != "SlurmUser" || !node.slurm.empty()))
       troubles.add(key + ": no user '" + name + "' on this host", "mend " + key + "= in sharedgpu.conf");
-  // "slurm(64030)"
+  // Slurm writes the user as NAME(UID), such as "slurm(64030)".
   const std::string slurm = node.slurm_value("SlurmUser");
   const std::string number = slurm.substr(std::min(slurm.find('(') + 1, slurm.size()));
   const auto theirs = parse_number<uid_t>(number.substr(0, number.find(')')));

@@ -61,7 +61,7 @@ int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// "Key   = value" lines.
+// Parses lines such as "Key   = value".
 std::vector<KeyValue> values_in(const std::string& text) {
   std::vector<KeyValue> values;
   std::istringstream lines(text);

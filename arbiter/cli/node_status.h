@@ -62,7 +62,7 @@ struct NodeStatus {
     Bytes footprint;
     Bytes resident;
     Bytes host;
-    std::uint64_t nodes = 1;        // of a job whose turns begin on all nodes together
+    std::uint64_t nodes = 1;        // the job's number of nodes if its turns begin on all of them together
     std::vector<std::string> gpus;  // UUIDs of the GPUs that it uses, or else is placed on
 
     // "running", "waiting", "idle", "entering", "leaving" or "stopped"

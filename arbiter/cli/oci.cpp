@@ -41,7 +41,8 @@ const char* variable(const char* name) {
   return nullptr;
 }
 
-// A runtime refuses to mount what the host lacks.
+// Returns nothing if a folder is missing on the host or not accessible, since a runtime would then refuse to
+// create the container.
 JobReach reach_of_this_job() {
   const std::string library =
       find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");

@@ -21,8 +21,8 @@ std::string parent(const std::string& path) {
   return slash == path.npos ? "" : path.substr(0, slash);
 }
 
-// A folder that a container may get. The host's root is none, and a relative path names no folder of the
-// host.
+// Adds the folder, unless it is the host's root, which no container gets, or a relative path, which names no
+// folder of the host.
 void add_folder(std::vector<std::string>& folders, const std::string& folder) {
   if (folder.size() < 2 || folder[0] != '/') return;
   if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tenant = NodeStatus::Tenant;
 
-// Others that a sentence names; more are counted.
+// A sentence names at most this many other tenants. If there are more, it states their number.
 constexpr std::size_t kNamed = 3;
 
 template <class List, class Value>

@@ -34,7 +34,7 @@ std::string clock_now() {
 
 namespace {
 
-// An arbiter answers a user twice a second with news.
+// An arbiter gives a user a fresh answer at most twice a second on average.
 constexpr std::chrono::milliseconds kLeastInterval{500};
 constexpr int kWidthOfFiles = 160;
 

@@ -130,7 +130,7 @@ std::string run_screen(Top& top, Nanoseconds interval, const std::function<void(
     timeout(static_cast<int>(std::clamp<long>(left, 0, 3'600'000)));
     const int code = getch();
     if (code == ERR) {
-      // The end of the time, or of the terminal.
+      // Either the time is over, or the terminal is gone.
       if (isatty(STDIN_FILENO) == 0) return {};
       continue;
     }

@@ -48,7 +48,7 @@ class Top {
 
   // Takes a reading at a time, in seconds from any moment on. Rates are those between the last two readings.
   void take(const NodeStatus& status, double at);
-  // There is no reading now, and why.
+  // Call if there is no reading now; `why` is the reason.
   void fail(const std::string& why) { failure_ = why; }
 
   // Applies a key: a character, or a TopKey. Returns false if the key ends the program.

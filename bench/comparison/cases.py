@@ -2,7 +2,8 @@
 """The compared cases as data, and the runs of each."""
 from dataclasses import dataclass
 
-# Parts of DeviceMemoryLimit. In the thesis "big" uses 15.3 and "small" 7.2 of 16 GB.
+# Footprints of tenants, as fractions of DeviceMemoryLimit. In the thesis on nvshare, "big" uses 15.3 GB and "small"
+# 7.2 GB of a GPU's 16 GB.
 BIG, SMALL = 0.95, 0.45
 FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
@@ -73,7 +74,7 @@ class Run:
 
 
 def runs(case, quanta):
-    """In this order, since the others are compared with the first ones."""
+    """The runs of the case. The reference runs come first, since the other runs are compared with them."""
     everybody = tuple(range(len(case.tenants)))
     first = 0
     for role in case.roles:

@@ -29,7 +29,7 @@ class Waits:
 
 
 def total(run):
-    """From the first beginning to the last end."""
+    """Seconds from the beginning of the first program to the end of the last one."""
     return max(p["end"] for p in run["programs"]) - min(p["begin"] for p in run["programs"])
 
 
@@ -140,7 +140,7 @@ class Turns:
     case: str
     name: str
     kind: str
-    handoffs: list[float]  # to it
+    handoffs: list[float]  # seconds of each handoff to such a tenant
     later: list[dict]  # its evictions after the first, which has no earlier copy in host memory
 
 

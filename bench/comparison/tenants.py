@@ -69,8 +69,8 @@ def share_of_cores(number, shares):
 
 
 def side_by_side(commands, environment, folder, seconds, shares):
-    """Starts all at once when all have a context, each on its share of the cores; returns their outputs. Fails if one
-    fails, or after the timeout."""
+    """Lets all commands begin at the same time when each has a context, each on its share of the cores; returns their
+    outputs. Fails if a command fails, or after the timeout."""
     programs = []
     try:
         for number, command in enumerate(commands):
@@ -122,7 +122,8 @@ def evictions(told):
 
 
 def entries(log):
-    """(pid, seconds) of each lease that came after another tenant's: seconds from that one's release to the lease."""
+    """(pid, seconds) for each lease that follows a release by another tenant: the pid of the lease's tenant, and the time
+    from that release to the lease."""
     pids, displaced_at, found = {}, {}, []
     for line in log.splitlines():
         match = re.match(r"(\S+) sharedgpud: debug: (.+?)(?:, pid (\d+): came$|: (lease on|released) )", line)
@@ -133,7 +134,7 @@ def entries(log):
         if match[3]:
             pids[tenant] = int(match[3])
         elif match[4] == "released":
-            # From this point on, the memory of the others may be restored, and that of this one evicted.
+            # From this point on, memory of the other tenants may be restored, and memory of this tenant evicted.
             for other in pids:
                 if other != tenant:
                     displaced_at[other] = at

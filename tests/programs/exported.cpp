@@ -41,8 +41,8 @@ CUdeviceptr make_segment(std::size_t piece, unsigned pieces) {
   return base;
 }
 
-// Some drivers do not support "memops" and "tokens", the older ways, for mapped memory. The program ignores
-// such errors.
+// Registers the memory with a network card in the way `how`. Some drivers do not support the older ways,
+// "memops" and "tokens", for mapped memory; the program ignores their errors.
 void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
   if (how == "dmabuf") {
     int descriptor = -1;

@@ -159,7 +159,7 @@ void run(const Options& options) {
   const CUstream stream = stream_of(options);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
 
-  constexpr unsigned kStalled = 10;  // number of pieces
+  constexpr unsigned kStalled = 10;  // number of pieces that are submitted while the stall lasts
   for (unsigned i = 0; i < options.pieces; ++i) {
     const unsigned since = options.stall_every == 0 ? kStalled + 1 : i % options.stall_every;
     if (since == 0) stall.begin(stream);

@@ -229,7 +229,7 @@ void borrow(const Options& options, int link) {
   std::printf("ipc: the borrower ended right%s\n", joined ? "" : ", after the lender");
 }
 
-// Runs in a process outside the exporter's job.
+// Tries to open the memory in a process outside the exporter's job, which must fail.
 void try_to_open(const CUipcMemHandle& handle) {
   start();
   CUdeviceptr memory = 0;

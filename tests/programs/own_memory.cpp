@@ -44,7 +44,7 @@ void expect(bool right, const char* what) {
   if (!right) fail(what);
 }
 
-// A separate handle in the segment.
+// A part of the segment, with a handle of its own.
 struct Slot {
   CUdeviceptr address = 0;
   CUmemLocationType where = kDevice;

@@ -76,7 +76,8 @@ void numbers(CUmemoryPool pool, CUstream stream) {
   expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == used(pool), "a high mark is reset");
 }
 
-// Call this only if `pool` is new or all of its memory has been used.
+// Call this only if no memory of `pool` has been in use since the pool was created or its high marks were
+// reset.
 void high_marks(CUmemoryPool pool, CUstream stream) {
   cuuint64_t zero = 0;
   check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero), "cuMemPoolSetAttribute");

@@ -239,7 +239,7 @@ static CUresult release_primary(const char* name, CUdevice device, bool at_once)
       require(at_once || gpu.primary_users > 0, CUDA_ERROR_INVALID_CONTEXT);
       if (!at_once) --gpu.primary_users;
       if (!gpu.primary || (!at_once && gpu.primary_users > 0)) return;
-      gone = std::exchange(gpu.primary, nullptr);  // a reset is no release
+      gone = std::exchange(gpu.primary, nullptr);  // a reset (`at_once`) does not count as a release
     }
     destroy_context(gone);
   });

@@ -58,7 +58,8 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& given, unsigned fla
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(handle.pid),
                   static_cast<long long>(handle.descriptor));
-    // The exporter has ended; the result of the real driver in this case is not known for sure.
+    // open() fails if the exporter has ended; the result of the real driver in this case is not known for
+    // sure.
     UniqueFd file(open(path, O_RDWR | O_CLOEXEC));
     require(static_cast<bool>(file), CUDA_ERROR_INVALID_VALUE);
     struct stat info = {};

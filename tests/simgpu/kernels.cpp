@@ -20,7 +20,7 @@ std::vector<Range> nowhere(Arg) { return {}; }
 Bytes no_traffic(Arg) { return {}; }
 Nanoseconds no_extra(Arg) { return {}; }
 
-// The kernel's parameters: pointer, count of 64-bit words, ...
+// For kernels whose first parameters are a pointer and a count of 64-bit words.
 std::vector<Range> buffer(Arg a) { return {{a[0], word_bytes(a[1], 8)}}; }
 Bytes written(Arg a) { return word_bytes(a[1], 8); }
 Bytes read_and_written(Arg a) { return word_bytes(a[1], 16); }
@@ -70,7 +70,8 @@ CUresult store_word(Arg a, const Reach&) {
   return CUDA_SUCCESS;
 }
 
-// The kernel's parameters: range, count of parts, address of the results, stamp, key.
+// For the fingerprint kernel, whose parameters are: range, count of parts, address of the results, stamp,
+// key.
 Bytes looked_at(Arg a) { return {a[1] * fingerprint::kPart.count}; }
 
 CUresult take_fingerprint(Arg a, const Reach&) {

@@ -100,7 +100,8 @@ class SharedDevice {
   // more.
   bool let_go(const SharedPiece& piece);
 
-  // Waits until `engine` is free and holds it for `duration` from then on. Returns when the hold began.
+  // Waits until `engine` is free and holds it for `duration` from then on. Returns the time at which the hold
+  // began; does not wait for its end.
   TimePoint occupy(Engine engine, Nanoseconds duration);
   void count_kernel();
   void count_copy(Engine engine, Bytes size);

@@ -29,7 +29,8 @@ TEST_CASE("Jobs that span nodes never wait for each other for ever, and for no l
       RC_ASSERT(job.longest_wait <= simulation::longest_wait(scenario));
       refused += job.refused ? 1 : 0;
     }
-    // Two jobs that begin at once, each with its memory on another node; see docs/multi-node.md.
+    // A request may be refused if two jobs begin at once, each with its memory on another node; see
+    // docs/multi-node.md.
     RC_ASSERT(refused <= 1);
   }));
 }
@@ -134,7 +135,7 @@ TEST_CASE("All nodes of a job count the same lease time") {
         least = std::min(least, lease);
         most = std::max(most, lease);
       }
-      // Processes start and end up to 200 ms after the first.
+      // The processes of a job start and end up to 200 ms after its first process.
       RC_ASSERT(most - least <= 300ms + most / 20);
     }
   }));

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kKinds = 9;  // kinds of hostile clients: tenants with consecutive numbers
+constexpr unsigned kKinds = 9;  // number of kinds of hostile clients; consecutive tenants differ in kind
 
 Scenario any_scenario() {
   Scenario scenario;

@@ -36,7 +36,7 @@ class HostileClients {
   static constexpr Bytes kContext = mebibytes(1);
   static constexpr Bytes kHidden = mebibytes(1);
 
-  static constexpr unsigned kMostSessions = 4;  // of a tenant
+  static constexpr unsigned kMostSessions = 4;  // the most sessions of one tenant
 
   // The tenants have the numbers from `first` on. With `absurd`, the tenants of these clients also have
   // arbitrary units, shares and deadlines.
@@ -69,7 +69,7 @@ class HostileClients {
   static Deed deed_of(unsigned number);
 
   void come(TenantId tenant);
-  // Its process reconnects.
+  // The session's process reconnects.
   void come_back(SessionId session);
   SessionId connect(TenantId tenant);
   void begin(SessionId session);

@@ -151,7 +151,7 @@ Record any_record() {
         Type::fields(any, what);
       },
       record.what);
-  // An empty text stands for a damaged line.
+  // A LostRecord with zero records is not written: it stands for a damaged line.
   if (auto* lost = std::get_if<LostRecord>(&record.what); lost != nullptr && lost->records == 0)
     lost->records = 1;
   return record;

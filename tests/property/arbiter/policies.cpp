@@ -143,7 +143,7 @@ TEST_CASE("credit shares the time of those that always work by their units") {
     for (std::size_t i = 0; i < programs.size(); ++i) {
       CAPTURE(sum, units[i]);
       const Nanoseconds due = all * units[i] / sum;
-      const Nanoseconds turn = stage.gpu().turn.length;  // turns are whole
+      const Nanoseconds turn = stage.gpu().turn.length;  // a lease time differs from `due` by up to two turns
       CHECK(stage.seen(i).lease > due - all / 100 - 2 * turn);
       CHECK(stage.seen(i).lease < due + all / 100 + 2 * turn);
     }
@@ -231,7 +231,7 @@ TEST_CASE("elastic: the shares of 2 to 16 that always work are exact in every wi
   for (std::size_t n = 2; n <= 16; ++n) {
     CAPTURE(n);
     CHECK(error_of(std::vector<double>(n, 1.0 / static_cast<double>(n))) < 0.003);
-    std::vector<double> steps;  // 1, 2, 3...
+    std::vector<double> steps;  // shares in the ratio 1 : 2 : 3 : ...
     for (std::size_t i = 1; i <= n; ++i)
       steps.push_back(2.0 * static_cast<double>(i) / static_cast<double>(n * (n + 1)));
     CHECK(error_of(steps) < 0.003);
@@ -247,7 +247,8 @@ TEST_CASE("elastic and deadline: turns that are longer than their window are ove
     CHECK(stage.gpu().turn.length > 20s);
     for (std::size_t i : {0, 1}) {
       CHECK(stage.seen(i).lease > 400s);
-      for (const Nanoseconds wait : stage.seen(i).waits) CHECK(wait <= 60s);  // a turn of two steps
+      // Of two tenants with equal shares, a turn takes two slices.
+      for (const Nanoseconds wait : stage.seen(i).waits) CHECK(wait <= 60s);
     }
   }
 }
@@ -257,10 +258,11 @@ TEST_CASE("elastic: requests are met, what is left goes by units, and nobody pas
     std::vector<Share> shares;
     std::vector<double> due;
   };
-  for (const Case& each : std::vector<Case>{{{{0.5}, {0.3}}, {0.6, 0.4}},
-                                            {{{0.6, 0.6}, {0.2}}, {0.6, 0.4}},
-                                            {{{0.9}, {0.6}}, {0.6, 0.4}},  // more than there is
-                                            {{{0.2, 0.3}, {0.2, 0.4}, {0.1}}, {0.3, 0.4, 0.3}}}) {
+  for (const Case& each :
+       std::vector<Case>{{{{0.5}, {0.3}}, {0.6, 0.4}},
+                         {{{0.6, 0.6}, {0.2}}, {0.6, 0.4}},
+                         {{{0.9}, {0.6}}, {0.6, 0.4}},  // the requests exceed the whole time
+                         {{{0.2, 0.3}, {0.2, 0.4}, {0.1}}, {0.3, 0.4, 0.3}}}) {
     std::vector<Program> programs;
     for (const Share& share : each.shares) programs.push_back(busy(share));
     Stage stage(3, {}, 0ms, programs, "elastic");
@@ -311,7 +313,7 @@ TEST_CASE(
   Stage stage(5, {}, 0ms, {pausing, busy({.request = 0.2}), busy({.request = 0.1})}, "elastic");
   stage.run(1s);
   Nanoseconds before[3] = {};
-  Nanoseconds alike{};  // duration of the program's work, or of its pause
+  Nanoseconds alike{};  // how long the first program has worked by now, or has paused by now
   bool worked = false;
   unsigned used = 0;
   unsigned unused = 0;

@@ -56,7 +56,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
-  // Returns true if all honest tenants fit beside the real memory of hostile clients.
+  // Limits each honest tenant to the memory that the real memory of hostile clients leaves.
   if (scenario.hostile > 0)
     for (unsigned t = 1; t <= scenario.tenants; ++t)
       caps_[TenantId{t}] = mebibytes(scenario.capacity) - held_by_hostile(scenario);
@@ -79,7 +79,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
   if (scenario.early_advances) at(now() + delay(100), [this] { advance_early(); });
   if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
-  if (hostile_) survey();  // unsurveyed memory is believed
+  if (hostile_) survey();  // without surveys, the core would believe all claims of memory
   if (scenario.losses) at(now() + delay(500), [this] { change_gpu(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });

@@ -66,8 +66,9 @@ struct Scenario {
   // reconnects.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
-  // Number of additional tenants of hostile clients; surveys then show the real memory of all. With `absurd`,
-  // hostile clients also state arbitrary units, shares and deadlines. Not with restarts.
+  // Number of additional tenants of hostile clients; surveys then show the real memory of all clients. With
+  // `absurd`, hostile clients also state arbitrary units, shares and deadlines. Cannot be combined with
+  // `restarts`.
   unsigned hostile = 0;
   bool absurd = false;
   bool surveys = false;         // surveys show the memory of sessions, a little late
@@ -105,16 +106,16 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned home = 0;     // turns that began while a program needed its host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
-    unsigned given_back = 0;  // turns, before they were over
-    unsigned taken = 0;       // leases of tenants whose processes were stopped
+    unsigned given_back = 0;  // turns that sessions gave back before they were over
+    unsigned taken = 0;       // leases taken from tenants whose processes were stopped
     unsigned late_work = 0;   // submissions of stopped tenants, by threads that had passed the gate
     unsigned bounded = 0;     // number of times that others' deadlines lowered a tenant's limit
     unsigned answers = 0;     // number of answers to queries of free memory
-    unsigned forgotten = 0;   // tenants
+    unsigned forgotten = 0;   // tenants that were forgotten
     unsigned given_up = 0;    // mute tenants without memory that lost their lease
-    unsigned cancelled = 0;   // mutes
+    unsigned cancelled = 0;   // mute tenants that were ended
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
-    unsigned dropped = 0;     // sessions of hostile clients
+    unsigned dropped = 0;     // sessions of hostile clients that were dropped
     unsigned gpu_changes = 0;
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
     unsigned displaced = 0;      // tenants that got another GPU because their GPU had failed
@@ -222,7 +223,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   unsigned life_ = 0;  // number of this arbiter; messages to earlier arbiters are lost
   LeaseBook written_;  // the leases that a ledger would hold
   std::map<TenantId, Bytes> caps_;
-  std::map<TenantId, std::uint64_t> claims_changed_;  // so often
+  std::map<TenantId, std::uint64_t> claims_changed_;  // how often each tenant's claims have changed
   std::set<TenantId> requested_;  // tenants that have asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
@@ -236,7 +237,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
       begun_anew_;  // after a restart: GPUs on which more memory may count as promised than exists
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::optional<HostileClients> hostile_;  // none: there are none
-  std::uint64_t verdicts_ = 0;             // to hostile clients
+  std::uint64_t verdicts_ = 0;             // number of Verdicts sent to hostile clients
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;
   Tally tally_;

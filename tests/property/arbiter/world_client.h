@@ -43,19 +43,19 @@ struct World::Client : simulation::Session {
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted work that is not done yet
-  unsigned submitted = 0;  // so many in all
-  unsigned done = 0;
-  bool busy = false;  // the GPU works on the first unfinished submission
-  bool full = false;  // the program waits until a part of its work is done
-  Bytes prepared;     // host memory for evictions, as in the last Prepare
+  unsigned submitted = 0;  // number of all submissions so far
+  unsigned done = 0;       // number of those submissions that the GPU has finished
+  bool busy = false;       // the GPU works on the first unfinished submission
+  bool full = false;       // the program waits until a part of its work is done
+  Bytes prepared;          // host memory for evictions, as in the last Prepare
   bool capturing = false;
   std::set<unsigned> holding;  // numbers of submissions that end only after the next submission
   Nanoseconds draining_since{};
-  unsigned passed = 0;         // threads, while it drained
-  std::uint32_t step = 0;      // of its job
+  unsigned passed = 0;         // number of threads that passed the gate while the client drained
+  std::uint32_t step = 0;      // number of the client's step in its job
   bool mute = false;           // obeys no order
-  bool waiting = false;        // at the gate
-  bool asking = false;         // for a Verdict
+  bool waiting = false;        // a thread waits at the gate
+  bool asking = false;         // a request for growth waits for a Verdict
   bool hoarding = false;       // the session cannot evict, since it has no free host memory
   Nanoseconds barred_until{};  // the session cannot evict until this time, since its program needs the host
                                // memory
@@ -65,12 +65,12 @@ struct World::Client : simulation::Session {
   std::uint64_t requests = 0;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
-  Nanoseconds line_free{};  // messages keep their order
+  Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
   unsigned generation = 0;
   Nanoseconds restored_at{};
   bool stopped = false;
   Nanoseconds went_on{};
-  Nanoseconds came_back{};                     // to a restarted arbiter
+  Nanoseconds came_back{};                     // when the client reconnected to a restarted arbiter
   std::vector<std::function<void()>> put_off;  // actions that wait until the process goes on
   // Delays the actions of a stopped process.
   bool puts_off(std::function<void()> what) {

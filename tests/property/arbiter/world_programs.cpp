@@ -10,10 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPerMib = 100us;  // of copying
+constexpr Nanoseconds kPerMib = 100us;  // time to copy a MiB
 constexpr unsigned kAhead =
     4;  // number of submissions that a program makes before it waits for the first one
-constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress
+constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress after each such piece
 
 }  // namespace
 
@@ -284,7 +284,8 @@ void World::submit(Client& client) {
   if (scenario_.lockstep || scenario_.entangled) resume(client);
 }
 
-// Begins the first unfinished submission if all other processes of the tenant have submitted as much.
+// Begins the first unfinished submission. In lockstep, begins it only if all other processes of the tenant
+// have made the submission with the same number.
 void World::complete(Client& client) {
   if (client.busy || client.submitted == client.done) return;
   if (scenario_.lockstep)

@@ -203,7 +203,7 @@ class Model {
     unsigned seed = 0;
   };
 
-  // Call only while all memory is resident, as inside the gate.
+  // Returns true if all memory is resident, as it is inside the gate. Only then the program uses its memory.
   bool running() {
     for (const Handle& handle : t_.memory.handles()) {
       if (!handle.usable()) return false;
