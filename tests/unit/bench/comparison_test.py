@@ -21,7 +21,7 @@ def alone(*phases):
 class Ideal(unittest.TestCase):
     def test_phases_on_the_gpu_exclude_each_other_and_those_on_the_cpu_overlap(self):
         big_90, big_50 = alone(("gpu", 9), ("cpu", 1)), alone(("gpu", 5), ("cpu", 5))
-        self.assertEqual(excluding([big_90, big_90], 0), 19)  # 0.95 of the time of one after the other
+        self.assertEqual(excluding([big_90, big_90], 0), 19)  # 0.95 of 20 s, one after the other
         self.assertEqual(excluding([big_50, big_50], 0), 15)
         self.assertEqual(excluding([big_50, big_50], 0.5), 15.5)
 
@@ -42,7 +42,7 @@ class Ideal(unittest.TestCase):
 
     def test_bytes_that_must_come_in(self):
         self.assertEqual(exchanged_bytes(95, 95, 2, 100), 90)  # 5 stay
-        self.assertEqual(exchanged_bytes(60, 60, 3, 100), 40)  # two that wait share 40
+        self.assertEqual(exchanged_bytes(60, 60, 3, 100), 40)  # the two waiting programs share the other 40
         self.assertEqual(exchanged_bytes(25, 90, 2, 100), 15)
         self.assertEqual(exchanged_bytes(5, 90, 2, 100), 0)
 

@@ -180,7 +180,7 @@ TEST_CASE("Doctor: nothing is wrong with a healthy node") {
 struct Fault {
   const char* check;
   std::function<void(Patient&)> spoil;
-  const char* seen;  // a part of what is said
+  const char* seen;  // a part of the finding's `seen`
   Verdict verdict = Verdict::wrong;
 };
 

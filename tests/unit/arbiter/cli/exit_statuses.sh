@@ -14,7 +14,7 @@ end() {
 }
 trap end EXIT
 
-# of SITUATION COMMAND...
+# of SITUATION COMMAND...: runs COMMAND and prints its exit status and SITUATION.
 of() {
   local situation=$1 status=0
   shift

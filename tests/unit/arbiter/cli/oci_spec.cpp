@@ -99,7 +99,8 @@ TEST_CASE("Outside of jobs an inherited preload is removed") {
 
 TEST_CASE("Only the variables that a tenant has make a job") {
   CHECK(job_with({}).library.empty());
-  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/s"}}).library.empty());  // a user may set it outside of jobs
+  // Outside of jobs, users may set SHAREDGPU_SOCKET.
+  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/s"}}).library.empty());
   CHECK(job_with({{"SHAREDGPU_SOCKET", ""}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
   CHECK_FALSE(
       job_with({{"SHAREDGPU_SOCKET", "/run/s"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());

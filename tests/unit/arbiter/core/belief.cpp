@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-using Shown = std::map<std::uint64_t, unsigned>;  // MiB of sessions
+using Shown = std::map<std::uint64_t, unsigned>;  // the memory that a survey finds of each session, in MiB
 
 // A survey, a second after the last one.
 void survey(Bench& b, const Shown& shown, unsigned unmanaged = 0) {

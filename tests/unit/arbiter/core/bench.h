@@ -27,10 +27,10 @@ struct Bench {
   Actions last;
   // The last messages to each session, from the actions of the core. The tests carry out the core's orders.
   std::map<std::uint64_t, simulation::Session> told;
-  LeaseBook written;                            // by the records of leases
+  LeaseBook written;                            // the leases, computed from the recorded grants and releases
   std::optional<Nanoseconds> timer;             // the timer that the last step armed
-  std::vector<std::string> notes;               // of the last step
-  std::vector<Overstay> overstays;              // the same, of all steps
+  std::vector<std::string> notes;               // the notes of the last step
+  std::vector<Overstay> overstays;              // the overstays of all steps
   std::map<std::uint64_t, GangReport> reports;  // the last report of each tenant
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
@@ -118,7 +118,7 @@ struct Bench {
     now += time;
     handle(TimerFired{});
   }
-  // Until the core asks for.
+  // Lets time pass until the armed timer fires.
   void pass_to_timer() {
     if (!timer) throw std::logic_error("no timer was armed");
     pass(*timer - now);

@@ -113,7 +113,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     use.host = mebibytes(30);
     b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
     b.grow(2, 21, 0, 21);
-    CHECK_FALSE(b.sent<Verdict>(2));  // that will be soon
+    CHECK_FALSE(b.sent<Verdict>(2));  // no refusal: session 1 will soon give its host memory back
     CHECK(b.session(2).use.swappable == mebibytes(20));
     SECTION("and is granted then") {
       b.tell(1, 10, 0);
@@ -404,7 +404,7 @@ TEST_CASE("Who is short of host memory does not wait for one that is just on its
   b.say(1, Want{.host_short = 1});
   CHECK(b.sent<Revoke>(2));
   CHECK(b.tenant(1).phase == Phase::entering);
-  // Neither displaces the other.
+  // Both tenants are short of host memory now, and neither displaces the other.
   b.release(2, 75, true);
   b.say(2, Want{.host_short = 1});
   CHECK(b.tenant(1).phase == Phase::entering);
@@ -479,7 +479,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(61));
   b.tell(1, 90, 61);
   b.tell(2, 38, 38);
-  b.grow(2, 40, 38);  // 20 MiB in all
+  b.grow(2, 40, 38);  // tenant 2 has grown by 20 MiB in all
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(61 - 10));
   b.tell(1, 90, 51);
   b.tell(2, 40, 40);
@@ -502,7 +502,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
       b.grow(2, 43, 20);
       b.tell(2, 43, 43);
     }
-    b.grow(2, 50, 43);  // 30 MiB in all
+    b.grow(2, 50, 43);  // tenant 2 has grown by 30 MiB in all
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(51 - 15));
   }
   SECTION("not after a pause") {
@@ -618,7 +618,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   b.pass(1s);
   b.grow(3, 90, 10);
   CHECK(b.sent<Prepare>(1)->host == mebibytes(64));
-  CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB more
+  CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB, besides session 1's 20 MiB; rounded up
   CHECK(b.sent<Prepare>(3)->host == mebibytes(128));
 
   b.come(4, 1);
@@ -798,7 +798,7 @@ TEST_CASE("An idle tenant leaves early, but only when that helps") {
   b.say(2, Idle{.epoch = b.epoch(2), .idle = 500ms});
   CHECK(b.open(2));  // a handoff costs more than this idle time
   b.say(2, Idle{.epoch = Epoch{1}, .idle = 5s});
-  CHECK(b.open(2));  // of another turn
+  CHECK(b.open(2));  // this report is about an earlier turn
   b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
   CHECK_FALSE(b.open(2));
 }
@@ -1067,7 +1067,7 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
     CHECK(b.refused(2));
     b.tell(2, 45, 45);
     CHECK_FALSE(b.sent<Verdict>(1));
-  } else {  // the other is waited for
+  } else {  // the core waits for tenant 2
     b.pass_by_timers(1h);
     CHECK_FALSE(b.sent<Verdict>(1));
   }
@@ -1195,8 +1195,8 @@ TEST_CASE("Crossing messages change nothing") {
   b.attach(2);
   Epoch first = b.epoch(2);
   b.grow(2, 75, 0);
-  b.say(2, Ready{.epoch = first, .use = {}});   // crossed the Revoke
-  b.say(2, Idle{.epoch = first, .idle = 10s});  // the same
+  b.say(2, Ready{.epoch = first, .use = {}});   // sent before the Revoke arrived
+  b.say(2, Idle{.epoch = first, .idle = 10s});  // also sent before the Revoke arrived
   CHECK(b.tenant(2).phase == Phase::leaving);
   const std::uint64_t order = b.session(2).order;
   b.say(2, Released{.epoch = Epoch{999}, .order = order, .wants = 1, .overuse = {}, .use = {}});
@@ -1208,7 +1208,7 @@ TEST_CASE("Crossing messages change nothing") {
   CHECK(b.tenant(2).wants);
   b.want(1);  // the gate of session 1 is open
   CHECK_FALSE(b.tenant(1).wants);
-  b.say(77, Want{});  // nobody
+  b.say(77, Want{});  // there is no session 77
   CHECK(b.open(1));
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("What a Restore that is on its way lets a session fill is promised") {
     b.pass(10s);
     REQUIRE(b.sent<Revoke>(1));
     REQUIRE_FALSE(b.sent<Restore>(2));
-    b.release(1, 50, true);  // 3 has not drained yet
+    b.release(1, 50, true);  // session 3 has not drained yet
     REQUIRE(b.sent<Restore>(2));
     CHECK(b.sent<Restore>(2)->allowed == mebibytes(49));
   }
@@ -115,7 +115,7 @@ TEST_CASE("What a session was told twice it may fill twice") {
   b.tell(2, 60, 60);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(60));
-  b.ready(2, 60);  // which answers the first
+  b.ready(2, 60);  // the answer to the first Restore
   REQUIRE(b.open(2));
   b.tell(2, 40, 40);
   b.come(4, 4);

@@ -336,7 +336,7 @@ TEST_CASE("A tenant on another GPU is not bounded") {
                            .expected = false,
                            .hello = {}});
   world.tell_of(1, 0, 1);
-  CHECK(world.part(4) == 1);  // has no GPU yet
+  CHECK(world.part(4) == 1);  // tenant 4 has no GPU yet
   world.attach(4, kOther);
   world.tell_of(1, 0, 1);
   CHECK(world.part(4) == 1);

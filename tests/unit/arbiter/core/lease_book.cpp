@@ -59,7 +59,7 @@ TEST_CASE("A lease that is doubted counts as long as somebody is known to have h
   book.grant(key(0), Epoch{1}, 10s);
   book.grant(key(1), Epoch{1}, 11s);
   for (std::uint32_t step : {0, 1}) book.doubt(key(step), 12s);
-  book.doubt(key(2), 12s);  // nobody has that one
+  book.doubt(key(2), 12s);  // nobody has this lease
   CHECK(book.of_step({9, 0}, 20s) == 2s);
   CHECK(book.of_tenant(TenantId{5}, 20s) == 2s);
   CHECK(book.steps_of(TenantId{5}, 20s) ==
@@ -68,7 +68,7 @@ TEST_CASE("A lease that is doubted counts as long as somebody is known to have h
   CHECK(book.of_step({9, 0}, 20s) == 2s);
   CHECK(book.of_step({9, 1}, 20s) == 9s);
   CHECK(book.of_tenant(TenantId{5}, 20s) == 10s);
-  book.doubt(key(1), 5s);  // not before it began
+  book.doubt(key(1), 5s);  // the lease began at 11 s, so it counts 0 s, not less
   CHECK(book.of_step({9, 1}, 20s) == 0s);
   book.release(key(1), 15s);
   CHECK(book.of_step({9, 1}, 20s) == 4s);

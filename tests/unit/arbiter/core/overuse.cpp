@@ -980,7 +980,7 @@ TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where 
     if (b.tenant(id).phase == Phase::leaving) b.release(id, true, Bench::use(60, 0));
     if (b.tenant(id).phase == Phase::entering) b.ready(id, 60);
   };
-  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // beside 1, in turns
+  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // tenants 4 and 5 take turns beside tenant 1
   stop(b, 1);
   stop(b, 3);
   for (int i = 0; i < 360; ++i) {

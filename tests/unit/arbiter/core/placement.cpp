@@ -115,7 +115,7 @@ TEST_CASE("A tenant that spans GPUs gets distinct ones, in the host's order, and
   CHECK(put(b, 2, 3, 2) == Gpus{kOther, kThird});
   CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 2);
   CHECK(put(b, 3, 1, 3) == Gpus{kGpu, kOther, kThird});
-  CHECK(put(b, 4, 1, 9) == Gpus{kGpu, kOther, kThird});  // there are no more
+  CHECK(put(b, 4, 1, 9) == Gpus{kGpu, kOther, kThird});  // the node has no more GPUs
 }
 
 TEST_CASE("A placement stays as it is until it is given up") {

@@ -238,7 +238,7 @@ TEST_CASE("A pause that proves long makes the next one end the turn sooner, one 
   CHECK_FALSE(idle(45ms));
   REQUIRE(idle(55ms));
   b.release(2, 75, false);
-  b.want(2);  // at once
+  b.want(2);  // without a pause
   CHECK(b.tenant(2).long_pauses == 0);
 }
 
@@ -385,7 +385,7 @@ TEST_CASE("Who has passed its limit comes in once it has earned that, though the
   end_turn_of(1);
   hand_all_over(1, 2);
   end_turn_of(2);
-  b.now += 1s;  // of draining
+  b.now += 1s;  // tenant 2 drains for a second
   hand_all_over(2, 1);
   const Nanoseconds debt = -b.tenant(2).lag;
   REQUIRE(debt > 500ms);

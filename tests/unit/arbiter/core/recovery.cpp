@@ -52,7 +52,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
   b.attach(session);
 }
 
-// An event that only ends another session, and reports nothing about this one.
+// Lets the recovery period time out. No session reports anything meanwhile.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("No epoch of an open lease is given again") {
@@ -227,7 +227,7 @@ TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on")
   b.tell(2, 60, 0);
   b.tell(1, 60, 0);
   CHECK_FALSE(b.sent<Restore>(1));
-  CHECK(b.told[3].epoch > b.told[1].epoch);  // 3 has waited longer
+  CHECK(b.told[3].epoch > b.told[1].epoch);  // tenant 3 has waited longer
 }
 
 TEST_CASE("The lease of a step that is still on its way back goes on beside that of another") {

@@ -72,7 +72,7 @@ TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, a
   CHECK(lease_of(b, 1) == 1255ms);
   CHECK(b.tenant(1).phase == Phase::out);
   REQUIRE(b.sent<Evict>(1));
-  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == 40);  // 2 comes in
+  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == 40);  // room for tenant 2, which enters
   CHECK(b.tenant(2).in_set());
 }
 
@@ -264,7 +264,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   b.release(4, 30, true);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(b.tenant(1).phase == Phase::leaving);
-  CHECK(b.tenant(2).in_set());  // 4 can evict
+  CHECK(b.tenant(2).in_set());  // session 4 of tenant 1 can evict
   CHECK(b.sent<Evict>(4));
   CHECK_FALSE(b.sent<Step>(4));
   b.tell(4, 30, 0);
@@ -295,7 +295,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK_FALSE(b.open(1));
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  CHECK(b.sent<Prepare>(1).has_value() == false);  // the Revoke has told it
+  CHECK(b.sent<Prepare>(1).has_value() == false);  // a Prepare was sent with the Revoke
   REQUIRE(b.sent<Evict>(1));
   CHECK(b.sent<Evict>(1)->allowed == Bytes{});
   CHECK_FALSE(b.tenant(1).in_set());  // although tenant 1 wants to run

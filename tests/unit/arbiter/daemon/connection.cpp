@@ -24,7 +24,7 @@ struct Pair {
   Closer closer{loop, system, schedule};
   Channel peer;
   std::shared_ptr<Connection> connection;
-  std::optional<std::string> closed;  // why it was
+  std::optional<std::string> closed;  // the reason for closing; nullopt while the connection is open
   unsigned heard = 0;
   std::uint64_t sent = 0, read = 0;
 

@@ -67,7 +67,7 @@ class Daemon {
     pid_ = 0;
     return status;
   }
-  // That it has open.
+  // The number of descriptors that the daemon has open.
   std::size_t descriptors() const {
     const std::filesystem::directory_iterator all("/proc/" + std::to_string(pid_) + "/fd");
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
@@ -849,7 +849,7 @@ TEST_CASE("Who comes again and again has to wait, and nobody else") {
   }));
   CHECK(as(4322, ask));
   CHECK(ask());
-  CHECK(as(4321, [&] {  // in a moment
+  CHECK(as(4321, [&] {  // the arbiter soon notices that the child has exited
     for (int tries = 0; tries < 1000; ++tries, std::this_thread::sleep_for(10ms))
       if (ask()) return true;
     return false;
@@ -869,7 +869,7 @@ TEST_CASE("Ends and errors of the daemon") {
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
-  CHECK(run(daemon.config()) == 0);  // the first one serves there
+  CHECK(run(daemon.config()) == 0);  // the running daemon already serves this socket
   CHECK(run("/nonexistent.conf") == 1);
   std::string other = daemon.folder() + "/other.conf";
   std::ofstream(other) << "Socket=/proc/nowhere/s.sock\nStateDir=" << daemon.folder() << "/state2\n";

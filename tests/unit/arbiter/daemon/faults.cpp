@@ -28,7 +28,7 @@ TEST_CASE("A session without a free descriptor may connect again") {
   system.duplicates = EMFILE;
   hello_fails_with("cannot watch the process: Too many open files");
   CHECK(host.status()["tenants"].empty());
-  CHECK(host.ledger().size() == 1);  // it began
+  CHECK(host.ledger().size() == 1);  // only the record of the arbiter's start
   system.duplicates = 0;
   Guest guest(host);
   CHECK(guest.say(Hello{}).find<Welcome>()->session == SessionId{1});

@@ -91,7 +91,7 @@ class Nvml : public System {
   ~Nvml() override { munmap(device, sizeof(Device)); }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
-  mutable Nanoseconds ahead{};  // of the host's clock
+  mutable Nanoseconds ahead{};  // how far now() is ahead of the host's clock
   Nanoseconds now() const override { return System::now() + ahead; }
   void* open_library(const char* name) const override {
     return std::strcmp(name, "libnvidia-ml.so.1") == 0 ? device : nullptr;
@@ -250,7 +250,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
   node.becomes("healthy");
   lose();
   node.nvml.ahead += 2s;
-  wait(1200ms);  // another look
+  wait(1200ms);  // the arbiter checks the GPU once more
   CHECK(node.is("lost"));
   node.nvml.ahead += 2s;
   node.becomes("healthy");

@@ -119,7 +119,7 @@ struct Standoff {
     REQUIRE(guest.say(Hello{}).find<Welcome>());
     REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}).find<Attached>());
   }
-  // The one that waits obeys.
+  // The waiting session leaves the GPU if it was told to.
   void go_out(const Guest::Reaction& heard) {
     if (const auto order = heard.find<Revoke>())
       waiting.say(Released{
@@ -172,7 +172,7 @@ TEST_CASE("A session that says without end that it has no host memory, which it 
   at.claim(
       400s);  // the clock jumps here, and the arbiter assumes that it did not run for a part of that time
   CHECK(at.cancelled);
-  CHECK_FALSE(at.disbelieved());  // said once
+  CHECK_FALSE(at.disbelieved());  // the log contains this line only once
 }
 
 TEST_CASE("A session that has no host memory is planned around") {
@@ -345,7 +345,7 @@ struct Holder {
     use.host = held;
     return {.request = 0, .use = use};
   }
-  // Both report this each second.
+  // For `time`, the guest reports the host memory `held` each second, and the other session `others`.
   void report(Nanoseconds time, Bytes held, Bytes others) {
     for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(1s)) {
       guest->say(usage(held));

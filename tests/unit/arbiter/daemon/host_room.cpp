@@ -52,7 +52,7 @@ struct Machine : RootedSystem {
   std::optional<Bytes> room() const { return host_room(*this, kPid); }
 };
 
-constexpr Bytes kOfMachine = gibibytes(39);  // less its margin
+constexpr Bytes kOfMachine = gibibytes(39);  // the machine's free memory, less the machine's margin
 
 TEST_CASE("The memory cgroup is that of the hierarchy with the memory controller") {
   CHECK(memory_group("0::/a/b\n") == Group({.version = Version::v2, .path = "/a/b"}));

@@ -108,7 +108,7 @@ TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
   CHECK(refusal_of(host, Guest(host, kUser), Message::of(RunRequest{})) == not_here);
   CHECK(refusal_of(host, Guest(host, kUser, step), Message::of(Hello{})) ==
         "job 12 holds no units of these GPUs here");
-  CHECK(host.ledger().size() == 1);  // it began
+  CHECK(host.ledger().size() == 1);  // only the record of the arbiter's start
   Guest slurmstepd(host);
   REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
   Guest own(host, kUser, step), another(host, kUser, step), run(host, kUser, step),
@@ -227,7 +227,7 @@ TEST_CASE("A job lives as long as a process that was told of it, or a session") 
   task.end();
   host.run_until([&] { return ask(host, 12).lives == 0; });
   CHECK(host.status()["gpus"][0]["units"] == 0);
-  CHECK(ask(host, 12).known == 1);  // and may come again
+  CHECK(ask(host, 12).known == 1);  // the job is kept, since it may come again
 }
 
 // A job that has run on this host and has ended. The tests report the end of the job in each possible way.
@@ -318,7 +318,7 @@ TEST_CASE("What is told of a job is written down once") {
   CHECK(kinds(host.ledger()) == std::vector<std::string>{"boot", "tenant", "options", "class", "place"});
   REQUIRE(slurmstepd.say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
   CHECK(host.ledger().back() == "over 1");
-  REQUIRE(slurmstepd.say(EndJob{.job = 13}).find<EndJobReply>()->accepted == 1);  // nothing to end
+  REQUIRE(slurmstepd.say(EndJob{.job = 13}).find<EndJobReply>()->accepted == 1);  // no such job
   CHECK(host.ledger().size() == 6);
 }
 
@@ -587,7 +587,7 @@ TEST_CASE("A fact that is told of a job again is not written again, and a change
   std::strcpy(job.job_class.qos, "high");
   REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
   CHECK(written("class") == 2);
-  job.job_class = {};  // it says nothing of it
+  job.job_class = {};  // this registration does not state the class
   REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
   CHECK(written("class") == 2);
   CHECK(written("options") == 4);
@@ -629,7 +629,7 @@ TEST_CASE(
   system.time = kHostSystem.now();
   Host host({}, system);
   host.start();
-  const auto come = [&](std::uint32_t number) {  // and live on
+  const auto come = [&](std::uint32_t number) {  // the jobs live on
     Guest slurmstepd(host);
     REQUIRE(slurmstepd.say(registration(number, 0)).find<RegisterReply>()->accepted == 1);
   };
@@ -671,7 +671,8 @@ TEST_CASE("Jobs that are known are bounded in number: of those of which nothing 
   come(1, living, 1 << 4);
   Guest others(host);
   const auto count = static_cast<std::uint32_t>(Jobs::kMostKnown);
-  for (std::uint32_t number = 2; number <= count; ++number) come(number, others, 1 << 9);  // placed nowhere
+  // The host has no GPU of the number 9, so these jobs are placed on none.
+  for (std::uint32_t number = 2; number <= count; ++number) come(number, others, 1 << 9);
   CHECK(ask(host, 2).known == 1);
   come(count + 1, others, 1 << 9);
   const auto check = [&] {

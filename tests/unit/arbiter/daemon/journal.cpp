@@ -87,7 +87,7 @@ TEST_CASE("On a full disk all goes on, and is written when there is room") {
   CHECK(log.find("ledger: No space left on device; records are kept in memory") != std::string::npos);
   CHECK(log.find("No space left") ==
         log.rfind("No space left"));                    // the failure is logged once, until the next try
-  bench.loop.run_for(std::chrono::milliseconds(1200));  // it tries in vain
+  bench.loop.run_for(std::chrono::milliseconds(1200));  // the journal tries again, in vain
   CHECK(bench.ledger().empty());
   bench.disk_error = 0;
   while (bench.ledger().empty()) REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);

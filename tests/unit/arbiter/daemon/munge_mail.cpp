@@ -25,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tests run beside each other.
+// The port depends on the process, since tests run at the same time.
 const auto kPort = static_cast<std::uint16_t>(300 + getpid() % 300);
 const std::uint16_t kOther = kPort + 300;  // the port of a process of root that is no arbiter
 

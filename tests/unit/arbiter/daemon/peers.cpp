@@ -96,7 +96,7 @@ TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
     CHECK_FALSE(is_shortage(status.code()));
   };
   without([](const std::string&) { return true; });
-  // It vanishes between two reads.
+  // The process exits between two reads.
   without([](const std::string& path) { return path.ends_with("/status"); });
   without([](const std::string& path) { return !path.ends_with("/stat"); });
 

@@ -37,7 +37,7 @@ TEST_CASE("Strangers leave places for registered jobs, and both leave some for r
   Places strangers, members, root;
   CHECK(enter_all(admission, 1, Rank::stranger, strangers, 150) == 150);
   CHECK(enter_all(admission, 2, Rank::stranger, strangers) == 50);
-  CHECK(enter_all(admission, 3, Rank::member, members) == 400);  // half of them
+  CHECK(enter_all(admission, 3, Rank::member, members) == 400);  // a user gets at most half of all places
   CHECK(enter_all(admission, 4, Rank::member, members) == 100);
   CHECK(enter_all(admission, 5, Rank::member, members) == 0);
   CHECK(enter_all(admission, 0, Rank::root, root, 100) == 100);

@@ -53,7 +53,7 @@ struct Site {
 
   GroupsSystem system;
   Host host;
-  Process command;  // of the run
+  Process command;  // the command of the run
 };
 
 std::string bytes(Bytes size) { return std::to_string(size.count); }

@@ -30,7 +30,7 @@ class Manager {
     setenv("NOTIFY_SOCKET", address.c_str(), 1);
   }
 
-  // Empty: nothing has come.
+  // The next message; empty if none has arrived.
   std::string heard() const {
     char text[64];
     const ssize_t size = recv(socket_.get(), text, sizeof text, 0);

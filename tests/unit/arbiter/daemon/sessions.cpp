@@ -116,7 +116,7 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   CHECK(sessions_in(host) == 1);
   CHECK(footprint() == mebibytes(10).count);
   again.say(Usage{.request = 0, .use = {}});
-  CHECK(footprint() == 0);  // as it tells now
+  CHECK(footprint() == 0);  // as the process reports now
 }
 
 TEST_CASE("A process that comes back and never attaches keeps what it has, as one that does not answer") {
@@ -239,7 +239,7 @@ TEST_CASE("A process that comes back, and that no record tells of, is served by 
   REQUIRE(guest.say(returning()).find<Welcome>());
   MemoryUse use{};
   use.swappable = use.resident = mebibytes(10);
-  // Its gate would open.
+  // Not attached yet: an attached session's gate would open.
   CHECK_FALSE(guest.say(attach_to()).find<Attached>());
   CHECK_FALSE(guest.say(attach_to()).find<Attached>());
   SECTION("all of its memory is on the GPU") {
@@ -336,7 +336,7 @@ TEST_CASE("Sessions tell of so many GPUs and no more") {
   CHECK(std::string(reaction.find<Refused>()->reason) ==
         "too many GPUs that only sessions report and the arbiter does not find");
   CHECK(reaction.closed);
-  CHECK(attach(64).find<Attached>());  // one that is known
+  CHECK(attach(64).find<Attached>());  // the arbiter knows this GPU already
 }
 
 // Two sessions of one tenant, one of which exports memory.
@@ -482,7 +482,7 @@ TEST_CASE("A stopped process loses its turn before that is over, and asks for an
   host.run_until([&] { return !page.is_open(); });
   CHECK(guest.hear().find<Revoke>());
   const auto lease = [&] { return host.status()["tenants"][0]["lease"] == true; };
-  host.run_until([&] { return !lease(); });  // without its consent
+  host.run_until([&] { return !lease(); });  // without an answer from the stopped process
   kill(process.pid(), SIGCONT);
   host.run_until(lease);  // until it has drained
 }

@@ -65,7 +65,7 @@ int processes_on(void* gpu, unsigned* count, Listed* places) {
 // A host with the NVML above, and with processes that exist only in its /proc.
 class Board : public FaultySystem {
  public:
-  mutable std::vector<std::pair<pid_t, int>> signals;  // that were sent
+  mutable std::vector<std::pair<pid_t, int>> signals;  // the signals sent
 
   Board() {
     listed.clear();
@@ -240,7 +240,7 @@ TEST_CASE("Unmanaged memory is none where it is MPS's, and then nobody's memory 
 TEST_CASE("Unmanaged processes are named in the log once, when they have been there for a while") {
   Board board;
   board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
-  board.add(kPid + 1, mebibytes(10), {});  // not worth a word
+  board.add(kPid + 1, mebibytes(10), {});  // too little memory to be named in the log
   const bool warns = GENERATE(true, false);
   Scene scene(board, warns ? Measure::warn : Measure::ignore);
   scene.pass(1s);

@@ -140,7 +140,7 @@ std::vector<std::string> foreign_lines() {
   const std::string hex = "00112233445566778899aabbccddeeff";
   std::vector<std::string> lines;
   const auto add = [&](const std::string& text) { lines.push_back(sealed(" 9000000000001 " + text)); };
-  // without what later versions added
+  // Records without the fields that later versions added.
   add("boot 8de26f41-1aca-4c64-aa60-1b67c44ca8e3");
   add("options 20 10000000021 22 23 24 -25 10000000026 1 1");
   add("used 90 91 92 10000000093 10000000094 10000000095 10000000096 97 10000000098 10000000099");

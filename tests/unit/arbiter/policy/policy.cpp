@@ -274,7 +274,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   const Nanoseconds rest = lag_after(policy->rules().account, debt, pauses, 2s);
   CHECK(rest > -1200ms);
   CHECK(rest < -1100ms);
-  // However often it is checked.
+  // The result is the same, however often the account is updated.
   Nanoseconds looked_at = debt;
   for (int i = 0; i < 2000; ++i) looked_at = lag_after(policy->rules().account, looked_at, pauses, 1ms);
   CHECK(std::chrono::abs(looked_at - rest) < 10us);
@@ -363,7 +363,7 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   };
   CHECK(length(0ms) == 40ms);
   CHECK(length(17ms) == 38ms);  // two submissions, and a reserve of a quarter of a submission
-  CHECK(length(15ms) == 49ms);  // three
+  CHECK(length(15ms) == 49ms);  // three submissions, and the reserve
   CHECK(length(100ms) == 125ms);
   CHECK(length(1h) == 1250ms);
   view.lag -= 10ms;
@@ -480,7 +480,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   CHECK_FALSE(goes_first());
   urgent.lag = -24ms;
   CHECK(goes_first());
-  urgent.handoff = 3ms;  // more than a tenth
+  urgent.handoff = 3ms;  // more than a tenth of the deadline
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
   other.last_drain = 26ms;  // the deadline is over before the drain ends
@@ -504,7 +504,7 @@ TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, u
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
   leader.claims.deadline = 30ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 60ms + 1us);
-  leader.lag = -30ms;  // then as long as any
+  leader.lag = -30ms;  // no longer than without a deadline: the tenant exceeded its share by its deadline
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 4ms);
   leader.lag = {};
   leader.claims.deadline = 1s;
@@ -512,7 +512,7 @@ TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, u
   turn.turn.length = 400ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 400ms + 1us);
   turn.turn.length = 16ms;
-  turn.turn.handoff = 100ms;  // it interrupts nobody then
+  turn.turn.handoff = 100ms;  // with such long handoffs, deadlines interrupt nobody
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   ledger.held(1, 19s, 22s);
   ledger.held(2, 12s, 16s);
   ledger.used(1, gibibytes(20), 3s);
-  ledger.used(1, gibibytes(9), 1s, {.job = 9, .step = 0});  // a part of that
+  ledger.used(1, gibibytes(9), 1s, {.job = 9, .step = 0});  // a step of the job, included in the job's 20 GiB
   const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
   REQUIRE(replay.gpus.size() == 1);
   CHECK(replay.names == std::vector{kGpu});
@@ -93,7 +93,7 @@ TEST_CASE("What was waited for the first lease comes before it, and is not taken
   REQUIRE(replay.gpus.size() == 2);
   REQUIRE(replay.gpus[0].size() == 2);
   const Program& late = replay.gpus[0][0];
-  CHECK(late.arrival == 0s);  // it asked first
+  CHECK(late.arrival == 0s);  // tenant 1 asked for the GPU first
   REQUIRE(late.pieces.size() == 2);
   CHECK(late.pieces[0].pause == 1s);
   CHECK(replay.gpus[0][1].arrival == 2s);
@@ -159,7 +159,7 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   REQUIRE(replay.gpus[0].size() == 2);
   REQUIRE(replay.gpus[0][0].pieces.size() == 1);
   CHECK(replay.gpus[0][0].pieces[0].burst == 4s);
-  CHECK(replay.gpus[0][0].size == 25);  // half of it on each
+  CHECK(replay.gpus[0][0].size == 25);  // half of the 40 GiB on each of two GPUs
   CHECK(replay.gpus[0][1].arrival == 6s);
   CHECK(replay.gpus[0][1].size == 100);
   CHECK(replay.gpus[1].size() == 1);

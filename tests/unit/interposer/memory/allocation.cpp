@@ -62,7 +62,7 @@ TEST_CASE("an address is found by any byte of its block", "[allocation]") {
     CHECK(range->base == address);
     CHECK(range->size == size);
     CHECK(t.memory.find(address));
-    // Whatever lies there is another's.
+    // The address after the block belongs to another block or to none.
     const std::optional<AddressRange> next = t.memory.find(address + size.count);
     CHECK((!next || next->base != address));
   }
@@ -534,7 +534,7 @@ TEST_CASE("a limit of the host that changes is told and followed, upwards and do
   t.budget.most = kibibytes(128);
   t.memory.tend();
   CHECK(t.books.last.host_limit == kibibytes(128));
-  CHECK(t.books.last.swappable == kibibytes(320));  // what is there stays
+  CHECK(t.books.last.swappable == kibibytes(320));  // existing blocks stay
   CHECK(t.memory.free(large) == CUDA_SUCCESS);
   CHECK(t.memory.allocate(&address, kibibytes(256)) == CUDA_ERROR_OUT_OF_MEMORY);
   allocated(t, kibibytes(64));
@@ -605,7 +605,7 @@ TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[al
   World t;
   const CUdeviceptr hole = allocated(t, kibibytes(100));
   const CUdeviceptr small = allocated(t, {1000});
-  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // the other gets its addresses
+  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // `large` gets its addresses
   const CUdeviceptr large = allocated(t, kibibytes(100));
   allocated(t, {1000});
   t.memory.set_allowed(kibibytes(4));

@@ -37,7 +37,7 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   std::vector<CUdeviceptr> blocks(100'000);
   Bytes asked;
   for (CUdeviceptr& block : blocks) {
-    const Bytes size{256ull << random() % 5};  // blocks of 256 bytes and of 4 KiB, equally many
+    const Bytes size{256ull << random() % 5};  // 256 bytes to 4 KiB, each size equally often
     asked += size;
     REQUIRE(t.memory.allocate(&block, size) == CUDA_SUCCESS);
   }

@@ -178,7 +178,7 @@ TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its 
   };
   CHECK(DriverDevice(calls, 3).host_node() == 5u);
   calls.cuDeviceGetAttribute = [](int* value, CUdevice_attribute name, CUdevice) {
-    *value = static_cast<int>(name) == 134 ? -1 : 0xffff;  // for an unknown device
+    *value = static_cast<int>(name) == 134 ? -1 : 0xffff;  // the driver's answer if the node is unknown
     return CUDA_SUCCESS;
   };
   CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);

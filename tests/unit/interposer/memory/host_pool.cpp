@@ -303,7 +303,7 @@ TEST_CASE("without a thread an eviction grows the pool itself", "[pool]") {
   t.pool.prepare(kSlab, 1);
   t.pool.hurry(kSlab);
   CHECK(t.pool.held() == Bytes{});
-  CHECK_FALSE(t.pool.take(kGranule));  // no memory either
+  CHECK_FALSE(t.pool.take(kGranule));  // map() fails, too
   t.host.fail_from = 0;
   CHECK(t.pool.take(kGranule));
   CHECK(t.pool.held() == kSlab);
@@ -319,7 +319,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
     t.pool.prepare({8 * kSlab.count}, 1);
     t.pool.hurry({16 * kSlab.count});
     std::vector<HostRoom> rooms;
-    for (int i = 0; i < 20; ++i) {  // more than was expected
+    for (int i = 0; i < 20; ++i) {  // more slabs than hurry() announced
       rooms.push_back(*t.pool.take(kSlab));
       std::memset(rooms.back().front().data, i, kGranule.count);
     }
@@ -330,7 +330,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
     t.pool.prepare({}, 1);
     t.pool.tend(false);
     for (int look = 0; look < 10000 && t.pool.held() != Bytes{}; ++look)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread gives it back
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread gives the slabs back
     CHECK(t.pool.held() == Bytes{});
   }
   CHECK(t.device.misuse().empty());
@@ -394,7 +394,7 @@ TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
   t.budget.left = before;
   t.pool.watch();
   t.host.time += 100ms;
-  t.budget.left = before - kSlab;  // ten a second
+  t.budget.left = before - kSlab;  // the job takes ten slabs a second
   t.pool.watch();
   SECTION("a second's worth of it") {
     t.budget.left = {10 * kSlab.count};
@@ -501,7 +501,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
   std::optional<Bytes> job_limit() const override { return limit_; }
 
   std::byte* map(Bytes size, unsigned threads) override {
-    std::this_thread::yield();  // the others look as well
+    std::this_thread::yield();  // meanwhile the other processes check room(), too
     const std::uint64_t now = used_ += size.count;
     if (now > limit_.count) passed = true;
     return real_.map(size, threads);

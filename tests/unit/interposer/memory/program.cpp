@@ -179,7 +179,7 @@ TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
   CHECK_FALSE(t.program.properties(id));
   CHECK(t.gone());
   CHECK(t.books.last.swappable == Bytes{});
-  CHECK(t.device.reserved() == kSize + kSize);  // the program's own
+  CHECK(t.device.reserved() == kSize + kSize);  // the two ranges that the program reserved itself
   CHECK(t.device.synchronizations() == 0);
 }
 

@@ -35,7 +35,7 @@ CUDA_ARRAY3D_DESCRIPTOR floats(std::size_t width, std::size_t height, std::size_
   return {width, height, depth, CU_AD_FORMAT_FLOAT, 4, flags};
 }
 
-// Creation and destruction of an array, and the size that must be counted meanwhile.
+// Functions that create and destroy an array, and the size that must be counted while the array exists.
 struct Kind {
   std::string name;
   std::size_t bytes;

@@ -26,7 +26,7 @@ TEST_CASE("a submission or work on the GPU begin it anew") {
   IdleWatch watch;
   CHECK(!watch.look(0ms, 1, false, true));
   CHECK(watch.look(1ms, 1, false, true) == Nanoseconds(1ms));
-  CHECK(!watch.look(6ms, 2, false, true));  // it was busy until now
+  CHECK(!watch.look(6ms, 2, false, true));  // the session was busy until now
   CHECK(!watch.look(8ms, 2, false, true));
   CHECK(!watch.look(8900us, 2, false, true));
   CHECK(watch.look(9ms, 2, false, true) == Nanoseconds(1ms));
@@ -51,7 +51,7 @@ TEST_CASE("the driver is asked only where its answer is not known") {
   CHECK(watch.must_ask(5));
   watch.look(0ms, 5, true, true);
   CHECK(watch.must_ask(5));
-  CHECK_FALSE(watch.must_ask(6));  // it has just submitted
+  CHECK_FALSE(watch.must_ask(6));  // the session has just submitted
   watch.look(2ms, 6, false, true);
   CHECK(watch.must_ask(6));
   watch.look(4ms, 6, false, true);

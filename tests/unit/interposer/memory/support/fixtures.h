@@ -50,8 +50,8 @@ class FakeBooks final : public Books {
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
-  std::function<void()> when_asked;  // requests for growth
-  std::function<void()> after_idle;  // actions of other threads after a request
+  std::function<void()> when_asked;  // called at each request for growth
+  std::function<void()> after_idle;  // called by idle(): actions of other threads after its check
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
@@ -89,7 +89,7 @@ class FakeBudget final : public HostBudget {
   bool is_tight = false;
   bool is_used_up = false;
   std::optional<Bytes> most;
-  std::optional<Bytes> most_of_job;  // where that is another
+  std::optional<Bytes> most_of_job;  // if it differs from `most`
 };
 
 // start() itself does the work; if `beside` is true, it starts a thread for the work. Any call can be made to
