@@ -148,7 +148,7 @@ Finding check_arbiter(const Node& node) {
                  "restart the arbiter, which sets the mode");
   return wrong(node.no_status,
                "start it: systemctl start sharedgpud, or restart slurmd, whose plugstack.conf must name "
-               "spank_sharedgpu.so; then read its log");
+               "spank_sharedgpu.so; then read the arbiter's log");
 }
 
 // Reports what makes the arbiter refuse a folder: the folder or one above it belongs to neither root nor this

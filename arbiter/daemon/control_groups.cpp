@@ -25,7 +25,8 @@ constexpr char kMemory[] = "memory";
 // libcgroup builds paths in buffers of FILENAME_MAX bytes and truncates longer paths.
 constexpr std::size_t kLongestGroup = 3000;
 
-// Keeps libcgroup from logging its errors, since the daemon logs them as a Status.
+// Keeps libcgroup from printing its errors: the functions here return each error as a Status, which the
+// daemon logs.
 void say_nothing(void*, int, const char*, va_list) {}
 
 int errno_of(int code) {

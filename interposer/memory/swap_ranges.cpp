@@ -44,8 +44,8 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
   return CUDA_SUCCESS;
 }
 
-// Gives the handles of a new range physical memory. The calling thread has marked the handles as busy. When
-// the function returns, even with an error, the handles are not busy any more.
+// Creates physical memory for each handle of a new range. The calling thread has marked the handles as busy.
+// When the function returns, even with an error, the handles are not busy any more.
 CUresult SwapRanges::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
