@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call it
 // before they create a container. Whatever fails, the container starts as it would without this command.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -16,7 +18,9 @@
 #include <string_view>
 
 #include "arbiter/cli/commands.h"
+#include "arbiter/cli/mount_point.h"
 #include "arbiter/cli/oci_spec.h"
+#include "protocol/channel.h"
 #include "protocol/replace_file.h"
 #include "protocol/split.h"
 
@@ -41,27 +45,59 @@ const char* variable(const char* name) {
   return nullptr;
 }
 
-// Returns nothing if a folder is missing on the host or not accessible, since a runtime would then refuse to
-// create the container.
-JobReach reach_of_this_job() {
+// Returns true if the process appends to this descriptor, or if it is no file that could be overwritten.
+bool appends(pid_t process, int descriptor) {
+  const std::string place = "/proc/" + std::to_string(process);
+  struct stat info = {};
+  if (stat((place + "/fd/" + std::to_string(descriptor)).c_str(), &info) != 0) return false;
+  if (!S_ISREG(info.st_mode)) return true;
+  std::ifstream file(place + "/fdinfo/" + std::to_string(descriptor));
+  for (std::string word; file >> word;)
+    if (word == "flags:") return file >> word && (std::strtoul(word.c_str(), nullptr, 8) & O_APPEND) != 0;
+  return false;
+}
+
+// Podman connects the stderr of its hooks to /dev/null. Then the lines of this command go to Podman's stderr.
+void find_stderr() {
+  struct stat own = {}, null = {};
+  if (fstat(STDERR_FILENO, &own) != 0 || stat("/dev/null", &null) != 0 || !S_ISCHR(own.st_mode) ||
+      own.st_rdev != null.st_rdev || !appends(getppid(), STDERR_FILENO))
+    return;
+  const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/" + std::to_string(STDERR_FILENO);
+  const UniqueFd runtimes(open(path.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
+  if (runtimes) dup2(runtimes.get(), STDERR_FILENO);
+}
+
+constexpr char kWithout[] = "; the container runs without GPU sharing";
+
+// Returns why a container with this configuration cannot get the folder; empty: it can.
+std::string obstacle_to(const std::string& folder, const nlohmann::json& spec, const std::string& bundle) {
+  if (access(folder.c_str(), R_OK | X_OK) != 0) return folder + ": " + std::strerror(errno);
+  const auto place = mount_place(spec, folder, bundle);
+  const std::string obstacle = place ? obstacle_at(*place, spec) : "";
+  return obstacle.empty() ? "" : folder + " cannot be mounted in the container: " + obstacle;
+}
+
+// Without an obstacle, the container can be created with all folders of the job.
+JobReach reach_in(const nlohmann::json& spec, const std::string& bundle) {
   const std::string library =
       find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   JobReach job = read_reach(variable, library);
   for (const std::string& folder : job.folders)
-    if (access(folder.c_str(), R_OK | X_OK) != 0) {
-      complain(folder + ": " + std::strerror(errno) + "; the container runs without GPU sharing");
-      return {};
-    }
-  return job;
+    if (job.obstacle.empty()) job.obstacle = obstacle_to(folder, spec, bundle);
+  if (job.obstacle.empty()) return job;
+  complain(job.obstacle + kWithout);
+  return {};
 }
 
 // Returns the edited text, or `text` itself if it is not understood.
-std::string edit(const std::string& text, const std::string& origin, Stated stated) {
+std::string edit(const std::string& text, const std::string& origin, Stated stated,
+                 const std::string& bundle) {
   nlohmann::json spec = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const std::string problem =
-      spec.is_discarded() ? "it is not JSON" : add_job(spec, reach_of_this_job(), stated);
+      spec.is_discarded() ? "it is not JSON" : add_job(spec, reach_in(spec, bundle), stated);
   if (problem.empty()) return spec.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  complain(origin + ": " + problem + "; the container runs without GPU sharing");
+  complain(origin + ": " + problem + kWithout);
   return text;
 }
 
@@ -74,10 +110,12 @@ int edit_bundle(const std::string& bundle) {
     return 1;
   }
   const std::string text = read_all(file);
-  const std::string edited = edit(text, path, Stated::yields);
+  std::error_code ignored;
+  const std::string edited =
+      edit(text, path, Stated::yields, std::filesystem::absolute(bundle, ignored).string());
   if (edited == text) return 0;
   const Status written = replace_file(path, edited, Durable::no);
-  if (!written.ok()) complain(written.message() + "; the container runs without GPU sharing");
+  if (!written.ok()) complain(written.message() + kWithout);
   return written.ok() ? 0 : 1;
 }
 
@@ -96,7 +134,8 @@ void add_oci(CLI::App& app, int& status) {
       status = edit_bundle(*bundle);
       return;
     }
-    std::cout << edit(read_all(std::cin), "standard input", Stated::wins);
+    find_stderr();
+    std::cout << edit(read_all(std::cin), "standard input", Stated::wins, "");
   });
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "arbiter/cli/mount_point.h"
 #include "protocol/environment.h"
 #include "protocol/preload.h"
 
@@ -21,11 +22,14 @@ std::string parent(const std::string& path) {
   return slash == path.npos ? "" : path.substr(0, slash);
 }
 
-// Adds the folder, unless it is the host's root, which no container gets, or a relative path, which names no
-// folder of the host.
-void add_folder(std::vector<std::string>& folders, const std::string& folder) {
-  if (folder.size() < 2 || folder[0] != '/') return;
-  if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+// Folders that each container has of its own, besides those directly below the root.
+constexpr std::string_view kOwnOfContainers[] = {"/dev/shm", "/var/run", "/var/tmp"};
+
+// Returns true if a container may get this folder of the host. A relative path names no folder of the host.
+bool is_for_containers(const std::string& folder) {
+  return folder.starts_with('/') && folder.rfind('/') > 0 &&
+         std::find(std::begin(kOwnOfContainers), std::end(kOwnOfContainers), folder) ==
+             std::end(kOwnOfContainers);
 }
 
 bool is_list_of_strings(const json& value) {
@@ -74,9 +78,8 @@ void remove_preload(json& spec) {
 }
 
 bool has_mount(const json& mounts, const std::string& folder) {
-  return std::any_of(mounts.begin(), mounts.end(), [&](const json& mount) {
-    return mount.is_object() && mount.contains("destination") && mount["destination"] == folder;
-  });
+  return std::any_of(mounts.begin(), mounts.end(),
+                     [&](const json& mount) { return is_mounted_at(mount, folder); });
 }
 
 // Read-only mounts suffice: a socket on such a mount can be connected to.
@@ -97,9 +100,15 @@ JobReach read_reach(const Lookup& lookup, const std::string& library) {
   };
   const std::string socket = value(environment::kSocket);
   if (library.empty() || socket.empty() || value(environment::kOnNoArbiter).empty()) return {};
+  for (const std::string& folder : {parent(library), parent(socket)}) {
+    if (!is_for_containers(folder)) {
+      job.obstacle = "the folder of " + socket + " is not for sharedgpu alone";
+      return job;
+    }
+    if (std::find(job.folders.begin(), job.folders.end(), folder) == job.folders.end())
+      job.folders.push_back(folder);
+  }
   job.library = library;
-  add_folder(job.folders, parent(library));
-  add_folder(job.folders, parent(socket));
   for (const char* name : environment::kContainerVariables)
     if (const char* text = lookup(name)) job.variables.emplace_back(name, text);
   return job;

@@ -12,8 +12,9 @@
 namespace sharedgpu::cli {
 
 // The library, the socket and the variables that the processes of a job share. Without a library, the process
-// that asks is in no job with sharedgpu.
+// that asks is in no job with sharedgpu, or `obstacle` says why containers of the job cannot share GPUs.
 struct JobReach {
+  std::string obstacle;
   std::string library;                                         // path of libsharedgpu.so on the host
   std::vector<std::string> folders;                            // the container gets them at the same paths
   std::vector<std::pair<std::string, std::string>> variables;  // of the job, for the container's processes

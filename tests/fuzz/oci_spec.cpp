@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edits arbitrary text as the configuration of a container. Whatever it is, the edit ends, and what it does
-// not understand stays as it was. A second edit adds nothing.
+// not understand stays as it was. A second edit adds nothing. The search for obstacles to a mount ends, too.
 #include "arbiter/cli/oci_spec.h"
 
 #include <nlohmann/json.hpp>
 
+#include "arbiter/cli/mount_point.h"
 #include "input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -12,8 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using nlohmann::json;
   const json before = json::parse(fuzz::text_of(data, size), nullptr, /*allow_exceptions=*/false);
   if (before.is_discarded()) return 0;
+  if (const auto place = cli::mount_place(before, "/run/sharedgpu", "/b")) cli::obstacle_at(*place, before);
   const cli::JobReach job =
-      cli::read_reach([](const char*) { return "/run/sharedgpu/sock"; }, "/lib/libsharedgpu.so");
+      cli::read_reach([](const char*) { return "/run/sharedgpu/sock"; }, "/lib/x/libsharedgpu.so");
   for (const cli::JobReach& each : {job, cli::JobReach{}})
     for (const cli::Stated stated : {cli::Stated::wins, cli::Stated::yields}) {
       json spec = before;

@@ -50,13 +50,14 @@ container() {
     -e SIMGPU_MEMORY -e SIMGPU_CONTEXT "${options[@]}" --rootfs "$DIR/image" "$@"
 }
 
-# inside NAME PROGRAM ARGUMENT...: starts a tenant of its own in a container.
+# inside NAME [OPTION... --] PROGRAM ARGUMENT...: starts a tenant of its own in a container.
 inside() {
-  local name=$1
-  shift
+  local name=$1 words=("${@:2}")
+  [[ ${words[0]} == -[a-z]* ]] || words=(-- "${words[@]}")
   export -f container in_cgroup2
   export DIR
-  "$SHAREDGPU" run -- bash -c 'container -- "$@"' bash "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  rm -f "$DIR/$name.err"
+  "$SHAREDGPU" run -- bash -c 'container "$@"' bash "${words[@]}" >"$DIR/$name.out" 2>>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
 
@@ -103,6 +104,99 @@ inside() {
   [[ ! -s $DIR/musl.err ]]
 }
 
+# without_sharing NAME: the container NAME has run without the library, and one line says why.
+without_sharing() {
+  succeeds "$1"
+  grep -qx works "$DIR/$1.out"
+  cat "$DIR/$1.err"
+  (($(wc -l <"$DIR/$1.err") == 1))
+  grep -q "^sharedgpu: .* cannot be mounted in the container: .*; the container runs without GPU sharing$" "$DIR/$1.err"
+}
+
+# spoil COMMAND...: runs the command in the image, and then a container of a job.
+spoil() {
+  (cd "$DIR/image" && "$@")
+  # shellcheck disable=SC2016
+  inside spoilt sh -c '[ -z "$LD_PRELOAD" ] && echo works'
+}
+
+@test "an image whose links or files are in the way starts without GPU sharing, and nothing outside of it is written" {
+  prepare
+  local outside=$DIR/outside top=${BUILD#/}
+  top=${top%%/*}
+  mkdir "$outside"
+  rm -r "${DIR:?}/image/$top"
+  spoil ln -s "$outside" "$top"
+  without_sharing spoilt
+  spoil ln -sfn "../../../../../../../../$outside" "$top"
+  without_sharing spoilt
+  spoil ln -sfn "$top" "$top"
+  without_sharing spoilt
+  rm "$DIR/image/$top"
+  spoil touch "$top"
+  without_sharing spoilt
+  rm "$DIR/image/$top"
+  [[ -z $(ls -A "$outside") ]]
+}
+
+@test "a link of the image that stays inside of it is no obstacle" {
+  prepare
+  local top=${BUILD#/}
+  top=${top%%/*}
+  mv "$DIR/image/$top" "$DIR/image/elsewhere"
+  ln -s /elsewhere "$DIR/image/$top"
+  inside linked cat /proc/self/maps
+  succeeds linked
+  grep -q libsharedgpu.so "$DIR/linked.out"
+  [[ ! -s $DIR/linked.err ]]
+}
+
+@test "a read-only image without the folders starts without GPU sharing; with the folders it shares" {
+  prepare
+  mkdir -p "$DIR/image/$BUILD/interposer" "$DIR/image/$DIR"
+  touch "$DIR"/image/{etc/{hosts,hostname,resolv.conf},run/.containerenv} # what Podman itself creates
+  ln -s /proc/mounts "$DIR/image/etc/mtab"
+  # shellcheck disable=SC2016
+  local read_only='mount -t tmpfs none "$DIR/image" && cp -a "$DIR/copy/." "$DIR/image" && mount -o remount,ro "$DIR/image" && exec "$@"'
+  cp -a "$DIR/image" "$DIR/copy"
+  export -f container in_cgroup2
+  export DIR
+  run -0 --separate-stderr "$SHAREDGPU" run -- unshare --mount --propagation private bash -c "$read_only" bash \
+    bash -c 'container -- cat /proc/self/maps'
+  [[ $output == *"$PRELOAD"* && -z $stderr ]]
+  rm -r "$DIR/copy/${BUILD:?}"
+  run -0 --separate-stderr "$SHAREDGPU" run -- unshare --mount --propagation private bash -c "$read_only" bash \
+    bash -c 'container -- cat /proc/self/maps'
+  [[ $output != *"$PRELOAD"* ]]
+  [[ $stderr == "sharedgpu: "*": cannot be created: Read-only file system; the container runs without GPU sharing" ]]
+}
+
+@test "nothing is created in a folder that a user mounts above the library" {
+  prepare
+  local users=$DIR/users top=${BUILD#/}
+  mkdir "$users"
+  # shellcheck disable=SC2016
+  inside mounted -v "$users:/${top%%/*}" -- sh -c '[ -z "$LD_PRELOAD" ] && echo works'
+  without_sharing mounted
+  [[ -z $(ls -A "$users") ]]
+}
+
+@test "programs that podman exec starts share the GPU, if it is told to hand on the job's variables" {
+  prepare
+  # shellcheck disable=SC2016
+  local script='
+    containers() { podman --root "$DIR/storage" --runroot "$DIR/runroot" --storage-driver vfs --runtime crun "$@"; }
+    containers run --detach --name one --network host --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
+      --rootfs "$DIR/image" sh -c "while :; do cat /dev/null; done" >"$DIR/id" &&
+      LD_PRELOAD=$PRELOAD containers exec --env LD_PRELOAD --env "SHAREDGPU_*" --env "CUDA_*" one sh -c "env; cat /proc/self/maps"
+    containers rm --force --time 0 one >"$DIR/id"'
+  export DIR PRELOAD CONTAINERS_CONF=$DIR/containers.conf
+  export -f in_cgroup2
+  run -0 --separate-stderr "$SHAREDGPU" run -- bash -c 'in_cgroup2 "$@"' bash bash -c "$script"
+  [[ $output == *"SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET"* && $output == *" $PRELOAD"* ]]
+  [[ -z $stderr ]]
+}
+
 @test "what is not a container's configuration comes back as it was, with one line" {
   [[ -x $SHAREDGPU ]]
   run -0 --separate-stderr "$SHAREDGPU" oci <<<'{"mounts": 3}'
@@ -114,9 +208,10 @@ inside() {
 enroot_hook() {
   printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" >"$DIR/environ"
   : >"$DIR/mounts"
-  sed "s|@PREFIX@/lib/sharedgpu/libsharedgpu.so|$PRELOAD|" "$BATS_TEST_DIRNAME/../../etc/containers/enroot/50-sharedgpu.sh.in" \
+  sed "s|@PREFIX@/lib/sharedgpu/libsharedgpu.so|$PRELOAD|; s|@PREFIX@/bin/sharedgpu|$SHAREDGPU|" "$BATS_TEST_DIRNAME/../../etc/containers/enroot/50-sharedgpu.sh.in" \
     >"$DIR/hook"
-  ENROOT_ENVIRON=$DIR/environ ENROOT_MOUNTS=$DIR/mounts "$@" bash "$DIR/hook"
+  mkdir -p "$DIR/rootfs"
+  ENROOT_ROOTFS=$DIR/rootfs ENROOT_ENVIRON=$DIR/environ ENROOT_MOUNTS=$DIR/mounts "$@" bash "$DIR/hook" 2>"$DIR/hook.err"
   MOUNTS=$(<"$DIR/mounts") ENVIRON=$(<"$DIR/environ")
 }
 
@@ -127,4 +222,16 @@ enroot_hook() {
   [[ $ENVIRON == *"SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET"*"SHAREDGPU_TOKEN="*"LD_PRELOAD=/lib/mine.so:$PRELOAD" ]]
   enroot_hook env
   [[ -z $MOUNTS && $ENVIRON == $'PATH=/bin\nLD_PRELOAD=/lib/mine.so' ]]
+  [[ ! -s $DIR/hook.err ]]
+}
+
+@test "enroot's hook leaves alone a container whose image is in the way, and says why" {
+  start_arbiter
+  local top=${BUILD#/}
+  mkdir "$DIR/rootfs"
+  ln -s loop "$DIR/rootfs/loop"
+  ln -s loop "$DIR/rootfs/${top%%/*}"
+  enroot_hook "$SHAREDGPU" run --
+  [[ -z $MOUNTS && $ENVIRON == $'PATH=/bin\nLD_PRELOAD=/lib/mine.so' ]]
+  grep -q "^sharedgpu: .* cannot be mounted in the container: .*Too many levels of symbolic links" "$DIR/hook.err"
 }

@@ -99,16 +99,28 @@ TEST_CASE("Outside of jobs an inherited preload is removed") {
 
 TEST_CASE("Only the variables that a tenant has make a job") {
   CHECK(job_with({}).library.empty());
-  // Outside of jobs, users may set SHAREDGPU_SOCKET.
-  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/s"}}).library.empty());
+  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}}).library.empty());  // a user may set it outside of jobs
   CHECK(job_with({{"SHAREDGPU_SOCKET", ""}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
   CHECK_FALSE(
-      job_with({{"SHAREDGPU_SOCKET", "/run/s"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
+      job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
 }
 
-TEST_CASE("The host's root is never mounted") {
-  const JobReach odd = job_with({{"SHAREDGPU_SOCKET", "/socket"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}});
-  CHECK(odd.folders == std::vector<std::string>{"/opt/x/lib/sharedgpu"});
+TEST_CASE("No folder is mounted that containers have of their own, such as the root or /tmp") {
+  for (const char* socket :
+       {"/socket", "/tmp/socket", "/run/socket", "/var/run/socket", "/dev/shm/socket", "relative/socket"}) {
+    INFO(socket);
+    const JobReach odd = job_with({{"SHAREDGPU_SOCKET", socket}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}});
+    CHECK(odd.library.empty());
+    CHECK(odd.obstacle == "the folder of " + std::string(socket) + " is not for sharedgpu alone");
+  }
+  CHECK(job().obstacle.empty());
+}
+
+TEST_CASE("A mount that the configuration states stays, however its path is written") {
+  json spec = {{"mounts", {{{"destination", "/run//sharedgpu/"}, {"source", "/mine"}}, 1, json::object()}}};
+  spec = edited(spec, job());
+  REQUIRE(spec["mounts"].size() == 4);
+  CHECK(spec["mounts"][3]["destination"] == "/opt/x/lib/sharedgpu");
 }
 
 TEST_CASE("What is not a container's configuration is left unchanged, with a reason") {

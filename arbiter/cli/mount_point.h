@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells before a container is created whether its runtime can mount a folder there. A runtime starts no
+// container at all if a mount fails. Reads the container's image, and changes nothing.
+//
+// An image may be anyone's: symbolic links in it never lead out of it, and whatever it holds, no exception
+// leaves these functions.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace sharedgpu::cli {
+
+// Returns true if `mount`, an entry of the configuration's "mounts", is at this path.
+bool is_mounted_at(const nlohmann::json& mount, const std::string& folder);
+
+// The folder in which a mount at a certain path of a container will be: that of the image, or that of another
+// mount of the container.
+struct MountPlace {
+  std::string root;        // a folder of the host; empty: a new file system
+  std::string path;        // the path of the mount below `root`
+  bool may_create = true;  // missing folders may be created: the container's own, not the user's
+};
+
+// Finds the place of `folder`, an absolute path in the container with the configuration `spec`. `bundle` is
+// the folder to which paths in `spec` are relative; empty: unknown. Returns nullopt if the configuration
+// states a mount at `folder` itself, or does not say where the image is. Pure.
+std::optional<MountPlace> mount_place(const nlohmann::json& spec, const std::string& folder,
+                                      const std::string& bundle);
+
+// Returns an empty string if a folder can be mounted at the place, or if that cannot be found out. Otherwise
+// returns the reason why not. `spec` tells which users the container has.
+std::string obstacle_at(const MountPlace& place, const nlohmann::json& spec);
+
+}  // namespace sharedgpu::cli
