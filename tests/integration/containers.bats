@@ -56,8 +56,7 @@ inside() {
   [[ ${words[0]} == -[a-z]* ]] || words=(-- "${words[@]}")
   export -f container in_cgroup2
   export DIR
-  rm -f "$DIR/$name.err"
-  "$SHAREDGPU" run -- bash -c 'container "$@"' bash "${words[@]}" >"$DIR/$name.out" 2>>"$DIR/$name.err" 3>&- &
+  "$SHAREDGPU" run -- bash -c 'container "$@"' bash "${words[@]}" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
 
