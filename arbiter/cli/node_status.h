@@ -4,6 +4,7 @@
 // Sizes are in bytes, times in seconds. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,11 +27,14 @@ struct NodeStatus {
     Bytes footprint;
     Bytes resident;
     std::optional<Bytes> unmanaged;
-    double turn = 0;     // length of turns
-    double handoff = 0;  // mean; zero: none yet
-    std::vector<std::uint64_t> holders;
-    std::vector<std::uint64_t> queue;  // tenants that wait, in the order in which they are served
-    std::optional<double> turn_left;   // none: nobody waits
+    double turn = 0;                     // length of turns
+    double handoff = 0;                  // mean; zero: none yet
+    std::vector<std::uint64_t> holders;  // zero: a tenant that the asking user may not see
+    std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served
+    std::optional<double> turn_left;     // none: nobody waits
+    std::size_t hidden_holders() const {
+      return static_cast<std::size_t>(std::count(holders.begin(), holders.end(), 0u));
+    }
   };
 
   struct Overdue {
@@ -81,5 +85,10 @@ struct NodeStatus {
 
 // Parses the text of `sharedgpu status --json`. Returns an empty string, or an error message.
 std::string parse_status(const std::string& text, NodeStatus& status);
+
+// Names `count` jobs that the asking user may not see.
+inline std::string hidden_jobs(std::size_t count) {
+  return count == 1 ? "another job" : std::to_string(count) + " other jobs";
+}
 
 }  // namespace sharedgpu::cli

@@ -2,6 +2,7 @@
 #include "arbiter/cli/oci_spec.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -18,8 +19,7 @@ constexpr std::string_view kLibrary = "libsharedgpu.so";
 constexpr std::string_view kPreload = "LD_PRELOAD";
 
 std::string parent(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == path.npos ? "" : path.substr(0, slash);
+  return std::filesystem::path(path).lexically_normal().parent_path().string();
 }
 
 // Folders that each container has of its own, besides those directly below the root.

@@ -49,6 +49,7 @@ Standing::OnGpu on_gpu(const NodeStatus& status, const NodeStatus::Gpu& gpu, con
   Standing::OnGpu on;
   on.number = gpu.number;
   if (gpu.condition != "healthy") on.fault = gpu.condition + (gpu.fault.empty() ? "" : ": " + gpu.fault);
+  on.hidden_holders = gpu.hidden_holders();
   on.waiting = gpu.queue.size();
   on.turn_left = gpu.turn_left;
   if (const auto place = std::find(gpu.queue.begin(), gpu.queue.end(), self.id); place != gpu.queue.end())
@@ -118,11 +119,14 @@ std::string what_it_waits_for(const Standing::OnGpu& on) {
     return first_upper(list_of(on.arriving)) + (on.arriving.size() == 1 ? " goes" : " go") + " first" +
            (left > Bytes{} ? ": " + format_size(left) + " of memory still has to be moved to the GPU." : ".");
   }
-  if (!on.holders.empty()) {
-    const bool one = on.holders.size() == 1;
-    const bool leaves = std::all_of(on.holders.begin(), on.holders.end(),
-                                    [](const auto& holder) { return holder.state == "leaving"; });
-    std::string text = first_upper(list_of(on.holders));
+  if (!on.holders.empty() || on.hidden_holders > 0) {
+    const bool one = on.holders.size() + on.hidden_holders == 1;
+    const bool leaves =
+        on.hidden_holders == 0 && std::all_of(on.holders.begin(), on.holders.end(),
+                                              [](const auto& holder) { return holder.state == "leaving"; });
+    std::string text = list_of(on.holders);
+    if (on.hidden_holders > 0) text += (text.empty() ? "" : " and ") + hidden_jobs(on.hidden_holders);
+    text = first_upper(text);
     if (leaves) return text + (one ? " finishes its" : " finish their") + " work at the end of the turn.";
     text += one ? " has the GPU" : " have the GPU";
     if (!on.turn_left) return text + ".";
@@ -248,6 +252,7 @@ Json json_of(const Standing& standing) {
                     {"waiting", on.waiting},
                     {"turn_left_seconds", on.turn_left ? Json(*on.turn_left) : Json(nullptr)},
                     {"holders", json_of(on.holders)},
+                    {"hidden_holders", on.hidden_holders},
                     {"arriving", json_of(on.arriving)},
                     {"moving_out", json_of(on.moving_out)}});
   return {{"id", self.id},

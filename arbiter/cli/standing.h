@@ -40,12 +40,13 @@ struct Standing {
   };
   struct OnGpu {
     std::uint64_t number = 0;
-    std::string fault;              // empty: healthy
-    std::vector<Other> holders;     // others that hold a lease on it
-    std::vector<Other> arriving;    // others that have been chosen for a turn, and have no lease yet
-    std::vector<Other> moving_out;  // others without a lease whose memory still moves off the GPU
-    std::size_t place = 0;          // in the queue, from 1; zero: the tenant does not wait
-    std::size_t waiting = 0;        // length of the queue
+    std::string fault;               // empty: healthy
+    std::vector<Other> holders;      // others that hold a lease on it
+    std::size_t hidden_holders = 0;  // the same, but of other users whose tenants this user may not see
+    std::vector<Other> arriving;     // others that have been chosen for a turn, and have no lease yet
+    std::vector<Other> moving_out;   // others without a lease whose memory still moves off the GPU
+    std::size_t place = 0;           // in the queue, from 1; zero: the tenant does not wait
+    std::size_t waiting = 0;         // length of the queue
     std::optional<double> turn_left;
   };
   NodeStatus::Tenant tenant;

@@ -343,8 +343,10 @@ void Top::add_gpus(int width, std::vector<Line>& lines) const {
     for (const std::uint64_t id : gpu.holders)
       if (const Tenant* tenant = now_->find(id))
         holders += (holders.empty() ? "" : ", ") + tenant->name + " (" + name_(tenant->uid) + ")";
+    if (const std::size_t hidden = gpu.hidden_holders())
+      holders += (holders.empty() ? "" : ", ") + hidden_jobs(hidden);
     turn.push_back({holders.empty() ? "nobody" : holders, holders.empty() ? Ink::faint : Ink::good});
-    turn.push_back({holders.find(',') == holders.npos ? " has it" : " have it"});
+    turn.push_back({gpu.holders.size() < 2 ? " has it" : " have it"});
     if (gpu.turn_left)
       turn.push_back({*gpu.turn_left > 0 ? ", for another " + short_time(*gpu.turn_left) : ", turn over"});
     if (!gpu.queue.empty())

@@ -14,9 +14,10 @@ namespace sharedgpu {
 
 // The job, if the asker owns it or is an administrator; otherwise null.
 const TenantInfo* Queries::job_for(const Client& client, std::uint32_t number) const {
-  const uid_t uid = client.peer().uid;
+  const Peer& peer = client.peer();
   const TenantInfo* job = number == 0 ? nullptr : its_.tenants.find(job_name(number));
-  const bool may_know = job != nullptr && (uid == job->uid || its_.administration.is_administrator(uid));
+  const bool may_know =
+      job != nullptr && (acts_for(peer, job->uid) || its_.administration.is_administrator(peer.uid));
   return may_know ? job : nullptr;
 }
 
@@ -119,7 +120,7 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
 // A peer must read the last answer before it gets another answer.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
-  const std::optional<uid_t> viewer = its_.viewers.limit_for(client.peer().uid);
+  const std::optional<uid_t> viewer = its_.viewers.limit_for(viewer_of(client.peer()));
   if (may_have_fresh_status(client.peer()) || status_files_.newest(viewer) == nullptr)
     if (Status made = status_files_.add(status_text(viewer), viewer); !made.ok())
       return client.connection().refuse(made.message());

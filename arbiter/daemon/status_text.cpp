@@ -137,7 +137,7 @@ void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gp
   for (const UnmanagedProcess& process : view.unmanaged) {
     if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
     sum += process.memory;
-    if (view.viewer && process.uid != *view.viewer) continue;
+    if (view.viewer && process.uid != *view.viewer && process.account != *view.viewer) continue;
     processes.push_back({{"pid", process.pid},
                          {"uid", process.uid},
                          {"job", process.job ? Json(*process.job) : Json(nullptr)},

@@ -65,7 +65,7 @@ struct StatusView {
   // The user whose tenants are shown; nullopt: all tenants are shown.
   std::optional<uid_t> viewer = {};
 
-  bool shows(const TenantInfo& tenant) const { return !viewer || tenant.uid == *viewer; }
+  bool shows(const TenantInfo& tenant) const { return !viewer || tenant.belongs_to(*viewer); }
 };
 
 std::string format_status(const StatusView& view);

@@ -182,6 +182,7 @@ void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Byt
   processes_.push_back({.gpu = gpu.uuid,
                         .pid = pid,
                         .uid = known.facts.uid,
+                        .account = known.facts.account,
                         .job = known.facts.job,
                         .memory = memory,
                         .has_session = tenant != TenantId{},

@@ -39,6 +39,7 @@ struct UnmanagedProcess {
   GpuUuid gpu;
   pid_t pid = 0;
   uid_t uid = 0;
+  uid_t account = 0;                 // see account_of()
   std::optional<std::uint32_t> job;  // read from the cgroup
   // memory of the process on this GPU beyond the memory that its sessions may have
   Bytes memory;

@@ -24,7 +24,9 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
-  uid_t account = 0;  // the user to whom log lines about the tenant are attributed: normally `uid`
+  // The user to whom log lines about the tenant are attributed: `uid`, or the user of the rootless container
+  // to which this subordinate uid belongs.
+  uid_t account = 0;
   JobOptions options;
   // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.
   // Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited: SwapPerUnit=
@@ -51,6 +53,7 @@ struct TenantInfo {
   bool kept =
       false;  // an earlier arbiter had the run's connection, so the tenant lives as long as its placement
 
+  bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
   // As label(), but the name that users know: "job 21_1" for an element of a job array.

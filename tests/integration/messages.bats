@@ -58,3 +58,62 @@ users_for() {
   [ "$(users_for 0)" = "2001 2002" ]
   [ "$(as 2001 "$SHAREDGPU" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["gpus"][0]["units"])')" = 2 ]
 }
+
+@test "no other user can read what the arbiter keeps about jobs" {
+  ((EUID == 0)) || skip "needs root, to be two users"
+  chmod a+rx "$DIR"
+  mkdir -p "$DIR/state"
+  umask 0
+  start_arbiter LogFile="$DIR/log"
+  tenant one hold --bytes 10% --of 256MiB --seconds 0.1
+  all_succeed one
+  local files file
+  mapfile -t files < <(find "$DIR/state" "$DIR/log" -type f)
+  ((${#files[@]} > 2))
+  for file in "${files[@]}"; do
+    echo "$file"
+    run ! as 2001 test -r "$file"
+  done
+}
+
+# rootless COMMAND...: runs the command as a subordinate user in a user namespace of user 2001.
+rootless() {
+  python3 - "$@" <<'SCRIPT'
+import ctypes, os, sys
+ready, mapped = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.setresgid(2001, 2001, 2001)
+    os.setresuid(2001, 2001, 2001)
+    if ctypes.CDLL(None).unshare(0x10000000) != 0:  # CLONE_NEWUSER
+        os._exit(77)
+    os.write(ready[1], b"x")
+    os.read(mapped[0], 1)
+    os.setresgid(5, 5, 5)
+    os.setresuid(5, 5, 5)
+    os.execvp(sys.argv[1], sys.argv[1:])
+os.close(ready[1])
+if not os.read(ready[0], 1):
+    sys.exit(77)
+for name in "gid_map", "uid_map":
+    with open(f"/proc/{child}/{name}", "w") as file:
+        file.write("0 2001 1\n1 300001 100\n")
+os.write(mapped[1], b"x")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+SCRIPT
+}
+
+@test "a user sees its own tenants from within a rootless container, and from outside those within" {
+  ((EUID == 0)) || skip "needs root, to be two users"
+  rootless true || skip "there are no user namespaces for ordinary users here"
+  chmod a+rx "$DIR"
+  start_arbiter PrivateData=jobs
+  as 2001 "$SHAREDGPU" run -- sleep 600 >"$DIR/outside.out" 2>"$DIR/outside.err" 3>&- &
+  PIDS[outside]=$!
+  as 2002 "$SHAREDGPU" run -- sleep 600 >"$DIR/other.out" 2>"$DIR/other.err" 3>&- &
+  PIDS[other]=$!
+  until_true 60 json_is 'len(s["tenants"])' 2
+  seen_within() { rootless "$SHAREDGPU" status --json | python3 -c 'import json, sys; print(*sorted(t["uid"] for t in json.load(sys.stdin)["tenants"]))'; }
+  [ "$(seen_within)" = 2001 ]
+  [ "$(users_for 2002)" = 2002 ]
+}

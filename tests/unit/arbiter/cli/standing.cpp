@@ -84,6 +84,23 @@ TEST_CASE("Of many others, three are named") {
   CHECK(told(status, 1).ends_with("Job 21 (ann), job 21 (ann), job 21 (ann) and 4 others have the GPU."));
 }
 
+TEST_CASE("Holders that the user may not see are counted") {
+  NodeStatus status = some_status();
+  status.gpus[0].holders = {0};
+  status.gpus[0].queue = {0, 2};
+  status.tenants.erase(status.tenants.begin() + 2);
+  status.tenants.erase(status.tenants.begin());
+  const std::string start = "Job 22 waits for GPU 0, as number 2 of 2 in the queue. ";
+  CHECK(told(status, 0) == start + "Another job has the GPU, and the turn may last another 3.2 s.");
+  status.gpus[0].holders = {0, 0};
+  CHECK(told(status, 0) == start + "2 other jobs have the GPU, and the turn may last another 3.2 s.");
+  status.gpus[0].holders = {0, 1};
+  status.tenants.push_back(some_status().tenants[0]);
+  CHECK(told(status, 0) ==
+        start + "Job 21 (ann) and another job have the GPU, and the turn may last another 3.2 s.");
+  CHECK(json_of(standing_of(status, status.tenants[0], name_of_user))["gpus"][0]["hidden_holders"] == 1);
+}
+
 TEST_CASE("The asker is its job, or else its run, or else its user") {
   const NodeStatus status = some_status();
   const auto ids = [&](const Asker& asker) {

@@ -48,6 +48,20 @@ TEST_CASE("The screen has the GPUs with their holders and queues, and a line for
   CHECK(lines[5].starts_with("job 22         bob       waiting  0      2 [..........]      0    50G"));
 }
 
+TEST_CASE("Holders that the user may not see are counted on the screen, too") {
+  Shown shown;
+  NodeStatus next = some_status();
+  next.gpus[0].holders = {0};
+  shown.top.take(next, 102);
+  CHECK(shown.lines()[2].starts_with("       another job has it, "));
+  next.gpus[0].holders = {0, 1, 0};
+  shown.top.take(next, 104);
+  CHECK(shown.lines()[2].starts_with("       job 21 (ann), 2 other jobs have it, "));
+  next.gpus[0].holders = {};
+  shown.top.take(next, 106);
+  CHECK(shown.lines()[2].starts_with("       nobody has it, "));
+}
+
 TEST_CASE("Rates are those between two readings") {
   Shown shown;
   NodeStatus next = some_status();

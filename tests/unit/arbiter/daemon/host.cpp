@@ -104,7 +104,8 @@ void Host::make() {
                   make_mail ? make_mail() : nullptr);
 }
 
-Guest::Guest(Host& host, uid_t uid, std::optional<StepName> step, pid_t pid) : host_(host) {
+Guest::Guest(Host& host, uid_t uid, std::optional<StepName> step, pid_t pid, std::optional<uid_t> account)
+    : host_(host) {
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
   channel = Channel(UniqueFd(ends[0]));
@@ -116,7 +117,7 @@ Guest::Guest(Host& host, uid_t uid, std::optional<StepName> step, pid_t pid) : h
   peer.names = pid_names_of(host.system, pid);
   peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   peer.step = step;
-  peer.account = uid;
+  peer.account = account.value_or(uid);
   host_.arbiter->serve(std::make_shared<Connection>(host_.parts(), UniqueFd(ends[1]), std::move(peer),
                                                     std::shared_ptr<Admission::Place>()));
 }

@@ -97,7 +97,8 @@ class Process {
 // One connection to the arbiter, as any user and process.
 class Guest {
  public:
-  explicit Guest(Host& host, uid_t uid = 0, std::optional<StepName> step = {}, pid_t pid = getpid());
+  explicit Guest(Host& host, uid_t uid = 0, std::optional<StepName> step = {}, pid_t pid = getpid(),
+                 std::optional<uid_t> account = {});
 
   // The arbiter's reaction to a message: its answers, and whether it closes the connection.
   struct Reaction {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "host.h"
@@ -263,6 +264,71 @@ TEST_CASE("With PrivateData=jobs, users see their own tenants, and the sums of a
   CHECK(gpu["footprint_bytes"] == mebibytes(200).count);
   CHECK(gpu["hidden_tenants"] == 1);
   CHECK(gpu["holders"] == nlohmann::json{1, 0});
+}
+
+// A peer with a subordinate uid of kUser, as in a rootless container.
+struct Contained : Guest {
+  explicit Contained(Host& host, uid_t uid, std::optional<StepName> step = {})
+      : Guest(host, uid, step, getpid(), kUser) {}
+};
+
+TEST_CASE("In a rootless container a user sees its own tenants, those inside and those outside") {
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  Host host(settings);
+  host.start();
+  Guest outside(host, kUser, StepName{.job = 12, .step = 0});
+  Guest stranger(host, kUser + 1, StepName{.job = 13, .step = 0});
+  Contained inside(host, 100'001);
+  for (Guest* each : {&outside, &stranger, static_cast<Guest*>(&inside)})
+    REQUIRE(each->say(Hello{}).find<Welcome>());
+  const std::vector<uid_t> own{kUser, 100'001};
+  Guest asker_outside(host, kUser), other_asker(host, kUser + 1);
+  Contained asker_inside(host, 100'002);
+  CHECK(users_seen_by(asker_outside) == own);
+  CHECK(users_seen_by(asker_inside) == own);
+  CHECK(users_seen_by(other_asker) == std::vector<uid_t>{kUser + 1});
+}
+
+TEST_CASE("A user of many subordinate uids gets new statuses no more often than others") {
+  FaultySystem system;
+  system.time = 1000s;
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  Host host(settings, system);
+  host.start();
+  Guest slurmstepd(host);
+  RegisterJob job{.step = {.job = 1, .step = 0}, .uid = kUser, .options = {}};
+  std::set<std::string> texts;
+  for (uid_t uid = 100'000; uid < 100'020; ++uid) {
+    ++job.step.job;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>());
+    Contained asker(host, uid);
+    texts.insert(status_for(asker));
+  }
+  CHECK(texts.size() == 4);
+}
+
+TEST_CASE("A process that has ended sees no tenant, not even those of the user for whom it counts") {
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  Host host(settings);
+  host.start();
+  Guest slurmstepd(host), ended(host, 100'001, {}, getpid(), kEnded);
+  REQUIRE(slurmstepd.say(RegisterJob{.step = {.job = 1, .step = 0}, .uid = kEnded, .options = {}})
+              .find<RegisterReply>());
+  CHECK(users_seen_by(ended).empty());
+}
+
+TEST_CASE("A user's query about its own job is answered in a rootless container, too") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host), stranger(host, kUser + 1);
+  Contained asker(host, 100'001);
+  REQUIRE(slurmstepd.say(RegisterJob{.step = {.job = 9, .step = 0}, .uid = kUser, .options = {}})
+              .find<RegisterReply>());
+  CHECK(asker.say(JobQuery{.job = 9}).find<JobReply>()->known == 1);
+  CHECK(stranger.say(JobQuery{.job = 9}).find<JobReply>()->known == 0);
 }
 
 TEST_CASE("A user who asks too often still sees no other user's tenants") {
