@@ -45,11 +45,13 @@ void Notices::look() {
     if (!waited || *waited < after) continue;
     Client* client = listener(tenant);
     if (client == nullptr || its_.jobs.was_told_of_wait(tenant.id)) continue;
-    const WaitView view{.state = state,
-                        .tenants = its_.tenants,
-                        .leases = leases,
-                        .viewer = its_.viewers.limit_for(known->second.uid),
-                        .now = now};
+    const WaitView view{
+        .state = state,
+        .tenants = its_.tenants,
+        .leases = leases,
+        .viewer = its_.viewers.limit_for(known->second.account),
+        .now = now,
+        .queue = [&](const GpuUuid& gpu) { return its_.core.core().queue(gpu, now).waiting; }};
     Notice notice;
     describe_wait(view, tenant).copy(notice.text, sizeof notice.text - 1);
     log::debug(client->label() + ": is told: " + notice.text);

@@ -37,7 +37,7 @@ std::vector<const Snapshot::Tenant*> others_on(const WaitView& view, const Snaps
 std::string name_of(const WaitView& view, TenantId id) {
   const auto known = view.tenants.all().find(id);
   const bool may_name =
-      known != view.tenants.all().end() && (!view.viewer || known->second.uid == *view.viewer);
+      known != view.tenants.all().end() && (!view.viewer || known->second.belongs_to(*view.viewer));
   return may_name ? known->second.users_label() : "another job";
 }
 
@@ -59,6 +59,20 @@ std::string describe_holders(const WaitView& view, const Snapshot::Gpu& gpu,
   return "the turn of " + who + " is ending";
 }
 
+// The tenant's place among those that wait. Some of those before it may share a turn, and others may come
+// first, so the number of turns is no promise.
+std::string describe_place(const WaitView& view, const Snapshot::Gpu& gpu, TenantId waiting) {
+  const std::vector<TenantId> queue = view.queue(gpu.uuid);
+  const auto place = std::find(queue.begin(), queue.end(), waiting);
+  if (place == queue.end() || queue.size() == 1) return {};
+  const auto before = static_cast<std::size_t>(place - queue.begin());
+  if (before == 0) return "; it is next in the queue";
+  return "; it is number " + std::to_string(before + 1) + " of " + std::to_string(queue.size()) +
+         " in the queue, so about " +
+         (before == 1 ? std::string("1 turn") : std::to_string(before) + " turns") + " of " +
+         seconds(gpu.turn.length) + (before == 1 ? " comes" : " come") + " before its own";
+}
+
 }  // namespace
 
 std::optional<Nanoseconds> wait_of(const Snapshot::Tenant& tenant, const LeaseBook& leases, Nanoseconds now) {
@@ -72,14 +86,8 @@ std::string describe_wait(const WaitView& view, const Snapshot::Tenant& waiting)
   std::string text = "this job has waited " + seconds(waited) + " for ";
   if (gpu == nullptr) return text + "its GPU";
   text += "GPU " + std::to_string(gpu->number) + ": ";
-  std::vector<const Snapshot::Tenant*> holders;
-  std::size_t others_wait = 0;
-  for (const Snapshot::Tenant* other : others_on(view, *gpu, waiting.id)) {
-    if (view.leases.holds(other->id))
-      holders.push_back(other);
-    else if (other->wants)
-      ++others_wait;
-  }
+  std::vector<const Snapshot::Tenant*> holders = others_on(view, *gpu, waiting.id);
+  std::erase_if(holders, [&](const Snapshot::Tenant* other) { return !view.leases.holds(other->id); });
   const auto known = view.tenants.all().find(waiting.id);
   if (waiting.phase == Phase::entering)
     text += "its turn begins when its memory is back on the GPU";
@@ -89,9 +97,7 @@ std::string describe_wait(const WaitView& view, const Snapshot::Tenant& waiting)
     text += "its turn begins when the GPUs on its other nodes are free, too";
   else
     text += "its turn has not begun yet";
-  if (others_wait == 1) text += "; 1 other job waits for it, too";
-  if (others_wait > 1) text += "; " + std::to_string(others_wait) + " other jobs wait for it, too";
-  return text;
+  return text + describe_place(view, *gpu, waiting.id);
 }
 
 }  // namespace sharedgpu

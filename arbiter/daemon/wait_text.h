@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "arbiter/core/core.h"
 #include "arbiter/ledger/tenants.h"
@@ -22,6 +24,8 @@ struct WaitView {
   // The user whose tenants may be named; nullopt: all tenants may be named.
   std::optional<uid_t> viewer;
   Nanoseconds now{};
+  // The tenants that wait for a GPU, in the order of their turns.
+  std::function<std::vector<TenantId>(const GpuUuid&)> queue;
 };
 
 // `waiting` is a tenant of `view.state` that waits.

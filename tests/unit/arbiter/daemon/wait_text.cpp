@@ -17,6 +17,7 @@ struct Scene {
   Snapshot state;
   std::optional<uid_t> viewer;
   Nanoseconds now = 1000s;
+  std::vector<TenantId> queue{TenantId{1}};
 
   Scene() {
     TenantName name;
@@ -50,7 +51,12 @@ struct Scene {
   }
   std::string text() {
     return describe_wait(
-        {.state = state, .tenants = tenants, .leases = bench.core->leases(), .viewer = viewer, .now = now},
+        {.state = state,
+         .tenants = tenants,
+         .leases = bench.core->leases(),
+         .viewer = viewer,
+         .now = now,
+         .queue = [this](const GpuUuid& gpu) { return gpu == kGpu ? queue : std::vector<TenantId>(); }},
         state.tenants[0]);
   }
 };
@@ -67,13 +73,9 @@ TEST_CASE("A tenant waits if a thread wants the GPU and the tenant has no lease"
   CHECK_FALSE(wait_of(scene.state.tenants[0], leases, 1000s));
 }
 
-TEST_CASE("The line about a wait has the holder, the rest of its turn and the number of others that wait") {
+TEST_CASE("The line about a wait has the holder and the rest of its turn") {
   Scene scene;
-  CHECK(scene.text() ==
-        "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more; 1 other job waits for "
-        "it, "
-        "too");
-  scene.state.tenants[2].wants = false;
+  CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more");
   scene.state.tenants[1].turn_began = 970s;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 is ending");
   scene.state.tenants[1].overdue = Overdue{.gpu = kGpu, .since = 985s};
@@ -81,11 +83,42 @@ TEST_CASE("The line about a wait has the holder, the rest of its turn and the nu
         "this job has waited 30 s for GPU 3: run 2 has kept it for 15 s since its turn ended");
 }
 
+TEST_CASE("The line about a wait has the place in the queue, whoever the others are") {
+  Scene scene;
+  scene.viewer = 1;
+  const std::string start =
+      "this job has waited 30 s for GPU 3: the turn of another job lasts up to 12 s more";
+  scene.queue = {TenantId{1}, TenantId{3}};
+  CHECK(scene.text() == start + "; it is next in the queue");
+  scene.queue = {TenantId{3}, TenantId{1}};
+  CHECK(scene.text() ==
+        start + "; it is number 2 of 2 in the queue, so about 1 turn of 20 s comes before its own");
+  scene.queue = {TenantId{3}, TenantId{4}, TenantId{1}, TenantId{5}};
+  CHECK(scene.text() ==
+        start + "; it is number 3 of 4 in the queue, so about 2 turns of 20 s come before its own");
+  scene.queue = {TenantId{3}, TenantId{4}};  // as while the arbiter has just started
+  CHECK(scene.text() == start);
+}
+
+TEST_CASE("The longest line about a wait fits into a notice") {
+  Scene scene;
+  scene.tenants.find(TenantId{2})->element = {.array = UINT32_MAX, .index = UINT32_MAX};
+  scene.now = scene.state.tenants[0].waiting_since + std::chrono::hours(24 * 365);
+  scene.state.tenants[1].overdue = Overdue{.gpu = kGpu, .since = 0s};
+  scene.state.gpus[0].turn.length = std::chrono::hours(24 * 365);
+  scene.state.gpus[0].number = UINT32_MAX;
+  scene.queue.assign(10'000, TenantId{3});
+  scene.queue.push_back(TenantId{1});
+  CHECK(scene.text().size() < sizeof Notice::text);
+}
+
 TEST_CASE("The line about a wait names only jobs that its user may see, as users know them") {
   Scene scene;
-  scene.state.tenants[2].wants = false;
   scene.viewer = 1;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of another job lasts up to 12 s more");
+  scene.tenants.find(TenantId{2})->account = 1;  // it is in a rootless container of user 1
+  CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more");
+  scene.tenants.find(TenantId{2})->account = 2;
   scene.viewer = 2;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more");
   scene.viewer.reset();
