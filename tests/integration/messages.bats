@@ -31,6 +31,19 @@ users_for() {
   [ ! -s "$DIR/holder.err" ]
 }
 
+@test "tenants that wait are told their places in the queue" {
+  start_arbiter NoticeAfter=1s Quantum=60s
+  local name
+  tenant holder hold --bytes 80% --of 256MiB --seconds 600 --progress
+  progresses holder
+  for name in one other; do tenant $name hold --bytes 80% --of 256MiB --seconds 600; done
+  until_true 60 lines_are one "this job has waited" 1
+  until_true 60 lines_are other "this job has waited" 1
+  cat "$DIR"/{one,other}.err
+  (($(cat "$DIR"/{one,other}.err | grep -cE "; it is next in the queue$") == 1))
+  (($(cat "$DIR"/{one,other}.err | grep -cE "; it is number 2 of 2 in the queue, so about 1 turn of 60 s comes before its own$") == 1))
+}
+
 @test "a run ends with a line about what it has used, if that is asked for, and with its own exit status" {
   start_arbiter
   run -0 --separate-stderr "$SHAREDGPU" run --summary=yes -- "$PROGRAMS/hold" --bytes 40% --of 256MiB --seconds 1
