@@ -18,6 +18,7 @@
 
 #include "comment/retry_queue.h"
 #include "comment/slurmdb_records.h"
+#include "config/command_line.h"
 #include "config/settings.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
@@ -207,7 +208,7 @@ int main(int argc, char** argv) {
   app.add_option("--settle", arguments.settle, "Check each AdminComment again after this time (default 60)")
       ->type_name("SECONDS");
   app.add_flag("--stay", arguments.stay, "Do not exit when nothing is left to do");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = sharedgpu::parse_command_line(app, argc, argv)) return *ended;
   openlog("sharedgpu-comment", LOG_PID, LOG_DAEMON);
   return sharedgpu::run(arguments);
 }

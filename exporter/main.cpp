@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "config/command_line.h"
 #include "config/settings.h"
 #include "exporter/arbiter.h"
 #include "exporter/text_file.h"
@@ -110,12 +111,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1u, 86400u))
       ->needs(textfile);
   app.set_version_flag("--version", SHAREDGPU_VERSION);
-  try {
-    app.parse(argc, argv);
-    if (address.empty() && file.empty()) throw CLI::RequiredError("--listen or --textfile");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? EXIT_SUCCESS : 2;
-  }
+  if (const auto ended = parse_command_line(app, argc, argv)) return *ended;
+  if (address.empty() && file.empty())
+    return exporter::fail("--listen or --textfile is required; see sharedgpu-exporter --help", 2);
   Settings settings;
   const std::string error =
       config.empty() ? read_default_settings(settings) : read_settings(config, settings);

@@ -10,28 +10,8 @@
 #include <vector>
 
 #include "arbiter/cli/commands.h"
+#include "config/command_line.h"
 #include "config/nearest.h"
-
-namespace {
-
-// "What is wrong; did you mean --json?; see sharedgpu status --help"
-std::string wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = error.what();
-  while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
-  const auto given = app.get_subcommands();
-  const CLI::App* subcommand = given.empty() ? nullptr : given.front();
-  if (subcommand != nullptr) {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : subcommand->get_options())
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& rest : subcommand->remaining())
-      if (rest.starts_with("--"))
-        text += sharedgpu::did_you_mean(rest.substr(0, rest.find('=')), {names.begin(), names.end()});
-  }
-  return text + "; see sharedgpu " + (subcommand == nullptr ? "" : subcommand->get_name() + " ") + "--help";
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Share GPUs between jobs, each as if it had the whole of their memory.", "sharedgpu");
@@ -62,13 +42,7 @@ int main(int argc, char** argv) {
                              "; see sharedgpu --help");
     return 2;
   }
-  try {
-    app.parse(own, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    sharedgpu::cli::complain(wrong_usage(app, error));
-    return 2;
-  }
+  if (const auto ended = sharedgpu::parse_command_line(app, own, argv)) return *ended;
   // Fails if the output is incomplete, so that a script does not take half of a table for the whole.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));

@@ -24,14 +24,17 @@
 #include "arbiter/daemon/server.h"
 #include "arbiter/daemon/service_manager.h"
 #include "arbiter/daemon/system.h"
+#include "config/command_line.h"
 #include "config/settings.h"
 
 namespace sharedgpu {
 namespace {
 
-int fail(const std::string& what) {
+constexpr int kWrongUsage = 2;  // the command line or the settings are wrong
+
+int fail(const std::string& what, int status = EXIT_FAILURE) {
   log::error(what);
-  return EXIT_FAILURE;
+  return status;
 }
 
 // Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
@@ -185,7 +188,7 @@ int main(int argc, char** argv) {
   std::string check;
   app.add_option("--check", check, "Check this file of settings, and start nothing")->type_name("FILE");
   app.set_version_flag("--version", SHAREDGPU_VERSION);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = sharedgpu::parse_command_line(app, argc, argv)) return *ended;
 
   if (!check.empty()) return sharedgpu::check_settings(check);
   // The arbiter changes its folder, and reads the file again later.
@@ -197,7 +200,8 @@ int main(int argc, char** argv) {
     return error;
   };
   sharedgpu::Settings settings;
-  if (const std::string error = read(settings); !error.empty()) return sharedgpu::fail(error);
+  if (const std::string error = read(settings); !error.empty())
+    return sharedgpu::fail(error, sharedgpu::kWrongUsage);
   try {
     return sharedgpu::run(settings, read);
   } catch (const std::exception& failure) {
