@@ -44,7 +44,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
 }
 
 @test "completion works without Slurm; plugins for another (patch) release of Slurm are refused before they are unpacked" {
-  in_host "$apt install /shared/1/sharedgpu-common*.deb slurmd"
+  in_host "$apt install /shared/1/sharedgpu-common*.deb slurmd libslurm-dev"
   # The shell completes what the command's help lists.
   complete() { in_host "source /usr/share/bash-completion/completions/sharedgpu; COMP_WORDS=($1) COMP_CWORD=$2; _sharedgpu sharedgpu; echo \"\${COMPREPLY[*]}\""; }
   [ "$(complete "sharedgpu un" 1)" == undrain ]
@@ -123,6 +123,6 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   [ "$status" -ne 0 ]
   has "1 jobs or programs share this node's GPUs now"
   in_host "scancel 3; for i in \$(seq 300); do sharedgpu status --json | tr -d ' \n' | grep -q '\"pids\":\[[0-9]' || break; sleep 0.1; done; dpkg -r sharedgpu-node"
-  run host sh -c 'pgrep -x sharedgpud; pgrep -x sharedgpu'
+  run host pidof sharedgpud sharedgpu
   [ -z "$output" ]
 }

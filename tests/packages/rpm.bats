@@ -22,12 +22,13 @@ needs() { rpm -qp --requires "$HOST"/shared/*/sharedgpu-*.rpm | grep -v '^rpmlib
   # The same build, with Rocky's folder of Slurm's plugins.
   cmake -S "$SOURCES" -B "$HOST/build" -G Ninja -DSHAREDGPU_SLURM_FOLDER=lib64/slurm >/dev/null
   for target in arbiter/sharedgpud arbiter/sharedgpu interposer/libsharedgpu.so spank/spank_sharedgpu.so gres/gres_sharedgpu.so \
-    job_submit/job_submit_sharedgpu.so accounting/acct_gather_interconnect_sharedgpu.so comment/sharedgpu-comment; do
+    job_submit/job_submit_sharedgpu.so accounting/acct_gather_interconnect_sharedgpu.so comment/sharedgpu-comment exporter/sharedgpu-exporter; do
     cp "$BUILD/$target" "$HOST/build/$target"
   done
   for release in 1 2; do
     "$SOURCES/scripts/package" --build "$HOST/build" --no-build --release "$release" rpm | xargs mv -t "$HOST/shared/$release"
   done
+  in_host "command -v rpm >/dev/null || $apt install rpm"
   host rm -f /usr/bin/deb-systemd-helper
   service_manager
   version=$(slurmctld -V | sed 's/.* //')
