@@ -4,12 +4,13 @@
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # package managers leave these out
 
-say() { echo "@PACKAGE@: $*" >&2; }
+# say LINE...
+say() { printf '@PACKAGE@: %s\n' "$@" >&2; }
 
 # refuse LINE...: ends the script with an error, so that dpkg and rpm leave everything as it is. The administrator can
 # override this.
 refuse() {
-  for line; do say "$line"; done
+  say "$@"
   if [ "${SHAREDGPU_FORCE-}" = yes ]; then say "SHAREDGPU_FORCE=yes: done nevertheless"; return 0; fi
   say "SHAREDGPU_FORCE=yes in the environment of the package manager overrides this."
   exit 1
@@ -24,6 +25,17 @@ slurm_version() {
     fi
   done
 }
+
+# The versions of Slurm's packages. While dpkg upgrades them, they have two versions, and their programs may not run.
+slurm_package_versions() {
+  if command -v dpkg-query >/dev/null; then
+    dpkg-query -W -f '${db:Status-Status} ${Version}\n' slurmctld slurmd slurm-client slurm-wlm-basic-plugins 2>/dev/null |
+      sed -nE '/^(not-installed|config-files) /d; s/^[^ ]* ([0-9]+:)?([0-9]+\.[0-9]+\.[0-9]+).*/\2/p'
+  fi
+}
+
+# Prints the versions of Slurm here for which this package is not made.
+other_slurm() { { slurm_version; slurm_package_versions; } | sort -u | grep -vxF "@SLURM_VERSION@" || true; }
 
 check_slurm() {
   installed=$(slurm_version)
@@ -46,9 +58,20 @@ configured() {
   fi
 }
 
-# keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has such lines.
+# apt has asked before it changed anything; see packaging/before-packages.
+apt_has_asked() {
+  [ "${DPKG_FRONTEND_LOCKED-}" ] && [ -x /usr/lib/sharedgpu/before-packages ] && [ -e /etc/apt/apt.conf.d/50sharedgpu ]
+}
+
+# keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has such lines, unless Slurm is
+# another one, or is being upgraded to another one, which refuses these plugins in any case.
 keep_if_configured() {
   lines=$(configured "$1")
+  other=$(other_slurm)
+  if [ "$lines" ] && [ "$other" ]; then
+    say "Slurm $other starts only with the package for its own version, since this configuration names sharedgpu:" "$lines"
+    return 0
+  fi
   if [ -z "$lines" ]; then return 0; fi
   refuse "$2 This configuration names it:" "$lines" \
     "Remove sharedgpu from these lines, restart slurmctld and all slurmds, and remove the package then."

@@ -10,7 +10,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   cmake --install "$BUILD" --prefix "$HOST/prefix" >/dev/null
   diff <(find "$HOST/prefix" -type f | names) \
     <(for each in "$PACKAGES"/1/*.deb; do dpkg-deb --fsys-tarfile "$each" | tar -t | grep -v '/$'; done |
-      grep -v '/share/doc/\|/bash-completion/' | names)
+      grep -v '/share/doc/\|/bash-completion/\|/apt.conf.d/\|/before-packages$' | names)
   for each in "$PACKAGES"/1/*.deb; do dpkg-deb --fsys-tarfile "$each" | tar -t | grep -v '/$'; done | sort | uniq -d >"$HOST/twice"
   [ ! -s "$HOST/twice" ]
 }
@@ -19,7 +19,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   for each in "$PACKAGES"/1/sharedgpu-slurm*.deb; do
     version=$(slurmctld -V | sed 's/.* //')
     [[ $each == *"slurm${version%.*}-"*"+slurm${version}_"* ]]
-    [[ $(dpkg-deb -f "$each" Depends) == *"slurm-wlm-basic-plugins (>= $version), slurm-wlm-basic-plugins (<< ${version%.*}.$((${version##*.} + 1))~)"* ]]
+    [[ $(dpkg-deb -f "$each" Pre-Depends) == *"slurm-wlm-basic-plugins (>= $version), slurm-wlm-basic-plugins (<< ${version%.*}.$((${version##*.} + 1))~)"* ]]
   done
 }
 
@@ -94,6 +94,77 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   run in_host "dpkg -r $plugins"
   [ "$status" -eq 0 ]
   has "Jobs with units of sharedgpu now use the GPUs of this host without sharing:"
+}
+
+# slurm_of VERSION: packages in /shared/slurm-VERSION that depend on each other as Debian's packages of Slurm do, and have
+# programs that only tell their version.
+slurm_of() {
+  local name folder version=$1
+  mkdir -p "$HOST/shared/slurm-$version"
+  for name in slurm-wlm-basic-plugins slurmctld slurmd slurm-client; do
+    folder=$HOST/$name-$version
+    mkdir -p "$folder/DEBIAN" "$folder/usr/sbin"
+    printf '%s\n' "Package: $name" "Version: $version-4" "Architecture: amd64" "Maintainer: none" "Description: stands for $name" >"$folder/DEBIAN/control"
+    if [[ $name != slurm-wlm-basic-plugins ]]; then
+      echo "Depends: slurm-wlm-basic-plugins (= $version-4)" >>"$folder/DEBIAN/control"
+      printf '%s\n' '#!/bin/sh' "echo 'slurm-wlm $version'" >"$folder/usr/sbin/${name/slurm-client/sinfo}"
+      chmod +x "$folder"/usr/sbin/*
+    fi
+    dpkg-deb -b "$folder" "$HOST/shared/slurm-$version/$name.deb" >/dev/null
+  done
+}
+
+# ours_for VERSION: this build's packages for Slurm, renamed to those for another version, in /shared/ours-VERSION.
+ours_for() {
+  local deb from to=$1 folder=$HOST/ours
+  mkdir -p "$HOST/shared/ours-$to"
+  for deb in "$PACKAGES"/1/sharedgpu-slurm*.deb; do
+    from=${deb##*+slurm} from=${from%%_*}
+    rm -rf "$folder"
+    dpkg-deb -R "$deb" "$folder"
+    sed -i "s/${from//./\\.}/$to/g; s/slurm${from%.*}-/slurm${to%.*}-/g; s/<< ${from%.*}\.[0-9]*~/<< ${to%.*}.$((${to##*.} + 1))~/; s/^Depends:.*/Depends: libc6/" "$folder"/DEBIAN/*
+    mv "$folder/usr/share/doc/sharedgpu-slurm${from%.*}-"* "$folder/usr/share/doc/$(sed -n 's/^Package: //p' "$folder/DEBIAN/control")"
+    (cd "$folder" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | xargs -0 md5sum >DEBIAN/md5sums)
+    dpkg-deb -b "$folder" "$HOST/shared/ours-$to/" >/dev/null
+  done
+}
+
+@test "Slurm and the packages for it are upgraded to another release in one step, while slurm.conf names the plugins" {
+  service_manager
+  slurm_of 20.11.7
+  slurm_of 24.11.5
+  ours_for 20.11.7
+  ours_for 24.11.5
+  host sh -c 'dpkg -r --force-depends $(dpkg-query -W -f "\${Package} \${db:Status-Status}\n" "*slurm*" | sed -n "s/ installed$//p") >/dev/null 2>&1 || true'
+
+  # Packages for another release are refused before they are unpacked.
+  in_host "dpkg -i /shared/slurm-20.11.7/*.deb"
+  run in_host "dpkg -i /shared/ours-24.11.5/*.deb"
+  [ "$status" -ne 0 ]
+  has "pre-dependency problem"
+  run host sh -c 'ls /usr/lib/*/slurm-wlm/*sharedgpu*'
+  [ "$status" -ne 0 ]
+
+  in_host "$apt install /shared/1/sharedgpu-{common,controller,login}*.deb /shared/ours-20.11.7/*.deb"
+  in_host "printf '%s\n' JobSubmitPlugins=sharedgpu GresTypes=gpu,sharedgpu AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu >/etc/slurm/slurm.conf"
+  # Without packages for the new release, apt changes nothing.
+  for action in "remove sharedgpu-slurm20.11-accounting" "install /shared/slurm-24.11.5/*.deb"; do
+    run in_host "${apt/--no-upgrade/} $action"
+    [ "$status" -ne 0 ]
+    has "sharedgpu-slurm20.11-accounting: Without this package slurmctld and slurmd do not start."
+    [ -z "$(host dpkg --audit)" ]
+    [ "$(host slurmd -V)" == "slurm-wlm 20.11.7" ]
+  done
+  in_host "echo Mine=1 >>/etc/slurm/plugstack.conf.d/sharedgpu.conf"
+  in_host "${apt/--no-upgrade/} install /shared/slurm-24.11.5/*.deb /shared/ours-24.11.5/*.deb"
+  is_installed sharedgpu-slurm24.11-plugins
+  is_installed sharedgpu-slurm24.11-accounting
+  is_installed sharedgpu-controller
+  [ -z "$(host dpkg --audit)" ]
+  # What is left of the old packages does not take the settings along.
+  in_host "dpkg -P sharedgpu-slurm20.11-plugins"
+  host grep -qx Mine=1 /etc/slurm/plugstack.conf.d/sharedgpu.conf
+  host sh -c 'ls /usr/lib/*/slurm-wlm/spank_sharedgpu.so'
 }
 
 # Runs the quick start of docs/install.md line by line. The simulated GPU takes the place of a driver.
