@@ -52,6 +52,39 @@ options_of() {
   [ "$count" -gt 30 ]
 }
 
+documented() { "$root/scripts/documented" "$root/docs/$1" "$2"; }
+
+@test "the first job of the documentation runs, and its filters of text show what they are to show" {
+  echo "print('trained')" >train.py
+  documented first-job.md 'Save this as `job.sh`' >job.sh
+  job=$(sbatch --parsable --output="$dir/jobs/%j" job.sh)
+  expect_state "$job" COMPLETED
+  output_has "$job" trained
+  bash -euo pipefail -c "$(documented first-job.md 'if this command prints options')" | grep -q -- --sharedgpu-memory
+  bash -euo pipefail -c "$(documented install.md 'To check the configuration after')" | grep GresTypes | grep -q sharedgpu
+  bash -euo pipefail -c "$(documented install.md '## Trying it')" >out
+  grep -q "SHAREDGPU_UNITS=1" out
+  grep -q "^policy" out
+  (export SLURM_JOB_NODELIST=gpu[03-04] && eval "$(grep '^head=' "$root/docs/parallel.md")" && [ "$head" = gpu03 ])
+}
+
+@test "the documentation's ways to read AdminComment and to start a program in a shell work" {
+  job=$(submit --gres=sharedgpu:1 -- $hold 10%)
+  expect_summary "$job" .lease_seconds
+  eval "$(sed -n 's/^\$ \(sacct .*AdminComment | jq .*\)/\1/p' "$root/docs/accounting.md" | sed "s/-j 1 /-j $job /")" >out
+  jq -e .lease_seconds out
+  printf '%s\n' '#!/bin/sh' 'echo "device $CUDA_VISIBLE_DEVICES"' >simulate
+  chmod +x simulate
+  eval "$(grep '^srun .* bash -c ' "$root/docs/parallel.md" | sed 's/--sharedgpu-gpus=2 //')" >out
+  [ "$(sort out)" = "device 0
+device 1" ]
+  run script -qec "$(documented notebooks.md '## An interactive job without a hub')" /dev/null <<'IN'
+echo units=$SHAREDGPU_UNITS
+exit
+IN
+  [[ $output == *units=1* ]] || { echo "$output"; false; }
+}
+
 @test "every installed file that the documentation names is installed" {
   paths=$(grep -hoE '/opt/sharedgpu/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$root"/README.md "$root"/docs/*.md | sort -u)
   [ "$(wc -l <<<"$paths")" -gt 5 ]

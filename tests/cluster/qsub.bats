@@ -27,6 +27,15 @@ script() {
   output_has out "cpus=2 units=1 passes=[]"
 }
 
+@test "qsub -I -l gres=sharedgpu: gives an interactive job its units" {
+  # The shell reads its commands from a terminal.
+  run command script -qec "'$qsub' -I -l gres=sharedgpu:2" /dev/null <<'IN'
+srun sh -c 'echo units=$SHAREDGPU_UNITS'
+exit
+IN
+  [[ $output == *units=2* ]] || { echo "$output"; false; }
+}
+
 @test "#PBS -l gres= works beside #SBATCH lines; the command line has precedence; without the wrapper it is lost" {
   script '#SBATCH --comment=both' '#PBS -N named -l nodes=1:ppn=2,gres=sharedgpu:2'
   hold_it() { "$1" -h -o /dev/null -e /dev/null "${@:2}" "$dir/jobs/script"; }

@@ -86,6 +86,22 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   until_true 20 nothing_left "$job"
 }
 
+@test "TORQUE: the files of mom_priv that the documentation writes run the scripts" {
+  batch_setup
+  mkdir "$DIR/mom_priv"
+  "$BATS_TEST_DIRNAME/../../scripts/documented" "$BATS_TEST_DIRNAME/../../docs/torque.md" 'In `/var/spool/torque/mom_priv`:' |
+    sed "s|/opt/sharedgpu/share/sharedgpu/etc|$etc|" >"$DIR/commands"
+  (cd "$DIR/mom_priv" && bash -euo pipefail "$DIR/commands")
+  job=$(name 13)
+  mom "$DIR/mom_priv/prologue.parallel" "$job" "$user" nogroup STDIN "$resources" batch "" "/mom_priv/jobs/$job.SC"
+  tenants_are 2 0
+  [ "$(cut -d' ' -f1 "$DIR/mom_priv/config")" = '$job_starter' ]
+  PBS_JOBID=$job run -0 as_user "$(cut -d' ' -f2 "$DIR/mom_priv/config")" "$PROGRAMS/hold" --bytes 40% --verify
+  [[ $output == *"every byte verified"* ]]
+  run -0 mom "$DIR/mom_priv/epilogue.parallel" "$job" "$user" nogroup STDIN 4711 "$resources" "walltime=00:00:06" batch "" 0 "/mom_priv/jobs/$job.SC"
+  until_true 20 nothing_left "$job"
+}
+
 @test "TORQUE: the units of -W x=GRES: are known only to the server, which is asked for them" {
   batch_setup
   resources=walltime=01:00:00,nodes=1,neednodes=1
