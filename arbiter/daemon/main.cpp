@@ -178,15 +178,20 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
 
 int main(int argc, char** argv) {
   CLI::App app("The arbiter: decides which tenants may use which GPU of this host now.", "sharedgpud");
+  // A script's empty variable must not start an arbiter with other settings than those that are meant.
+  const auto has_name = [](const std::string& name) { return std::string(name.empty() ? "no file" : ""); };
   std::string config;
   app.add_option("--config", config, "Settings (default: /etc/sharedgpu/sharedgpu.conf where it exists)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(has_name);
   std::string tenants = "any";
   app.add_option("--tenants", tenants, "Tenants= where the settings have none: jobs or any (default any)")
       ->type_name("KIND")
       ->check(CLI::IsMember({"jobs", "any"}));
   std::string check;
-  app.add_option("--check", check, "Check this file of settings, and start nothing")->type_name("FILE");
+  app.add_option("--check", check, "Check this file of settings, and start nothing")
+      ->type_name("FILE")
+      ->check(has_name);
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   if (const auto ended = sharedgpu::parse_command_line(app, argc, argv)) return *ended;
 

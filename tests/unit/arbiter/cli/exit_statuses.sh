@@ -92,6 +92,7 @@ of "sharedgpud: no folder for the socket" "$sharedgpud" --config "$folder/nowher
 of "sharedgpud --check: good" "$sharedgpud" --check "$folder/conf"
 of "sharedgpud --check: an unknown key" "$sharedgpud" --check "$folder/wrong.conf"
 of "sharedgpud --check: no such file" "$sharedgpud" --check "$folder/none"
+of "sharedgpud --check: an empty name" "$sharedgpud" --check ""
 of "doctor --list" "$sharedgpu" doctor --list
 of "doctor: no such check" "$sharedgpu" doctor "${own[@]}" none
 of "doctor config: good" "$sharedgpu" doctor "${own[@]}" config
