@@ -9,12 +9,22 @@
 // one tenant reports in turn its memory, that it wants the GPU, and that it is idle.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
+//
+// With --scrapes, measures scrapes as Prometheus sees them: from the connection to an exporter, which asks
+// the arbiter, until the last byte of the answer. The tenants have the same memory as with --reports.
+//
+//   bench_daemon --daemon build/arbiter/sharedgpud --exporter build/exporter/sharedgpu-exporter --tenants
+//   1000 --scrapes 50
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +37,7 @@
 #include <vector>
 
 #include "protocol/channel.h"
+#include "protocol/environment.h"
 
 using namespace sharedgpu;
 using namespace std::chrono_literals;
@@ -46,7 +57,21 @@ struct Options {
   double seconds = 20;
   std::string policy = "round-robin";
   unsigned reports = 0;
+  unsigned scrapes = 0;
+  std::string exporter;
 };
+
+// CPU seconds that the process has used so far.
+double used_seconds(pid_t pid) {
+  double nanoseconds = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    double its = 0;
+    if (!(std::ifstream(thread.path() / "schedstat") >> its))
+      throw std::runtime_error("process " + std::to_string(pid) + " has ended");
+    nanoseconds += its;
+  }
+  return nanoseconds / 1e9;
+}
 
 class Daemon {
  public:
@@ -74,13 +99,7 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   std::string socket() const { return folder_ + "/sock"; }
-  // CPU seconds that the daemon has used so far.
-  double used_seconds() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
-    double nanoseconds = 0;
-    if (!(file >> nanoseconds)) throw std::runtime_error("the arbiter has ended");
-    return nanoseconds / 1e9;
-  }
+  double used_seconds() const { return ::used_seconds(pid_); }
 
  private:
   std::string folder_;
@@ -222,6 +241,83 @@ void measure_reports(const Options& options) {
               1e6 * used / options.reports);
 }
 
+// An exporter on a free port of this host, which asks the daemon.
+class Exporter {
+ public:
+  Exporter(const std::string& program, const Daemon& daemon) {
+    const UniqueFd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socklen_t size = sizeof address_;
+    if (bind(probe.get(), reinterpret_cast<sockaddr*>(&address_), size) != 0 ||
+        getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address_), &size) != 0)
+      throw std::runtime_error("no port is free");
+    setenv(environment::kSocket, daemon.socket().c_str(), 1);
+    const std::string listen = "127.0.0.1:" + std::to_string(ntohs(address_.sin_port));
+    pid_ = fork();
+    if (pid_ != 0) return;
+    execl(program.c_str(), program.c_str(), "--listen", listen.c_str(), static_cast<char*>(nullptr));
+    std::perror(program.c_str());
+    _exit(127);
+  }
+  ~Exporter() {
+    kill(pid_, SIGTERM);
+    waitpid(pid_, nullptr, 0);
+  }
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  double used_seconds() const { return ::used_seconds(pid_); }
+  // The whole answer; empty if the exporter does not listen yet. `headers`: more lines of the request.
+  std::string scrape(const std::string& headers) const {
+    const UniqueFd peer(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(peer.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_) != 0) return {};
+    const std::string request =
+        "GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n" + headers + "\r\n";
+    std::string answer;
+    if (send(peer.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
+    char buffer[1 << 16];
+    for (ssize_t size = 0; (size = recv(peer.get(), buffer, sizeof buffer, 0)) > 0;)
+      answer.append(buffer, static_cast<std::size_t>(size));
+    return answer;
+  }
+
+ private:
+  sockaddr_in address_ = {
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  pid_t pid_ = 0;
+};
+
+void measure_scrapes(const Options& options) {
+  const Daemon daemon(options);
+  std::vector<Tenant> tenants;
+  for (unsigned i = 0; i < options.tenants; ++i) tenants.emplace_back(daemon, i % kGpus, kSmallFootprint);
+  const Exporter exporter(options.exporter, daemon);
+  const auto end = Clock::now() + 10s;
+  while (exporter.scrape("").empty()) {
+    if (Clock::now() > end) throw std::runtime_error("the exporter does not answer");
+    std::this_thread::sleep_for(5ms);
+  }
+  for (const char* headers : {"", "Accept-Encoding: gzip\r\n"}) {
+    std::vector<double> times;
+    std::size_t size = 0;
+    const double daemon_before = daemon.used_seconds();
+    const double exporter_before = exporter.used_seconds();
+    for (unsigned i = 0; i < options.scrapes; ++i) {
+      const auto begin = Clock::now();
+      size = exporter.scrape(headers).size();
+      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      std::this_thread::sleep_for(20ms);
+    }
+    std::sort(times.begin(), times.end());
+    const double share = 1e3 / options.scrapes;
+    std::printf(
+        "%u tenants on %u GPUs, %s: %.2f MB; median %.1f ms, fastest %.1f ms, slowest %.1f ms; CPU time of "
+        "the arbiter %.1f ms, of the exporter %.1f ms\n",
+        options.tenants, kGpus, *headers == '\0' ? "plain" : "gzip", static_cast<double>(size) / 1e6,
+        times[times.size() / 2], times.front(), times.back(), share * (daemon.used_seconds() - daemon_before),
+        share * (exporter.used_seconds() - exporter_before));
+  }
+}
+
 void measure_turns(const Options& options) {
   const Daemon daemon(options);
   std::vector<Tenant> tenants;
@@ -255,9 +351,17 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--policy", options.policy)->capture_default_str();
   app.add_option("--reports", options.reports, "measure this many reports of memory instead of turns");
+  app.add_option("--exporter", options.exporter, "path of sharedgpu-exporter")->check(CLI::ExistingFile);
+  app.add_option("--scrapes", options.scrapes, "measure this many scrapes of an exporter instead of turns")
+      ->needs("--exporter");
   CLI11_PARSE(app, argc, argv);
   try {
-    options.reports > 0 ? measure_reports(options) : measure_turns(options);
+    if (options.scrapes > 0)
+      measure_scrapes(options);
+    else if (options.reports > 0)
+      measure_reports(options);
+    else
+      measure_turns(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_daemon: %s\n", error.what());
     return 1;

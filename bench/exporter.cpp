@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_exporter [TENANTS]: measures the time from a status text to the exporter's answer: parsing,
-// conversion and Prometheus' text format. Reads the status of one real tenant from standard input (the output
-// of `sharedgpu status --json`), and repeats the tenant.
+// conversion and Prometheus' text format. Reads the status of one real tenant from standard input (`sharedgpu
+// status --json`), and repeats the tenant.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "exporter/families.h"
+#include "exporter/status.h"
 #include "exporter/text_file.h"
 
 int main(int argc, char** argv) {
@@ -26,14 +27,14 @@ int main(int argc, char** argv) {
     status["tenants"].push_back(one);
     status["tenants"].back()["id"] = i;
   }
-  const std::string text = status.dump(2);
+  const std::string text = status.dump();
   std::vector<double> parsing, whole;
   std::size_t size = 0;
   for (int i = 0; i < 50; ++i) {
     const auto begin = std::clock();
-    const auto parsed = nlohmann::json::parse(text);
+    const auto read = sharedgpu::exporter::read_status(text);
     const auto middle = std::clock();
-    size = sharedgpu::exporter::text_of(sharedgpu::exporter::families_of(parsed, [](uid_t) {
+    size = sharedgpu::exporter::text_of(sharedgpu::exporter::families_of(read, [](uid_t) {
              return "ann";
            })).size();
     const auto end = std::clock();

@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <nlohmann/json.hpp>
 
 #include "arbiter/cli/ask_status.h"
 #include "exporter/families.h"
@@ -18,7 +17,7 @@ std::vector<prometheus::MetricFamily> Arbiter::Collect() const {
   std::string problem = cli::ask_status(socket_, patience_, text);
   if (problem.empty()) {
     try {
-      auto families = families_of(nlohmann::json::parse(text), [this](uid_t uid) { return user_name(uid); });
+      auto families = families_of(read_status(text), [this](uid_t uid) { return user_name(uid); });
       note({});
       return families;
     } catch (const std::exception& failure) {

@@ -6,9 +6,11 @@
 //
 // To add a metric:
 //   1. If the status lacks the value, add it there by the steps in arbiter/daemon/status_text.h.
-//   2. Add a row to kGpuMetrics or kTenantMetrics in families.cpp. A metric of both a tenant and a GPU, or a
-//      metric with labels of its own, has a function there instead.
-//   3. Test the metric in tests/unit/exporter/families.cpp and regenerate metrics.golden there (see
+//   2. Read the field: a member of Status (status.h), and its row in fields() of status.cpp.
+//   3. Add a row to kGpuMetrics or kTenantMetrics in families.cpp. A metric of both a tenant and a GPU, or
+//   one
+//      with labels of its own, has a function there instead.
+//   4. Test the metric in tests/unit/exporter/families.cpp and regenerate metrics.golden there (see
 //      tests/golden). Copy its row into docs/metrics.md; the test prints the expected table.
 #pragma once
 
@@ -16,18 +18,17 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "exporter/status.h"
 
 namespace sharedgpu::exporter {
 
 using UserName = std::function<std::string(uid_t)>;
 
-// The metrics of an arbiter that answers. `status` must be the object that an arbiter of this or an older
-// version sends. Metrics whose values the arbiter does not know are absent. Throws nlohmann::json::exception
-// if a field has the wrong type.
-std::vector<prometheus::MetricFamily> families_of(const nlohmann::json& status, const UserName& user_name);
+// The metrics of an arbiter that answers. Metrics whose values the arbiter does not know are absent.
+std::vector<prometheus::MetricFamily> families_of(const Status& status, const UserName& user_name);
 // The metrics while the arbiter does not answer.
 std::vector<prometheus::MetricFamily> families_without_arbiter();
 

@@ -242,11 +242,11 @@ int show(const std::string& config, bool json, bool me) {
     return 1;
   }
   if (me) return show_own(text, json);
-  if (json) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return 0;
-  }
   try {
+    if (json) {
+      std::printf("%s\n", nlohmann::ordered_json::parse(text).dump(2).c_str());
+      return 0;
+    }
     Json status = Json::parse(text);
     print_gpus(status);
     print_tenants(status);

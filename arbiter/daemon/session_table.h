@@ -54,10 +54,12 @@ class SessionTable {
   }
 
   const std::map<SessionId, Entry>& all() const { return entries_; }
-  // The sessions of one process, one for each GPU that it uses.
-  std::set<SessionId> of(const ProcessName& process) const {
+  // The sessions of one process, one for each GPU that it uses. Valid until the process's next session begins
+  // or ends.
+  const std::set<SessionId>& of(const ProcessName& process) const {
+    static const std::set<SessionId> kNone;
     const auto its = of_processes_.find(process);
-    return its == of_processes_.end() ? std::set<SessionId>() : its->second;
+    return its == of_processes_.end() ? kNone : its->second;
   }
 
  private:

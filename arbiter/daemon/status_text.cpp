@@ -2,10 +2,10 @@
 #include "arbiter/daemon/status_text.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
+#include "arbiter/daemon/json_text.h"
 #include "arbiter/daemon/processes.h"
 #include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
@@ -13,8 +13,6 @@
 
 namespace sharedgpu {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The time for which a job without sessions is shown between its steps, unless Slurm has told that it is
 // over.
@@ -90,17 +88,25 @@ const char* name_of(GangCommand command) {
   return "";
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+// The value, or null if the condition does not hold.
+template <class Value>
+std::optional<Value> value_if(bool condition, Value value) {
+  return condition ? std::optional(std::move(value)) : std::nullopt;
+}
 
-Json size_or_null(std::optional<Bytes> size) { return size ? Json(size->count) : Json(nullptr); }
+std::optional<std::string_view> text_or_null(std::string_view text) { return value_if(!text.empty(), text); }
 
-void write_health(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
+std::optional<std::uint64_t> size_or_null(std::optional<Bytes> size) {
+  return size ? std::optional(size->count) : std::nullopt;
+}
+
+void write_health(JsonText& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   const auto known = view.health.find(gpu.uuid);
   const GpuState state = known == view.health.end() ? GpuState() : known->second;
-  json["condition"] = name_of(gpu.condition);
-  json["fault"] = text_or_null(state.fault);
-  json["drained"] = gpu.drained;
-  json["drain_reason"] = text_or_null(state.drain.value_or(""));
+  json.field("condition", name_of(gpu.condition));
+  json.field("fault", text_or_null(state.fault));
+  json.field("drained", gpu.drained);
+  json.field("drain_reason", text_or_null(state.drain.value_or("")));
 }
 
 struct Sum {
@@ -112,47 +118,53 @@ struct Sum {
     use.context += more.context;
     use.host += more.host;
   }
-  void write(Json& json) const {
-    json["footprint_bytes"] = use.footprint().count;
-    json["resident_bytes"] = (use.resident + use.pinned).count;
-    json["pinned_bytes"] = use.pinned.count;
-    json["context_bytes"] = use.context.count;
-    json["host_bytes"] = use.host.count;
+  void write(JsonText& json) const {
+    json.field("footprint_bytes", use.footprint().count);
+    json.field("resident_bytes", (use.resident + use.pinned).count);
+    json.field("pinned_bytes", use.pinned.count);
+    json.field("context_bytes", use.context.count);
+    json.field("host_bytes", use.host.count);
   }
 };
 
+// Zero if the process has just ended.
+pid_t pid_of(const StatusView& view, SessionId id) {
+  const auto known = view.pids.find(id);
+  return known == view.pids.end() ? 0 : known->second;
+}
+
 // Returns true if the process has got a session since the survey, which is up to a second old.
 bool has_come(const UnmanagedProcess& process, const StatusView& view, const Snapshot::Gpu& gpu) {
-  return !process.has_session && std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](SessionId id) {
-    const auto pid = view.pids.find(id);
-    return pid != view.pids.end() && pid->second == process.pid;
-  });
+  return !process.has_session && std::any_of(gpu.sessions.begin(), gpu.sessions.end(),
+                                             [&](SessionId id) { return pid_of(view, id) == process.pid; });
 }
 
 // Writes null values if surveys do not show the GPU.
-void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
-  json["surveyed"] = gpu.surveyed;
-  Json processes = Json::array();
+void write_unmanaged(JsonText& json, const StatusView& view, const Snapshot::Gpu& gpu) {
+  json.field("surveyed", gpu.surveyed);
   Bytes sum;
-  for (const UnmanagedProcess& process : view.unmanaged) {
-    if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
-    sum += process.memory;
-    if (view.viewer && process.uid != *view.viewer && process.account != *view.viewer) continue;
-    processes.push_back({{"pid", process.pid},
-                         {"uid", process.uid},
-                         {"job", process.job ? Json(*process.job) : Json(nullptr)},
-                         {"bytes", process.memory.count}});
-  }
-  json["unmanaged_bytes"] = gpu.surveyed ? Json(sum.count) : Json(nullptr);
-  json["unmanaged"] = processes;
+  json.list("unmanaged", [&] {
+    for (const UnmanagedProcess& process : view.unmanaged) {
+      if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
+      sum += process.memory;
+      if (view.viewer && process.uid != *view.viewer) continue;
+      json.object([&] {
+        json.field("pid", process.pid);
+        json.field("uid", process.uid);
+        json.field("job", process.job);
+        json.field("bytes", process.memory.count);
+      });
+    }
+  });
+  json.field("unmanaged_bytes", value_if(gpu.surveyed, sum.count));
 }
 
-void write_meters(Json& json, const StatusView& view, const GpuUuid& gpu) {
+void write_meters(JsonText& json, const StatusView& view, const GpuUuid& gpu) {
   const auto found = view.meters.find(gpu);
   const GpuMeters meters = found == view.meters.end() ? GpuMeters{} : found->second;
-  json["utilization"] = meters.utilization ? Json(*meters.utilization / 100.0) : Json(nullptr);
-  json["energy_joules"] = meters.energy ? Json(joules(*meters.energy)) : Json(nullptr);
-  json["unleased_energy_joules"] = joules(view.figures.energy().unleased(gpu));
+  json.field("utilization", value_if(meters.utilization.has_value(), meters.utilization.value_or(0) / 100.0));
+  json.field("energy_joules", value_if(meters.energy.has_value(), joules(meters.energy.value_or(Energy{}))));
+  json.field("unleased_energy_joules", joules(view.figures.energy().unleased(gpu)));
 }
 
 // Returns the tenant's number, or zero for a tenant that is not shown.
@@ -170,7 +182,7 @@ std::size_t hidden_on(const StatusView& view, const Snapshot::Gpu& gpu) {
   return hidden.size();
 }
 
-Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
+void write_gpu(JsonText& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   Sum sum;
   std::set<TenantId> holders;
   bool contended = false;
@@ -184,58 +196,58 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   for (const auto& [id, placement] : view.state.placements)
     if (std::count(placement.gpus.begin(), placement.gpus.end(), gpu.uuid) > 0) units += placement.units;
   auto name = view.gpu_names.find(gpu.uuid);
-  Json json;
-  json["uuid"] = format_gpu(gpu.uuid);
-  json["name"] = name == view.gpu_names.end() ? "" : name->second;
-  json["number"] = gpu.number;
-  json["units"] = units;
+  json.field("uuid", format_gpu(gpu.uuid));
+  json.field("name", name == view.gpu_names.end() ? "" : name->second);
+  json.field("number", gpu.number);
+  json.field("units", units);
   write_health(json, view, gpu);
-  json["total_bytes"] = gpu.total.count;
-  json["verified"] = !gpu.learned;
-  json["capacity_bytes"] = gpu.capacity.count;
-  json["usable_bytes"] = gpu.usable.count;
-  json["promised_bytes"] = gpu.promised.count;
+  json.field("total_bytes", gpu.total.count);
+  json.field("verified", !gpu.learned);
+  json.field("capacity_bytes", gpu.capacity.count);
+  json.field("usable_bytes", gpu.usable.count);
+  json.field("promised_bytes", gpu.promised.count);
   sum.write(json);
   write_unmanaged(json, view, gpu);
   write_meters(json, view, gpu.uuid);
-  json["contended"] = contended;
-  json["policy"] = gpu.policy->name();
-  json["quantum_seconds"] = seconds(gpu.turn.length);
-  json["quantum_rule"] = name_of(gpu.turn.rule);
-  json["handoff_seconds"] = seconds(gpu.handoff);
-  json["holders"] = Json::array();
-  for (const TenantId holder : holders) json["holders"].push_back(number_of(view, holder));
-  json["hidden_tenants"] = hidden_on(view, gpu);
+  json.field("contended", contended);
+  json.field("policy", gpu.policy->name());
+  json.field("quantum_seconds", seconds(gpu.turn.length));
+  json.field("quantum_rule", name_of(gpu.turn.rule));
+  json.field("handoff_seconds", seconds(gpu.handoff));
+  const auto write_numbers = [&](const char* field, const auto& list) {
+    json.list(field, [&] {
+      for (const TenantId id : list) json.value(number_of(view, id));
+    });
+  };
+  write_numbers("holders", holders);
+  json.field("hidden_tenants", hidden_on(view, gpu));
   const Core::Queue queue = view.core.queue(gpu.uuid, view.now);
-  json["queue"] = Json::array();
-  for (const TenantId tenant : queue.waiting) json["queue"].push_back(number_of(view, tenant));
-  json["turn_left_seconds"] = queue.turn_left ? Json(seconds(*queue.turn_left)) : Json(nullptr);
-  json["threads_left"] = gpu.threads_left;
-  return json;
+  write_numbers("queue", queue.waiting);
+  json.field("turn_left_seconds",
+             value_if(queue.turn_left.has_value(), seconds(queue.turn_left.value_or(Nanoseconds{}))));
+  json.field("threads_left", gpu.threads_left);
 }
 
-Json name_or_null(const char* name) { return *name == '\0' ? Json(nullptr) : Json(name); }
-
-void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* tenant) {
-  json["id"] = info.id.value;
-  json["name"] = info.label();
-  json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
-  json["array_job"] = info.element.array != 0 ? Json(info.element.array) : Json(nullptr);
-  json["array_index"] = info.element.array != 0 ? Json(info.element.index) : Json(nullptr);
-  json["uid"] = info.uid;
-  json["partition"] = name_or_null(info.job_class.partition);
-  json["qos"] = name_or_null(info.job_class.qos);
-  json["units"] = std::max(info.options.units, 1u);
+void write_terms(JsonText& json, const TenantInfo& info, const Snapshot::Tenant* tenant) {
+  json.field("id", info.id.value);
+  json.field("name", info.label());
+  json.field("job", value_if(info.name.is_job(), info.name.job));
+  json.field("array_job", value_if(info.element.array != 0, info.element.array));
+  json.field("array_index", value_if(info.element.array != 0, info.element.index));
+  json.field("uid", info.uid);
+  json.field("partition", text_or_null(info.job_class.partition));
+  json.field("qos", text_or_null(info.job_class.qos));
+  json.field("units", std::max(info.options.units, 1u));
   const Claims stated = tenant == nullptr ? Claims{} : tenant->stated;
-  json["priority"] = stated.priority;
-  json["share_request"] = stated.request;
-  json["share_limit"] = stated.limit;
-  json["share_allowed"] = tenant == nullptr ? stated.limit : tenant->claims.limit;
-  json["share_due"] = tenant == nullptr ? 0 : tenant->due_now;
-  json["deadline_seconds"] = seconds(info.options.deadline);
-  json["deadlines_met"] = tenant == nullptr ? 0 : tenant->deadlines.met;
-  json["deadlines_missed"] = tenant == nullptr ? 0 : tenant->deadlines.missed;
-  json["memory_limit_bytes"] = info.options.memory.count;
+  json.field("priority", stated.priority);
+  json.field("share_request", stated.request);
+  json.field("share_limit", stated.limit);
+  json.field("share_allowed", tenant == nullptr ? stated.limit : tenant->claims.limit);
+  json.field("share_due", tenant == nullptr ? 0 : tenant->due_now);
+  json.field("deadline_seconds", seconds(info.options.deadline));
+  json.field("deadlines_met", tenant == nullptr ? 0 : tenant->deadlines.met);
+  json.field("deadlines_missed", tenant == nullptr ? 0 : tenant->deadlines.missed);
+  json.field("memory_limit_bytes", info.options.memory.count);
 }
 
 // Returns what keeps an overdue tenant, for which other tenants wait, from leaving the GPU.
@@ -251,174 +263,190 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
 
 // The free host memory of a process of the tenant, if the process falsely claims that it cannot evict for
 // lack of host memory. Null if no process of the tenant makes this claim, or if the claim may be true.
-Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
-  Json least;
+std::optional<std::uint64_t> free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
+  std::optional<std::uint64_t> least;
   for (const SessionId id : tenant.sessions)
     if (const auto found = view.refuted.find(id); found != view.refuted.end())
-      if (least.is_null() || found->second.count < least) least = found->second.count;
+      least = std::min(least.value_or(found->second.count), found->second.count);
   return least;
 }
 
-Json overdue_json(const StatusView& view, const Snapshot::Tenant* tenant) {
-  if (tenant == nullptr || !tenant->overdue) return nullptr;
-  return Json{{"seconds", seconds(view.now - tenant->overdue->since)},
-              {"gpu", format_gpu(tenant->overdue->gpu)},
-              {"waits_for", awaited(view, *tenant)},
-              {"free_host_bytes", free_host(view, *tenant)}};
+void write_overdue(JsonText& json, const StatusView& view, const Snapshot::Tenant* tenant) {
+  if (tenant == nullptr || !tenant->overdue) return json.field("overdue", nullptr);
+  json.object("overdue", [&] {
+    json.field("seconds", seconds(view.now - tenant->overdue->since));
+    json.field("gpu", format_gpu(tenant->overdue->gpu));
+    json.field("waits_for", awaited(view, *tenant));
+    json.field("free_host_bytes", free_host(view, *tenant));
+  });
 }
 
-void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {
+void write_time(JsonText& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {
   const LeaseBook& leases = view.core.leases();
-  json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
-  json["lease"] = leases.holds(id);
-  json["lease_seconds"] = seconds(leases.of_tenant(id, view.now));
+  json.field("state", name_of(tenant == nullptr ? Phase::out : tenant->phase));
+  json.field("lease", leases.holds(id));
+  json.field("lease_seconds", seconds(leases.of_tenant(id, view.now)));
   const Figures figures = view.figures.of(id, {}, view.now);
-  json["waited_seconds"] = seconds(figures.waited);
-  json["overuse_seconds"] = seconds(figures.overuse);
-  json["entering_seconds"] = seconds(figures.entering);
-  json["evicting_seconds"] = seconds(figures.evicting);
-  json["handoffs"] = figures.handoffs;
-  json["evicted_bytes"] = figures.moved.evicted.count;
-  json["restored_bytes"] = figures.moved.restored.count;
-  json["highest_footprint_bytes"] = figures.footprint.count;
-  json["highest_resident_bytes"] = figures.resident.count;
-  json["to_evict_bytes"] = view.core.to_evict(id).count;
-  json["wants"] = tenant != nullptr && tenant->wants;
-  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->lag);
-  json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
+  json.field("waited_seconds", seconds(figures.waited));
+  json.field("overuse_seconds", seconds(figures.overuse));
+  json.field("entering_seconds", seconds(figures.entering));
+  json.field("evicting_seconds", seconds(figures.evicting));
+  json.field("handoffs", figures.handoffs);
+  json.field("evicted_bytes", figures.moved.evicted.count);
+  json.field("restored_bytes", figures.moved.restored.count);
+  json.field("highest_footprint_bytes", figures.footprint.count);
+  json.field("highest_resident_bytes", figures.resident.count);
+  json.field("to_evict_bytes", view.core.to_evict(id).count);
+  json.field("wants", tenant != nullptr && tenant->wants);
+  json.field("credit_seconds", tenant == nullptr ? 0 : seconds(tenant->lag));
+  json.field("epoch", tenant == nullptr ? 0 : tenant->epoch.value);
   const bool leaving = tenant != nullptr && tenant->phase == Phase::leaving;
-  json["leaving_seconds"] = leaving ? seconds(view.now - tenant->gates_closed) : 0.0;
-  json["overdue"] = overdue_json(view, tenant);
+  json.field("leaving_seconds", leaving ? seconds(view.now - tenant->gates_closed) : 0.0);
+  write_overdue(json, view, tenant);
 }
 
-// A tenant's sessions and their totals.
+// The totals of a tenant's sessions.
 struct SessionsOf {
-  Json each = Json::array();
   Sum sum;
   std::set<std::string> gpus;
   std::set<pid_t> pids;  // a process has a session for each of its GPUs
+  std::set<pid_t> stopped;
   bool stuck = false;
-  bool stopped = false;
 
-  void add(const StatusView& view, const TenantInfo& info, const Snapshot::Session& session) {
-    const auto known = view.pids.find(session.id);
-    const pid_t pid = known == view.pids.end() ? 0 : known->second;
-    const bool is_stopped_now = pid != 0 && is_stopped(view.system, pid);
-    const std::optional<Bytes> shown = session.evidence.shown();
-    Json json;
-    json["pid"] = pid;
-    json["step"] = info.name.is_job() ? Json(format_step(session.step.step)) : Json(nullptr);
-    json["gpu"] = session.gpu ? Json(format_gpu(*session.gpu)) : Json(nullptr);
-    json["footprint_bytes"] = session.use.footprint().count;
-    json["resident_bytes"] = (session.use.resident + session.use.pinned).count;
-    json["allowed_bytes"] = session.resident_limit.count;
-    json["host_bytes"] = session.use.host.count;
-    json["device_bytes"] = shown ? Json(shown->count) : Json(nullptr);
-    json["unseen_bytes"] = shown ? Json(session.evidence.absent().count) : Json(nullptr);
-    json["gate_open"] = session.gate_open;
-    json["stuck"] = session.stuck;
-    json["stopped"] = is_stopped_now;
-    each.push_back(json);
-    sum.add(session.use);
-    if (session.gpu) gpus.insert(format_gpu(*session.gpu));
-    pids.insert(pid);
-    stuck = stuck || session.stuck;
-    stopped = stopped || is_stopped_now;
+  SessionsOf(const StatusView& view, const Snapshot::Tenant* tenant) {
+    if (tenant == nullptr) return;
+    for (const SessionId id : tenant->sessions) {
+      const Snapshot::Session& session = *view.state.find(id);
+      sum.add(session.use);
+      if (session.gpu) gpus.insert(format_gpu(*session.gpu));
+      stuck = stuck || session.stuck;
+      const pid_t pid = pid_of(view, id);
+      if (pids.insert(pid).second && pid != 0 && is_stopped(view.system, pid)) stopped.insert(pid);
+    }
   }
 };
 
+void write_session(JsonText& json, const StatusView& view, const TenantInfo& info,
+                   const Snapshot::Session& session, bool stopped) {
+  const std::optional<Bytes> shown = session.evidence.shown();
+  json.field("pid", pid_of(view, session.id));
+  json.field("step", value_if(info.name.is_job(), format_step(session.step.step)));
+  json.field("gpu", value_if(session.gpu.has_value(), format_gpu(session.gpu.value_or(GpuUuid{}))));
+  json.field("footprint_bytes", session.use.footprint().count);
+  json.field("resident_bytes", (session.use.resident + session.use.pinned).count);
+  json.field("allowed_bytes", session.resident_limit.count);
+  json.field("host_bytes", session.use.host.count);
+  json.field("device_bytes", size_or_null(shown));
+  json.field("unseen_bytes", value_if(shown.has_value(), session.evidence.absent().count));
+  json.field("gate_open", session.gate_open);
+  json.field("stuck", session.stuck);
+  json.field("stopped", stopped);
+}
+
 // Writes the differences between the memory that the tenant reports and the memory that its processes have.
-void write_differences(Json& json, const StatusView& view, TenantId id) {
+void write_differences(JsonText& json, const StatusView& view, TenantId id) {
   Bytes unreported;
   for (const UnmanagedProcess& process : view.unmanaged)
     if (process.tenant == id) unreported += process.memory;
   const auto found = view.overreported.find(id);
   const Overreported over = found == view.overreported.end() ? Overreported{} : found->second;
-  json["unreported_bytes"] = unreported.count;
-  json["unseen_bytes"] = over.device.unseen.count;
-  json["overreported_bytes"] = over.device.disproved.count;
-  json["overreported_host_bytes"] = over.host.count;
+  json.field("unreported_bytes", unreported.count);
+  json.field("unseen_bytes", over.device.unseen.count);
+  json.field("overreported_bytes", over.device.disproved.count);
+  json.field("overreported_host_bytes", over.host.count);
 }
 
-void write_sessions(Json& json, const StatusView& view, const TenantInfo& info,
+void write_sessions(JsonText& json, const StatusView& view, const TenantInfo& info,
                     const Snapshot::Tenant* tenant) {
-  SessionsOf sessions;
-  if (tenant != nullptr)
-    for (const SessionId id : tenant->sessions) sessions.add(view, info, *view.state.find(id));
-  Json placed = Json::array();
-  if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
-    for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
+  const SessionsOf sessions(view, tenant);
   sessions.sum.write(json);
   const HostLimits limits = tenant == nullptr ? HostLimits{} : tenant->host;
-  json["host_budget_bytes"] = size_or_null(limits.budget);
-  json["units_memory_bytes"] = size_or_null(limits.units);
-  json["job_memory_bytes"] = size_or_null(limits.job);
-  json["stuck"] = sessions.stuck;
-  json["stopped"] = sessions.stopped;
-  json["gpus"] = sessions.gpus;
-  json["placed"] = placed;
-  json["pids"] = sessions.pids;
-  json["sessions"] = sessions.each;
+  json.field("host_budget_bytes", size_or_null(limits.budget));
+  json.field("units_memory_bytes", size_or_null(limits.units));
+  json.field("job_memory_bytes", size_or_null(limits.job));
+  json.field("stuck", sessions.stuck);
+  json.field("stopped", !sessions.stopped.empty());
+  json.values("gpus", sessions.gpus);
+  json.list("placed", [&] {
+    if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
+      for (const GpuUuid& gpu : found->second.gpus) json.value(format_gpu(gpu));
+  });
+  json.values("pids", sessions.pids);
+  json.list("sessions", [&] {
+    if (tenant == nullptr) return;
+    for (const SessionId id : tenant->sessions)
+      json.object([&] {
+        write_session(json, view, info, *view.state.find(id), sessions.stopped.count(pid_of(view, id)) > 0);
+      });
+  });
 }
 
-Json energy_of(const StatusView& view, const TenantInfo& info) {
-  Json list = Json::array();
-  for (const auto& [gpu, energy] : view.figures.energy().of(info.id))
-    list.push_back(Json{{"gpu", format_gpu(gpu)}, {"joules", joules(energy)}});
-  return list;
+void write_energy(JsonText& json, const StatusView& view, const TenantInfo& info) {
+  json.list("energy", [&] {
+    for (const auto& [gpu, energy] : view.figures.energy().of(info.id))
+      json.object([&, &gpu = gpu, &energy = energy] {
+        json.field("gpu", format_gpu(gpu));
+        json.field("joules", joules(energy));
+      });
+  });
 }
 
-Json steps_of(const StatusView& view, const TenantInfo& info) {
-  Json steps = Json::array();
-  if (!info.name.is_job()) return steps;
-  for (const auto& [step, lease] : view.core.leases().steps_of(info.id, view.now)) {
-    const Traffic moved = view.figures.of(info.id, step).moved;
-    steps.push_back(Json{{"step", format_step(step.step)},
-                         {"lease_seconds", seconds(lease)},
-                         {"evicted_bytes", moved.evicted.count},
-                         {"restored_bytes", moved.restored.count}});
-  }
-  return steps;
+void write_steps(JsonText& json, const StatusView& view, const TenantInfo& info) {
+  json.list("steps", [&] {
+    if (!info.name.is_job()) return;
+    for (const auto& [step, lease] : view.core.leases().steps_of(info.id, view.now))
+      json.object([&, &step = step, &lease = lease] {
+        const Traffic moved = view.figures.of(info.id, step).moved;
+        json.field("step", format_step(step.step));
+        json.field("lease_seconds", seconds(lease));
+        json.field("evicted_bytes", moved.evicted.count);
+        json.field("restored_bytes", moved.restored.count);
+      });
+  });
 }
 
 // The control group of a run; null if the run has no control group.
-Json group_json(const StatusView& view, const TenantInfo& tenant) {
-  if (tenant.group_limit == Bytes{}) return nullptr;
-  return Json{{"limit_bytes", tenant.group_limit.count},
-              {"highest_bytes", view.figures.of(tenant.id).host.count}};
+void write_group(JsonText& json, const StatusView& view, const TenantInfo& tenant) {
+  if (tenant.group_limit == Bytes{}) return json.field("host_group", nullptr);
+  json.object("host_group", [&] {
+    json.field("limit_bytes", tenant.group_limit.count);
+    json.field("highest_bytes", view.figures.of(tenant.id).host.count);
+  });
 }
 
 // The last loss of a GPU of the tenant; null if none of its GPUs was lost.
-Json loss_json(const TenantInfo& tenant) {
-  if (tenant.losses.empty()) return nullptr;
-  const GpuLoss& loss = tenant.losses.back();
-  return Json{{"gpu", format_gpu(loss.gpu)}, {"fault", loss.fault}};
+void write_loss(JsonText& json, const TenantInfo& tenant) {
+  if (tenant.losses.empty()) return json.field("lost_gpu", nullptr);
+  json.object("lost_gpu", [&] {
+    json.field("gpu", format_gpu(tenant.losses.back().gpu));
+    json.field("fault", tenant.losses.back().fault);
+  });
 }
 
-// Returns null if the job has only one node, or if its turns are not coordinated with other nodes.
-Json gang_json(const StatusView& view, TenantId id) {
+// Writes null if the job has only one node, or if its turns are not coordinated with other nodes.
+void write_gang(JsonText& json, const StatusView& view, TenantId id) {
   const GangMembers::Gang* gang = view.gangs.find(id);
-  if (gang == nullptr) return nullptr;
-  return Json{{"coordinator", gang->job.coordinator},
-              {"nodes", gang->job.nodes},
-              {"contact", name_of(gang->contact)},
-              {"command", gang->order ? Json(name_of(gang->order->command)) : Json(nullptr)}};
+  if (gang == nullptr) return json.field("gang", nullptr);
+  json.object("gang", [&] {
+    json.field("coordinator", gang->job.coordinator);
+    json.field("nodes", gang->job.nodes);
+    json.field("contact", name_of(gang->contact));
+    json.field("command", gang->order ? std::optional(name_of(gang->order->command)) : std::nullopt);
+  });
 }
 
-Json tenant_json(const StatusView& view, const TenantInfo& info) {
+void write_tenant(JsonText& json, const StatusView& view, const TenantInfo& info) {
   const Snapshot::Tenant* tenant = view.state.find(info.id);
-  Json json;
   write_terms(json, info, tenant);
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
   write_differences(json, view, info.id);
-  json["host_group"] = group_json(view, info);
-  json["lost_gpu"] = loss_json(info);
-  json["gang"] = gang_json(view, info.id);
-  json["steps"] = steps_of(view, info);
-  json["energy"] = energy_of(view, info);
-  json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
-  return json;
+  write_group(json, view, info);
+  write_loss(json, info);
+  write_gang(json, view, info.id);
+  write_steps(json, view, info);
+  write_energy(json, view, info);
+  json.field("backend", value_if(info.options.backend_given != 0, name_of(info.options.backend)));
 }
 
 // A job without sessions is shown between its steps, unless Slurm has reported the end of the job.
@@ -427,31 +455,45 @@ bool is_current(const StatusView& view, const TenantInfo& info) {
   return !info.over && info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded;
 }
 
+void write_node(JsonText& json, const StatusView& view) {
+  json.field("version", SHAREDGPU_VERSION);
+  json.field("pid", getpid());
+  json.field("socket", view.settings.socket);
+  json.field("policy", view.settings.policy);
+  json.field("quantum_seconds", seconds(view.settings.quantum));
+  json.field("max_swap_overhead", view.settings.max_swap_overhead / 100);
+  json.field("max_wait_seconds", seconds(view.settings.max_wait));
+  const std::string per_unit = format_typed_sizes(view.settings.swap_per_unit);
+  json.field("swap_per_unit", per_unit.empty() ? "unlimited" : per_unit);
+  json.field("swap_per_unit_bytes", view.settings.swap_per_unit.common().value_or(Bytes{}).count);
+  json.list("overrides", [&] {
+    for (const Overrides::Entry& each : view.overrides.all())
+      json.object([&] {
+        json.field("section", each.section);
+        json.field("key", each.key);
+        json.field("value", each.value);
+      });
+  });
+  json.field("recovering", view.state.recovering);
+  json.field("own_tenants_only", view.viewer.has_value());
+}
+
 }  // namespace
 
 std::string format_status(const StatusView& view) {
-  Json json;
-  json["version"] = SHAREDGPU_VERSION;
-  json["pid"] = getpid();
-  json["socket"] = view.settings.socket;
-  json["policy"] = view.settings.policy;
-  json["quantum_seconds"] = seconds(view.settings.quantum);
-  json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
-  json["max_wait_seconds"] = seconds(view.settings.max_wait);
-  const std::string per_unit = format_typed_sizes(view.settings.swap_per_unit);
-  json["swap_per_unit"] = per_unit.empty() ? "unlimited" : per_unit;
-  json["swap_per_unit_bytes"] = view.settings.swap_per_unit.common().value_or(Bytes{}).count;
-  json["overrides"] = Json::array();
-  for (const Overrides::Entry& each : view.overrides.all())
-    json["overrides"].push_back({{"section", each.section}, {"key", each.key}, {"value", each.value}});
-  json["recovering"] = view.state.recovering;
-  json["own_tenants_only"] = view.viewer.has_value();
-  json["gpus"] = Json::array();
-  for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));
-  json["tenants"] = Json::array();
-  for (const auto& [id, info] : view.tenants.all())
-    if (view.shows(info) && is_current(view, info)) json["tenants"].push_back(tenant_json(view, info));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  JsonText json;
+  json.object([&] {
+    write_node(json, view);
+    json.list("gpus", [&] {
+      for (const Snapshot::Gpu& gpu : view.state.gpus) json.object([&] { write_gpu(json, view, gpu); });
+    });
+    json.list("tenants", [&] {
+      for (const auto& [id, info] : view.tenants.all())
+        if (view.shows(info) && is_current(view, info))
+          json.object([&, &info = info] { write_tenant(json, view, info); });
+    });
+  });
+  return json.take();
 }
 
 }  // namespace sharedgpu
