@@ -10,22 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
-void go_on(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = false}); }
 void suspend(Bench& b, std::uint64_t id, bool suspended) {
   b.handle(Suspend{.tenant = TenantId{id}, .suspended = suspended});
-}
-
-// Tenant 2, with sessions 2 and 3, is leaving, and neither session has drained. Tenant 1 is entering.
-Bench two_leave() {
-  Bench b;
-  b.settle_in(2, 2, 30);
-  b.settle_in(3, 2, 30);
-  b.queue_up(1, 1, 75);
-  b.pass_by_timers(10s);
-  REQUIRE(b.sent<Revoke>(2));
-  REQUIRE(b.sent<Revoke>(3));
-  return b;
 }
 
 // ---- processes that are stopped ----
@@ -36,20 +22,20 @@ TEST_CASE("The stopped do not wait: nobody has to leave for them, and that time 
   b.queue_up(2, 2, 60);
   REQUIRE(b.told[1].page.contended);
   SECTION("as long as they are") {
-    stop(b, 2);
+    b.stop(2);
     CHECK_FALSE(b.told[1].page.contended);
     b.pass_by_timers(1h);
     CHECK(b.open(1));
-    go_on(b, 2);
+    b.go_on(2);
     CHECK(b.sent<Revoke>(1));
   }
   SECTION("nor afterwards") {
     b.pass_by_timers(1s);
-    stop(b, 2);
+    b.stop(2);
     b.pass_by_timers(4s);
     b.queue_up(3, 3, 60);
     b.pass_by_timers(1s);
-    go_on(b, 2);
+    b.go_on(2);
     b.pass_by_timers(4s);
     REQUIRE(b.sent<Revoke>(1));
     CHECK(b.sent<Restore>(3));
@@ -74,7 +60,7 @@ TEST_CASE(
     CHECK_FALSE(b.looked_at(1));
   }
   CHECK(looks > 0);
-  stop(b, 1);
+  b.stop(1);
   CHECK_FALSE(b.sent<Revoke>(1));
   b.ready(4, 5);
   CHECK(b.open(1));
@@ -96,14 +82,14 @@ TEST_CASE("A lease that was taken is noted once in a turn's end, and again in th
     }
     return notes == 1;
   };
-  stop(b, 1);
+  b.stop(1);
   REQUIRE_FALSE(b.open(1));
   CHECK(is_noted_as_taken());
-  go_on(b, 1);
+  b.go_on(1);
   REQUIRE(b.holds(1));
-  stop(b, 1);
+  b.stop(1);
   CHECK_FALSE(is_noted_as_taken());
-  go_on(b, 1);
+  b.go_on(1);
   b.release(1, true, Bench::use(60, 60));
   REQUIRE_FALSE(b.holds(1));
   b.handle(SessionGone{.session = SessionId{2}});
@@ -112,7 +98,7 @@ TEST_CASE("A lease that was taken is noted once in a turn's end, and again in th
   REQUIRE(b.open(1));
   b.queue_up(5, 5, 60);
   b.pass_by_timers(1s);
-  stop(b, 1);
+  b.stop(1);
   CHECK(is_noted_as_taken());
 }
 
@@ -121,7 +107,7 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
-  stop(b, 1);
+  b.stop(1);
   REQUIRE(b.sent<Revoke>(2));  // tenant 2 cannot enter: the memory of tenant 1 stays on the GPU
   b.release(1, true, Bench::use(60, 60));
   CHECK(b.sent<Restore>(1));
@@ -130,10 +116,10 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
 TEST_CASE("Others are let forward no sooner than 100 ms after one has gone on whose lease was taken") {
   Bench b = two_leave();
   b.release(3, 30, true);
-  stop(b, 2);
+  b.stop(2);
   while (b.holds(2)) b.pass_to_timer();
   b.pass_by_timers(10s);
-  go_on(b, 2);
+  b.go_on(2);
   CHECK_FALSE(b.sent<Step>(3));
   CHECK(b.until_sent<Step>(3) == 100ms);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@ namespace sharedgpu {
 
 inline const GpuUuid kGpu{{1}};
 inline const GpuUuid kOther{{2}};
+inline const GpuUuid kThird{{3}};
 
 // A core with one GPU of 100 MiB (and 20 MiB more for contexts), and sessions that the test drives.
 struct Bench {
@@ -111,6 +113,15 @@ struct Bench {
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
   }
+  // The session reports its memory, of which it still settles `size` MiB.
+  void settle(std::uint64_t session, unsigned swappable, unsigned size) {
+    MemoryUse its = use(swappable, swappable, size);
+    its.settling = mebibytes(size);
+    say(session, Usage{.request = 7, .use = its, .stuck = 0});
+  }
+  // Slurm stops the session's process, and lets it go on.
+  void stop(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = true}); }
+  void go_on(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = false}); }
   // An event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
   // If a timer is late by 100 ms or more, the core assumes that the arbiter stood still.
@@ -209,5 +220,17 @@ struct Bench {
     told[action.session.value].page.set(action);
   }
 };
+
+// Tenant 2, with sessions 2 and 3, is leaving, and neither session has drained. Tenant 1 is entering.
+inline Bench two_leave() {
+  Bench b;
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.queue_up(1, 1, 75);
+  b.pass_by_timers(std::chrono::seconds(10));
+  REQUIRE(b.sent<Revoke>(2));
+  REQUIRE(b.sent<Revoke>(3));
+  return b;
+}
 
 }  // namespace sharedgpu

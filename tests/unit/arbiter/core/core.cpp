@@ -843,7 +843,7 @@ TEST_CASE("A tenant's sessions hold together") {
 }
 
 // A tenant of two sessions, 2 and 3, whose turn has just ended.
-Bench two_leave(unsigned size = 30) {
+Bench two_after_their_turn(unsigned size = 30) {
   Bench b;
   b.settle_in(2, 2, size);
   b.settle_in(3, 2, size);
@@ -853,7 +853,7 @@ Bench two_leave(unsigned size = 30) {
 }
 
 TEST_CASE("Who has drained is let forward while others of its tenant have not") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   REQUIRE(b.tenant(2).phase == Phase::leaving);
   b.release(2, 30, true);
   b.pass(99ms);
@@ -908,7 +908,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
 }
 
 TEST_CASE("Who drains without being let forward did not wait for its own processes") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   b.pass(50ms);
   b.release(2, 30, true);
   b.release(3, 30, true);
@@ -917,7 +917,7 @@ TEST_CASE("Who drains without being let forward did not wait for its own process
 }
 
 TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   b.release(2, 30, false);
   b.pass(1s);
   CHECK_FALSE(b.sent<Step>(2));
@@ -940,7 +940,7 @@ TEST_CASE("Steps come ever more rarely, and only to who has something to submit"
 }
 
 TEST_CASE("After a step that took long the others are given as long again") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   b.release(2, 30, true);
   b.pass(100ms);
   REQUIRE(b.sent<Step>(2));
@@ -953,7 +953,7 @@ TEST_CASE("After a step that took long the others are given as long again") {
 }
 
 TEST_CASE("A session that may submit once gets the memory that it lacks") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   b.settle_in(4, 4, 0);
   b.release(2, 30, true);
   REQUIRE(b.tenant(1).phase == Phase::entering);
@@ -1097,7 +1097,7 @@ TEST_CASE("What a session settles is pinned before it has drained") {
 }
 
 TEST_CASE("What a session that has drained settles is pinned before its turn has ended") {
-  Bench b = two_leave();
+  Bench b = two_after_their_turn();
   b.release(2, 30, false);
   MemoryUse its = Bench::use(30, 30, 10);
   its.settling = mebibytes(10);
@@ -1219,7 +1219,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     b.say(2, Usage{.request = 7, .use = its, .stuck = 0});
   };
   SECTION("there is room for what it was told before, and for what it pins") {
-    Bench b = two_leave();
+    Bench b = two_after_their_turn();
     b.release(2, 30, true);
     b.pass(100ms);
     REQUIRE(b.sent<Step>(2));
@@ -1250,7 +1250,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     CHECK(b.granted(2));
   }
   SECTION("there is none") {
-    Bench b = two_leave(50);
+    Bench b = two_after_their_turn(50);
     b.release(2, 50, true);
     b.pass(100ms);
     REQUIRE(b.sent<Step>(2));
@@ -1399,7 +1399,7 @@ TEST_CASE("Contexts beyond what is left over lower the capacity") {
 
 // ---- restarts ----
 
-Recovered with_lease(std::uint64_t tenant, Nanoseconds since, unsigned expected) {
+Recovered with_lease_since(std::uint64_t tenant, Nanoseconds since, unsigned expected) {
   Recovered recovered;
   LeaseKey key{.tenant = TenantId{tenant},
                .gpu = kGpu,
@@ -1422,7 +1422,7 @@ TEST_CASE("Who comes back waiting has waited since then") {
 }
 
 TEST_CASE("A session that comes back is told anew what host memory it needs") {
-  Bench b(with_lease(1, 900s, 1));
+  Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
   hello.epoch = Epoch{7};
@@ -1434,7 +1434,7 @@ TEST_CASE("A session that comes back is told anew what host memory it needs") {
 }
 
 TEST_CASE("A lease that the ledger knows goes on without a pause") {
-  Bench b(with_lease(1, 900s, 1));
+  Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
   hello.epoch = Epoch{7};
@@ -1450,7 +1450,7 @@ TEST_CASE("A lease that the ledger knows goes on without a pause") {
 
 TEST_CASE(
     "A lease that nobody has come back for counts to the last record, and as soon as somebody has to now") {
-  Recovered recovered = with_lease(1, 900s, 1);
+  Recovered recovered = with_lease_since(1, 900s, 1);
   recovered.last_record = 950s;
   Bench b(recovered);
   const auto lease = [&] { return b.core->leases().of_step({.job = 1, .step = 0}, b.now); };
@@ -1485,7 +1485,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A lease that the ledger does not know is not believed") {
-  Bench b(with_lease(1, 900s, 2));
+  Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = hello.held = 1;
   hello.epoch = Epoch{7};
@@ -1499,7 +1499,7 @@ TEST_CASE("A lease that the ledger does not know is not believed") {
 }
 
 TEST_CASE("A lease that was being given back ends with Released") {
-  Bench b(with_lease(1, 900s, 1));
+  Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = 1;
   hello.epoch = Epoch{7};
@@ -1513,7 +1513,7 @@ TEST_CASE("A lease that was being given back ends with Released") {
 }
 
 TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as well") {
-  Bench b(with_lease(1, 900s, 2));
+  Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = 1;
   hello.wants = 1;
@@ -1538,7 +1538,7 @@ TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as
 }
 
 TEST_CASE("No memory is promised before everybody is back, and not for ever") {
-  Bench b(with_lease(1, 900s, 1));
+  Bench b(with_lease_since(1, 900s, 1));
   b.come(2, 2);
   b.attach(2);
   b.grow(2, 50, 0);

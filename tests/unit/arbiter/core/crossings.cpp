@@ -9,12 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void settle(Bench& b, std::uint64_t id, unsigned swappable, unsigned size) {
-  MemoryUse its = Bench::use(swappable, swappable, size);
-  its.settling = mebibytes(size);
-  b.say(id, Usage{.request = 7, .use = its, .stuck = 0});
-}
-
 // Tenant 1 was told twice that it may have 60 MiB, has freed 10 MiB of its memory, and has then sent Ready.
 // Tenant 1 has the turn together with tenant 3, of 1 MiB; tenant 2 has 39 of its 75 MiB on the GPU. The
 // second Restore may still be on its way to tenant 1.
@@ -68,7 +62,7 @@ TEST_CASE("What a Restore that is on its way lets a session fill is promised") {
     CHECK(b.granted(4));
   }
   SECTION("until it settles memory: nothing arrives meanwhile") {
-    settle(b, 1, 50, 10);
+    b.settle(1, 50, 10);
     CHECK(b.granted(1));
     CHECK_FALSE(b.sent<Evict>(2));
     b.grow(3, 11, 1);

@@ -21,7 +21,7 @@ std::vector<std::uint64_t> dropped(const Bench& b) {
   return ids;
 }
 
-Gpus put(Bench& b, std::uint64_t tenant, unsigned gpus = 1) {
+Gpus place(Bench& b, std::uint64_t tenant, unsigned gpus = 1) {
   b.handle(Place{.tenant = TenantId{tenant}, .demand = {.gpus = gpus}});
   const auto placements = b.core->snapshot().placements;
   const auto found = placements.find(TenantId{tenant});
@@ -99,48 +99,48 @@ TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
   CHECK(dropped(b) == std::vector<std::uint64_t>{1});
   CHECK(!b.session(1).gpu);
   b.handle(SessionGone{.session = SessionId{1}});
-  CHECK(put(b, 2) == Gpus{kOther});
-  CHECK(put(b, 3) == Gpus{kOther});
+  CHECK(place(b, 2) == Gpus{kOther});
+  CHECK(place(b, 3) == Gpus{kOther});
   change(b, GpuCondition::healthy);
-  CHECK(put(b, 4) == Gpus{kGpu});
+  CHECK(place(b, 4) == Gpus{kGpu});
   b.settle_in(5, 4, 10);
   CHECK(b.open(5));
 }
 
 TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes elsewhere") {
   Bench b;
-  CHECK(put(b, 1) == Gpus{kGpu});
+  CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
   change(b, GpuCondition::failing);
   CHECK(dropped(b).empty());
   CHECK(b.open(1));
-  CHECK(put(b, 2) == Gpus{kOther});
-  CHECK(put(b, 1) == Gpus{kOther});
+  CHECK(place(b, 2) == Gpus{kOther});
+  CHECK(place(b, 1) == Gpus{kOther});
 }
 
 TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else comes") {
   Bench b;
-  CHECK(put(b, 1) == Gpus{kGpu});
+  CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
   b.handle(GpuDrained{.gpu = kGpu, .drained = true});
   CHECK(b.open(1));
-  CHECK(put(b, 2) == Gpus{kOther});
-  CHECK(put(b, 3) == Gpus{kOther});
-  CHECK(put(b, 4, 2) == Gpus{kOther});
-  CHECK(put(b, 1) == Gpus{kGpu});
+  CHECK(place(b, 2) == Gpus{kOther});
+  CHECK(place(b, 3) == Gpus{kOther});
+  CHECK(place(b, 4, 2) == Gpus{kOther});
+  CHECK(place(b, 1) == Gpus{kGpu});
   const Snapshot state = b.core->snapshot();
   CHECK(gpus_seen(state, state.placements.at(TenantId{1}), {}) == Gpus{kGpu});
   b.handle(GpuDrained{.gpu = kGpu, .drained = false});
-  CHECK(put(b, 5) == Gpus{kGpu});
+  CHECK(place(b, 5) == Gpus{kGpu});
 }
 
 TEST_CASE("Where all GPUs are drained or have failed, a tenant is placed on none") {
   Bench b;
-  put(b, 1);
+  place(b, 1);
   b.handle(GpuDrained{.gpu = kOther, .drained = true});
   change(b, GpuCondition::lost);
-  CHECK(put(b, 2).empty());
-  put(b, 1);
+  CHECK(place(b, 2).empty());
+  place(b, 1);
   const Snapshot state = b.core->snapshot();
   CHECK(gpus_seen(state, state.placements.at(TenantId{1}), {}).empty());
 }

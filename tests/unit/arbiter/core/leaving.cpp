@@ -10,20 +10,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
-
-// Tenant 2, with sessions 2 and 3, is leaving, and neither session has drained. Tenant 1 is entering.
-Bench two_leave() {
-  Bench b;
-  b.settle_in(2, 2, 30);
-  b.settle_in(3, 2, 30);
-  b.queue_up(1, 1, 75);
-  b.pass_by_timers(10s);
-  REQUIRE(b.sent<Revoke>(2));
-  REQUIRE(b.sent<Revoke>(3));
-  return b;
-}
-
 // Tenant 2 has its next turn, and this turn is over, too.
 void leave_again(Bench& b) {
   b.release(2, 30, true);
@@ -150,8 +136,8 @@ TEST_CASE("The lease of who was let forward and is stopped then is taken a secon
   b.pass_by_timers(2s);
   b.release(2, 30, true);
   REQUIRE(b.until_sent<Step>(2));
-  stop(b, 2);
-  stop(b, 3);
+  b.stop(2);
+  b.stop(3);
   b.pass_by_timers(999ms);
   CHECK(b.holds(2));
   b.pass_by_timers(1ms);
@@ -255,7 +241,7 @@ TEST_CASE("A request for memory that no tenant can give up is refused 10 s after
 
 TEST_CASE("Who waits for memory of one that is stopped is refused, too") {
   Bench b = both_leave();
-  stop(b, 2);
+  b.stop(2);
   REQUIRE(b.until_sent<Verdict>(1));
   CHECK(b.refused(1));
 }

@@ -12,9 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 using Response = Overstay::Response;
 
-void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
-void go_on(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = false}); }
-
 std::vector<Response> responses(const Bench& b) {
   std::vector<Response> all;
   for (const Overstay& overstay : b.overstays) all.push_back(overstay.response);
@@ -384,7 +381,7 @@ TEST_CASE("A tenant that exceeds MaxOveruse is ended on each GPU that others wai
 TEST_CASE("A process that Slurm has stopped is not ended beside others of its tenant") {
   Bench b = revoked_on_both(true);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-  stop(b, 4);
+  b.stop(4);
   b.pass_by_timers(5min);
   CHECK(exceeded_on(b) == std::vector{kGpu});
   b.handle(SessionGone{.session = SessionId{1}});
@@ -581,7 +578,7 @@ TEST_CASE("A tenant that releases the GPU and does not evict is overdue from the
   }
   SECTION("and is shown as stopped where Slurm has stopped it") {
     b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-    stop(b, 1);
+    b.stop(1);
     b.pass_by_timers(1h);
     CHECK(b.tenant(1).overdue->stopped);
     CHECK(responses(b).empty());
@@ -873,7 +870,7 @@ TEST_CASE("A suspension that was announced before the tenant had come is heard w
   Bench b = bench({.cancel = true});
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.settle_in(1, 1, 60);
-  stop(b, 1);
+  b.stop(1);
   b.queue_up(2, 2, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.pass_by_timers(1h);
@@ -883,7 +880,7 @@ TEST_CASE("A suspension that was announced before the tenant had come is heard w
 TEST_CASE("A process that Slurm has stopped is waited for without a response, and that shows") {
   Bench b = revoked({.cancel = true});
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-  stop(b, 1);
+  b.stop(1);
   b.pass_by_timers(1h);
   CHECK(b.overstays.empty());
   REQUIRE(b.tenant(1).overdue);
@@ -895,10 +892,10 @@ TEST_CASE("The time in which Slurm had stopped a process is no overuse, and the 
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(4min);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-  stop(b, 1);
+  b.stop(1);
   b.pass_by_timers(1h);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = false});
-  go_on(b, 1);
+  b.go_on(1);
   CHECK(responses(b) == std::vector{Response::note});
   CHECK_FALSE(b.tenant(1).overdue->stopped);
   b.pass_by_timers(1min - 1ns);
@@ -912,7 +909,7 @@ TEST_CASE("A process that stops itself and leaves others no room is overdue, and
   const bool others_wait_already = GENERATE(true, false);
   b.settle_in(1, 1, 60);
   if (others_wait_already) b.queue_up(2, 2, 60);
-  stop(b, 1);
+  b.stop(1);
   if (!others_wait_already) b.queue_up(2, 2, 60);
   b.pass_by_timers(1min);
   REQUIRE(b.tenant(1).overdue);
@@ -926,9 +923,9 @@ TEST_CASE("A process that stops itself and leaves others no room is overdue, and
 TEST_CASE("A process that stops and goes on again and again is no less overdue") {
   Bench b = revoked({.cancel = true});
   for (int i = 0; i < 40 && cancels_of(b, 1) == 0; ++i) {
-    stop(b, 1);
+    b.stop(1);
     b.pass_by_timers(5s);
-    go_on(b, 1);
+    b.go_on(1);
     b.pass_by_timers(5s);
   }
   CHECK(cancels_of(b, 1) == 1);
@@ -939,7 +936,7 @@ TEST_CASE("A process that stops itself when it has released the GPU is overdue, 
   b.release(1, true, Bench::use(60, 60));
   const bool stops_at_once = GENERATE(true, false);
   if (!stops_at_once) b.tell(1, 60, 40);  // session 1 has evicted as ordered
-  stop(b, 1);
+  b.stop(1);
   b.ready(2, 60);
   b.pass_by_timers(6min);
   CHECK(cancels_of(b, 1) == (stops_at_once ? 2 : 0));
@@ -956,8 +953,8 @@ TEST_CASE("A stopped process that has nothing does not protect another that keep
   b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
   if (is_first) b.settle_in(3, 1, 60);
   b.queue_up(2, 2, 60);
-  stop(b, 1);
-  stop(b, 3);
+  b.stop(1);
+  b.stop(3);
   b.pass_by_timers(6min);
   CHECK(cancels_of(b, 1) > 0);
 }
@@ -980,9 +977,9 @@ TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where 
     if (b.tenant(id).phase == Phase::leaving) b.release(id, true, Bench::use(60, 0));
     if (b.tenant(id).phase == Phase::entering) b.ready(id, 60);
   };
-  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // tenants 4 and 5 take turns beside tenant 1
-  stop(b, 1);
-  stop(b, 3);
+  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // beside 1, in turns
+  b.stop(1);
+  b.stop(3);
   for (int i = 0; i < 360; ++i) {
     b.pass_by_timers(1s);
     for (const std::uint64_t id : {4, 5}) takes_turn(id);
@@ -1004,13 +1001,13 @@ TEST_CASE("Of several that are stopped those that have the most are to blame, as
   b.settle_in(1, 1, 85);
   const bool suspended = GENERATE(false, true);
   if (suspended) b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-  stop(b, 1);
-  stop(b, 3);
+  b.stop(1);
+  b.stop(3);
   b.queue_up(2, 2, 20);
   for (int i = 0; i < 400; ++i) {
     b.pass_by_timers(1s);
-    stop(b, 1);
-    stop(b, 3);
+    b.stop(1);
+    b.stop(3);
   }
   CHECK((cancels_of(b, 1) > 0) == !suspended);
   CHECK(cancels_of(b, 3) == 0);
@@ -1019,7 +1016,7 @@ TEST_CASE("Of several that are stopped those that have the most are to blame, as
 TEST_CASE("A process that stops itself beside others that have room is left alone") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 20);
-  stop(b, 1);
+  b.stop(1);
   b.queue_up(2, 2, 60);
   b.queue_up(3, 3, 60);
   for (int i = 0; i < 60; ++i) {
@@ -1036,7 +1033,7 @@ TEST_CASE("A process that is stopped beside one that runs protects nobody") {
   b.settle_in(3, 1, 30);
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
-  stop(b, 1);
+  b.stop(1);
   b.pass_by_timers(5min);
   CHECK(responses(b) == std::vector{Response::note, Response::warn});
   CHECK_FALSE(b.tenant(1).overdue->stopped);

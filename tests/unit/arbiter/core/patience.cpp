@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 // Tenants 1 and 2 need 60 MiB each. The turn of tenant 1 is over, and it has drained and evicted; tenant 2
 // may restore all of its memory. Each wait begins at an uneven time, so that no other timer fires when the
 // wait ends.
-Bench two_restores(unsigned size = 60) {
+Bench second_waits(unsigned size = 60) {
   Bench b;
   b.settle_in(1, 1, size);
   b.queue_up(2, 2, size);
@@ -29,7 +29,7 @@ Bench two_restores(unsigned size = 60) {
 }
 
 TEST_CASE("Who may restore all it has and does nothing gives up its place after 10 s") {
-  Bench b = two_restores();
+  Bench b = second_waits();
   b.ask(1);
   REQUIRE(b.until_sent<Revoke>(2) == 10s);
   CHECK(b.notes == std::vector<std::string>{"does not restore its memory; other tenants go first"});
@@ -46,7 +46,7 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
 }
 
 TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
-  Bench b = two_restores();
+  Bench b = second_waits();
   b.ask(1);
   b.pass_by_timers(5s);
   b.pass(1h);
@@ -55,7 +55,7 @@ TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
 }
 
 TEST_CASE("Words alone buy no patience, memory that comes back does, and not without end") {
-  Bench b = two_restores();
+  Bench b = second_waits();
   SECTION("words") {
     b.pass_by_timers(9s);
     b.tell(2, 60, 0);
@@ -87,7 +87,7 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
 }
 
 TEST_CASE("While nobody waits a restore may take as long as it likes") {
-  Bench b = two_restores();
+  Bench b = second_waits();
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_FALSE(b.until_sent<Revoke>(2, 1h));
 }
@@ -239,7 +239,7 @@ TEST_CASE("Who does not drain within 10 s is planned around: others that fit bes
 }
 
 TEST_CASE("Others evict more every half second for a tenant that finds less memory than computed") {
-  Bench b = two_restores();
+  Bench b = second_waits();
   b.tell(2, 60, 50);
   REQUIRE(b.until_sent<Evict>(1) == 500ms);
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(30));

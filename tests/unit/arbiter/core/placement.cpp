@@ -9,8 +9,6 @@
 namespace sharedgpu {
 namespace {
 
-const GpuUuid kThird{{3}};
-
 std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   const auto placements = b.core->snapshot().placements;
   auto found = placements.find(TenantId{tenant});

@@ -26,7 +26,7 @@ Bench hog_and_other(const TurnRules& turns = kAuto) {
 
 // Ends the turn of `from`, which still wants to run. Tenant `to` enters when the time `took` has passed since
 // the last work of `from`.
-void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
+void hand_over_in(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
   b.release(from, 75, true);
   b.tell(from, 75, 25);
   b.now += took;
@@ -67,7 +67,7 @@ TEST_CASE("The queue has the tenants in the order in which they get their turns,
   CHECK(b.core->queue(GpuUuid{{9}}, b.now).waiting.empty());
   b.pass_by_timers(11s);
   REQUIRE_FALSE(b.open(1));
-  hand_over(b, 1, 3, 1s);
+  hand_over_in(b, 1, 3, 1s);
   REQUIRE(b.open(3));
   CHECK(ids().front() == 2);
 }
@@ -78,7 +78,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   CHECK(gpu(b).handoff == 0s);
   b.want(2);
   REQUIRE_FALSE(b.open(1));
-  hand_over(b, 1, 2, 1s);
+  hand_over_in(b, 1, 2, 1s);
   REQUIRE(b.open(2));
   CHECK(gpu(b).handoff == 1s);
   // The handoff to tenant 1 is not measured yet: it is estimated from the tenant's 75 MiB, as almost zero.
@@ -87,7 +87,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   b.pass(1s);
   REQUIRE_FALSE(b.open(2));
   b.now += 5s;  // time of draining, which counts as work
-  hand_over(b, 2, 1, 3s);
+  hand_over_in(b, 2, 1, 3s);
   REQUIRE(b.open(1));
   CHECK(gpu(b).handoff == 2s);  // the mean of both
   CHECK(gpu(b).turn.rule == TurnRule::max_wait);
@@ -102,19 +102,19 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
 TEST_CASE("A first handoff that was slow counts no longer than until the next one") {
   Bench b = hog_and_other();
   b.want(2);
-  hand_over(b, 1, 2, 2s);
+  hand_over_in(b, 1, 2, 2s);
   CHECK(gpu(b).handoff == 2s);
   b.pass(30s);
-  hand_over(b, 2, 1, 3s);
+  hand_over_in(b, 2, 1, 3s);
   CHECK(b.tenant(1).handoff == 3s);
   b.pass(30s);
-  hand_over(b, 1, 2, 400ms);
+  hand_over_in(b, 1, 2, 400ms);
   CHECK(b.tenant(2).handoff == 400ms);
   b.pass(30s);
-  hand_over(b, 2, 1, 7s);
+  hand_over_in(b, 2, 1, 7s);
   CHECK(b.tenant(1).handoff == 4s);  // the running mean: one slow handoff does not replace the earlier ones
   b.pass(30s);
-  hand_over(b, 1, 2, 200ms);
+  hand_over_in(b, 1, 2, 200ms);
   CHECK(b.tenant(2).handoff == 350ms);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("The handoffs of all its GPUs count for a domain") {
 Bench hog_and_interactive(const TurnRules& turns = kAuto) {
   Bench b = hog_and_other(turns);
   b.want(2);
-  hand_over(b, 1, 2, 100ms);
+  hand_over_in(b, 1, 2, 100ms);
   b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
   b.release(2, 75, false);
   b.tell(2, 75, 25);
@@ -175,7 +175,7 @@ TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
     b.want(2);
     REQUIRE_FALSE(b.open(1));
     CHECK(b.tenant(2).lag == before - 200ms);
-    hand_over(b, 1, 2, 100ms);
+    hand_over_in(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
     // After a quarter of a second of work the tenant yields, and the other tenant continues with the rest of
     // its turn.
@@ -212,7 +212,7 @@ TEST_CASE("Who has credit is not interrupted, but its turn ends like any other")
   b.pass(1s);
   b.want(2);
   REQUIRE_FALSE(b.open(1));
-  hand_over(b, 1, 2, 100ms);
+  hand_over_in(b, 1, 2, 100ms);
   REQUIRE(b.open(2));
   b.want(3);
   CHECK(b.open(2));
@@ -224,7 +224,7 @@ TEST_CASE("A pause that proves long makes the next one end the turn sooner, one 
   Bench b = hog_and_interactive();  // one pause so far, which goes on
   const auto burst = [&] {
     b.want(2);
-    hand_over(b, 1, 2, 100ms);
+    hand_over_in(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
   };
   const auto idle = [&](Nanoseconds time) {
@@ -591,7 +591,7 @@ TEST_CASE("A burst is as long as three quarters of those before and one of the l
   const auto burst = [&b](Nanoseconds time) {
     b.want(2);
     while (b.open(1)) b.pass(1s);
-    hand_over(b, 1, 2, 100ms);
+    hand_over_in(b, 1, 2, 100ms);
     REQUIRE(b.open(2));
     b.pass(time + 100ms);  // the tenant is idle at the end of this time
     b.say(2, Idle{.epoch = b.epoch(2), .idle = 100ms});

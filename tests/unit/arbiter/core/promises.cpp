@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool dropped(const Bench& b) {
+bool drops_any(const Bench& b) {
   return std::any_of(b.last.begin(), b.last.end(),
                      [](const Action& action) { return std::holds_alternative<Drop>(action); });
 }
@@ -18,12 +18,6 @@ bool dropped(const Bench& b) {
 void use_context(Bench& b, std::uint64_t id, MemoryUse use, unsigned size) {
   use.context = mebibytes(size);
   b.say(id, Usage{.request = 0, .use = use, .stuck = 0});
-}
-
-void settle(Bench& b, std::uint64_t id, unsigned swappable, unsigned size) {
-  MemoryUse its = Bench::use(swappable, swappable, size);
-  its.settling = mebibytes(size);
-  b.say(id, Usage{.request = 7, .use = its, .stuck = 0});
 }
 
 TEST_CASE("What is unpinned is there for others at once") {
@@ -132,10 +126,10 @@ TEST_CASE("A process has one GPU") {
   b.come(1, 1);
   b.attach(1);
   b.attach(1, kOther);
-  CHECK(dropped(b));
+  CHECK(drops_any(b));
   CHECK_FALSE(b.sent<Attached>(1));
   b.attach(1);
-  CHECK_FALSE(dropped(b));
+  CHECK_FALSE(drops_any(b));
   CHECK(b.sent<Attached>(1));
 }
 
@@ -278,7 +272,7 @@ Bench let_forward() {
 
 TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
   Bench b = let_forward();
-  settle(b, 2, 50, 10);
+  b.settle(2, 50, 10);
   REQUIRE_FALSE(b.sent<Verdict>(2));
   b.tell(2, 40, 40);
   CHECK(b.granted(2));
@@ -289,7 +283,7 @@ TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
 TEST_CASE("Memory is not pinned later if its pin request was refused") {
   Bench b = let_forward();
   b.pass_by_timers(1ms);
-  settle(b, 2, 50, 10);
+  b.settle(2, 50, 10);
   REQUIRE_FALSE(b.sent<Verdict>(2));
   b.grow(1, 91, 0);
   REQUIRE(b.refused(1));

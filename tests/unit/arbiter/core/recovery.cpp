@@ -37,7 +37,7 @@ Hello back(bool held, bool wants = false) {
   return hello;
 }
 
-void come_back(Bench& b, std::uint64_t session, std::uint64_t tenant, bool held, bool wants = false) {
+void come_again(Bench& b, std::uint64_t session, std::uint64_t tenant, bool held, bool wants = false) {
   b.come(session, tenant, back(held, wants));
   b.attach(session);
 }
@@ -68,11 +68,11 @@ TEST_CASE("Recovery ends as soon as all that were expected have come and told, o
   b.come(3, 3);
   b.attach(3);
   REQUIRE_FALSE(b.open(3));
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   b.tell(1, 10, 10);
   CHECK_FALSE(b.open(3));
   SECTION("the last one tells") {
-    come_back(b, 2, 2, false);
+    come_again(b, 2, 2, false);
     CHECK_FALSE(b.open(3));
     b.release(2, 10, false);
   }
@@ -86,7 +86,7 @@ TEST_CASE("Recovery ends as soon as all that were expected have come and told, o
 
 TEST_CASE("All of a tenant drain where one has come back without the lease") {
   Bench b(with_leases({key_of(1)}, 2));
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   REQUIRE(b.open(1));
   b.come(2, 1, back(false));
   CHECK_FALSE(b.open(1));
@@ -101,9 +101,9 @@ TEST_CASE("All of a tenant drain where one has come back without the lease") {
 
 TEST_CASE("Growth that was told and never granted is not promised once the recovery is over") {
   Bench b(with_leases({key_of(1), key_of(2)}, 2));
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   b.grow(1, 60, 20);
-  come_back(b, 2, 2, true);
+  come_again(b, 2, 2, true);
   b.grow(2, 60, 20);
   // The tenants no longer fit together. The tenant that keeps its turn gets its memory at once, since the
   // other tenant has only 20 MiB on the GPU instead of 60.
@@ -114,10 +114,10 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
 
 TEST_CASE("What is pinned beyond what there is waits until others have given that up, or for 10 s") {
   Bench b(with_leases({key_of(1)}, 2));
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   b.tell(1, 60, 60);
   b.pass_by_timers(1ms);
-  come_back(b, 2, 2, false);
+  come_again(b, 2, 2, false);
   b.grow(2, 0, 0, 50);
   const Nanoseconds begun = b.now;
   b.release(2, false, Bench::use(0, 0, 50));
@@ -138,12 +138,12 @@ TEST_CASE("What is pinned beyond what there is waits until others have given tha
 TEST_CASE(
     "Growth that only unverified claims leave no room for waits for the first surveys after a recovery") {
   Bench b(with_leases({key_of(1)}, 2), {.fixed = 10s}, {}, {}, 5s);
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   b.tell(1, 30, 30);
   const bool asks_before = GENERATE(true, false);
   if (asks_before) b.grow(1, 60, 30);
   b.pass_by_timers(1ms);
-  come_back(b, 2, 2, false);  // session 2 claims no lease, and later claims 60 MiB of pinned memory
+  come_again(b, 2, 2, false);  // session 2 claims no lease, and later claims 60 MiB of pinned memory
   b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
   b.release(2, false, Bench::use(0, 0, 60));
   if (!asks_before) b.grow(1, 60, 30);
@@ -176,7 +176,7 @@ TEST_CASE(
 
 TEST_CASE("Growth that exceeds the GPU is refused as the recovery ends") {
   Bench b(with_leases({key_of(1)}, 1));
-  come_back(b, 1, 1, false);
+  come_again(b, 1, 1, false);
   b.tell(1, 30, 30);
   b.grow(1, 130, 30);
   REQUIRE_FALSE(b.refused(1));
@@ -186,7 +186,7 @@ TEST_CASE("Growth that exceeds the GPU is refused as the recovery ends") {
 
 TEST_CASE("Of a tenant whose other sessions never come, one that has drained can have its turn") {
   Bench b(with_leases({key_of(1)}, 2));
-  come_back(b, 1, 1, false);
+  come_again(b, 1, 1, false);
   b.tell(1, 30, 30);
   b.release(1, false, Bench::use(30, 30));
   CHECK(b.holds(1));  // another session may still hold the lease
@@ -198,7 +198,7 @@ TEST_CASE("Of a tenant whose other sessions never come, one that has drained can
 
 TEST_CASE("A turn that goes on is as old as its lease") {
   Bench b(with_leases({key_of(1)}, 1, 995s));
-  come_back(b, 1, 1, true);
+  come_again(b, 1, 1, true);
   b.tell(1, 60, 60);
   b.queue_up(2, 2, 60);
   REQUIRE(b.open(1));
@@ -219,7 +219,7 @@ TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on")
   REQUIRE(b.open(2));
   b.queue_up(3, 3, 90);
   b.pass_by_timers(1s);
-  come_back(b, 4, 1, false, true);
+  come_again(b, 4, 1, false, true);
   b.release(4, true, Bench::use(30, 0));
   b.pass_by_timers(9s);
   REQUIRE(b.sent<Revoke>(2));
@@ -248,7 +248,7 @@ TEST_CASE("The lease of a step that is still on its way back goes on beside that
 TEST_CASE("Who comes back and has not drained is at work: its growth waits for room") {
   Bench b;
   b.settle_in(1, 1, 60);
-  come_back(b, 2, 2, false);
+  come_again(b, 2, 2, false);
   REQUIRE(b.sent<Revoke>(2));
   b.tell(2, 30, 30);
   b.grow(2, 60, 30);
@@ -260,7 +260,7 @@ TEST_CASE("Who comes back and has not drained is at work: its growth waits for r
 
 TEST_CASE("Who was revoked comes in by a Restore, also where it has no memory") {
   Bench b;
-  come_back(b, 1, 1, false);
+  come_again(b, 1, 1, false);
   REQUIRE(b.sent<Revoke>(1));
   const Epoch revoked = b.epoch(1);
   b.release(1, true, MemoryUse{});

@@ -16,8 +16,6 @@ bool asked_to_look(const Bench& b, std::uint64_t id) {
   return false;
 }
 
-void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
-void go_on(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = false}); }
 Nanoseconds lease_of(const Bench& b, std::uint64_t id) {
   return b.core->leases().of_tenant(TenantId{id}, b.now);
 }
@@ -39,7 +37,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   Bench b = contended();
   b.pass(500ms);
   REQUIRE(asked_to_look(b, 1));
-  stop(b, 1);
+  b.stop(1);
   CHECK_FALSE(b.open(1));
   CHECK(b.sent<Revoke>(1));
   CHECK(b.core->leases().holds(TenantId{1}));  // tenant 1's submitted work may still run
@@ -60,11 +58,11 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
 TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, and waits for a turn") {
   Bench b = contended();
   b.pass(250ms);
-  stop(b, 1);
+  b.stop(1);
   b.pass(1s);
   REQUIRE_FALSE(b.core->leases().holds(TenantId{1}));
   b.pass(10s);
-  SECTION("as it is seen") { go_on(b, 1); }
+  SECTION("as it is seen") { b.go_on(1); }
   SECTION("as it says something") { b.tell(1, 60, 60); }
   CHECK(b.core->leases().holds(TenantId{1}));
   b.now += 5ms;
@@ -84,12 +82,12 @@ TEST_CASE("The lease of who goes on and is stopped again is taken as long after 
   b.want(2);
   b.pass(10s);  // the turn of tenant 1 is over
   REQUIRE_FALSE(b.open(1));
-  stop(b, 1);
+  b.stop(1);
   b.pass(1s);
   REQUIRE_FALSE(holds());
-  go_on(b, 1);
+  b.go_on(1);
   REQUIRE(holds());  // tenant 1 may submit once more
-  stop(b, 1);
+  b.stop(1);
   b.pass(999ms);
   CHECK(holds());
   b.pass(1ms);
@@ -129,12 +127,12 @@ TEST_CASE("Where one process of a tenant that runs is stopped the others are loo
   Bench b = three_run();
   b.pass(500ms);
   REQUIRE(looked_at(b) == std::vector<std::uint64_t>{1});
-  stop(b, 1);
+  b.stop(1);
   CHECK(looked_at(b) == std::vector<std::uint64_t>{3, 4});
   SECTION("and the tenant leaves as all are") {
-    stop(b, 3);
+    b.stop(3);
     CHECK(b.open(1));
-    stop(b, 4);
+    b.stop(4);
     CHECK_FALSE(b.open(1));
     CHECK(b.sent<Revoke>(1));
   }
@@ -144,7 +142,7 @@ TEST_CASE("Where one process of a tenant that runs is stopped the others are loo
     CHECK(looked_at(b).empty());
     b.pass(1ms);
     CHECK(looked_at(b) == std::vector<std::uint64_t>{1, 3, 4});
-    go_on(b, 1);
+    b.go_on(1);
     b.pass(500ms);
     CHECK(looked_at(b).size() == 1);
   }
@@ -199,14 +197,14 @@ TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") 
   b.grow(1, 80, 60);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   b.pass(250ms);
-  stop(b, 1);
+  b.stop(1);
   b.pass(2s);
   REQUIRE_FALSE(b.core->leases().holds(TenantId{1}));
   b.handle(SessionGone{SessionId{3}});
   b.pass(10s);
   CHECK_FALSE(b.sent<Verdict>(1));
   CHECK(b.session(1).requests == 1);
-  go_on(b, 1);
+  b.go_on(1);
   REQUIRE(b.granted(1));
   CHECK(b.sent<Verdict>(1)->allowed.count >> 20 == 80);
 }
@@ -220,12 +218,12 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   REQUIRE(b.session(2).restoring);
   b.pass(250ms);
   REQUIRE(asked_to_look(b, 2));
-  stop(b, 2);
+  b.stop(2);
   CHECK(b.tenant(2).phase == Phase::leaving);
   CHECK(b.sent<Revoke>(2));
   // The session may still obey its last Restore, so others cannot have that memory yet.
   CHECK_FALSE(b.tenant(1).in_set());
-  go_on(b, 2);
+  b.go_on(2);
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // tenant 2 never had a lease
   b.release(2, true, Bench::use(60, 0));
   CHECK(b.tenant(1).in_set());
@@ -238,10 +236,10 @@ TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on")
   REQUIRE(b.session(1).resident_limit.count >> 20 == 40);
   b.pass(250ms);
   REQUIRE(asked_to_look(b, 1));
-  stop(b, 1);
+  b.stop(1);
   CHECK(b.session(1).resident_limit == mebibytes(60));
   CHECK_FALSE(b.tenant(2).in_set());
-  go_on(b, 1);
+  b.go_on(1);
   CHECK(b.tenant(1).in_set());  // tenant 1 requested the GPU before the other tenants that can run
 }
 
@@ -255,7 +253,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   b.release(2, false, Bench::use(60, 0));
   b.want(2);
   b.pass(250ms);
-  stop(b, 1);
+  b.stop(1);
   CHECK(b.open(4));  // the gate of session 4 stays open until the turn ends
   b.pass(10s);
   CHECK_FALSE(b.open(4));
@@ -281,7 +279,7 @@ TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle give
   b.queue_up(2, 2, 60);
   REQUIRE(b.open(1));
   b.pass(250ms);
-  stop(b, 4);
+  b.stop(4);
   REQUIRE(b.open(1));
   b.say(1, Idle{.epoch = b.epoch(1), .idle = 100ms});
   CHECK_FALSE(b.open(1));
@@ -301,13 +299,13 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK_FALSE(b.tenant(1).in_set());  // although tenant 1 wants to run
   b.tell(1, 60, 10);
   b.pass(250ms);
-  stop(b, 1);
+  b.stop(1);
   CHECK(b.session(1).resident_limit == mebibytes(10));
   b.pass(1h);
   CHECK_FALSE(b.tenant(1).in_set());
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = false});
   CHECK_FALSE(b.tenant(1).in_set());
-  go_on(b, 1);
+  b.go_on(1);
   CHECK(b.tenant(1).in_set());
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
 }
@@ -340,11 +338,11 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
   b.release(4, 30, true);  // session 1 waits on the GPU for the next submission of session 4
   SECTION("it went on meanwhile") { b.pass(2s); }
   SECTION("it is still stopped") {
-    stop(b, 1);
+    b.stop(1);
     b.pass(10s);
     REQUIRE_FALSE(b.core->in_grace());
     CHECK_FALSE(b.core->leases().holds(TenantId{1}));
-    go_on(b, 1);
+    b.go_on(1);
   }
   CHECK(b.core->leases().holds(TenantId{1}));
   REQUIRE(b.sent<Step>(4));

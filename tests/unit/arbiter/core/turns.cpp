@@ -10,8 +10,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const GpuUuid kThird{{3}};
-
 // Ends the turn of `from`, which still wants to run: `from` drains and evicts, and `to` restores its memory.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, bool wants = true) {
   REQUIRE_FALSE(b.open(from));

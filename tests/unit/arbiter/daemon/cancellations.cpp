@@ -24,9 +24,9 @@ struct Signals : FaultySystem {
 };
 
 // A child that handles SIGTERM as requested; the handler is set when this returns.
-class Child {
+class SignalledChild {
  public:
-  explicit Child(bool ignores_term) {
+  explicit SignalledChild(bool ignores_term) {
     int ready[2];
     REQUIRE(pipe(ready) == 0);
     pid_ = fork();
@@ -40,13 +40,13 @@ class Child {
     close(ready[0]);
     close(ready[1]);
   }
-  ~Child() {
+  ~SignalledChild() {
     if (ended_) return;
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
+  SignalledChild(const SignalledChild&) = delete;
+  SignalledChild& operator=(const SignalledChild&) = delete;
   pid_t pid() const { return pid_; }
   // The signal that ended the child; 0: the child lives.
   int signal() {
@@ -101,7 +101,7 @@ void run_until(asio::io_context& loop, const std::function<bool()>& holds) {
 
 TEST_CASE("A process that is cancelled is told why before it gets SIGTERM") {
   asio::io_context loop(1);
-  Child child(false);
+  SignalledChild child(false);
   Connected peer(loop, child.pid());
   const Signals system;
   Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1h});
@@ -114,7 +114,7 @@ TEST_CASE("A process that is cancelled is told why before it gets SIGTERM") {
 
 TEST_CASE("A process that ignores SIGTERM gets SIGKILL, also when its connection is closed") {
   asio::io_context loop(1);
-  Child child(true);
+  SignalledChild child(true);
   Connected peer(loop, child.pid());
   const Signals system;
   Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
@@ -128,7 +128,7 @@ TEST_CASE("A process that ignores SIGTERM gets SIGKILL, also when its connection
 
 TEST_CASE("A process of several sessions is cancelled once") {
   asio::io_context loop(1);
-  Child child(true);
+  SignalledChild child(true);
   Connected one(loop, child.pid()), other(loop, child.pid());
   const Signals system;
   Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
@@ -141,7 +141,7 @@ TEST_CASE("A process of several sessions is cancelled once") {
 
 TEST_CASE("A process that has ended gets no second signal, and one that cannot be signalled is let be") {
   asio::io_context loop(1);
-  Child child(false);
+  SignalledChild child(false);
   Connected peer(loop, child.pid());
   Signals system;
   const bool may = GENERATE(true, false);
@@ -158,8 +158,9 @@ TEST_CASE("A process that has ended gets no second signal, and one that cannot b
 // ---- in the arbiter ----
 
 // A session that holds the GPU, and a session of another tenant that waits for the GPU.
-struct Standoff {
-  Standoff(const Child& child, const System& system, Measure measure, Bytes context = mebibytes(1))
+struct StandoffOfChild {
+  StandoffOfChild(const SignalledChild& child, const System& system, Measure measure,
+                  Bytes context = mebibytes(1))
       : host(settings_of(measure), system),
         holder(started(), kUser, {}, child.pid()),
         waiting(host, kUser + 1) {
@@ -206,9 +207,9 @@ struct Standoff {
 };
 
 TEST_CASE("A tenant that does not release the GPU is logged with its user and process, and not ended") {
-  Child child(false);
+  SignalledChild child(false);
   const Signals system;
-  Standoff at(child, system, Measure::warn);
+  StandoffOfChild at(child, system, Measure::warn);
   at.host.run_until([&] { return at.logs("(MaxOveruse)"); });
   CHECK(at.logs(", uid 4321, pid " + std::to_string(child.pid()) +
                 ": has not released GPU 0 for 1 s since its turn ended, and others wait (MaxOveruse): "));
@@ -217,9 +218,9 @@ TEST_CASE("A tenant that does not release the GPU is logged with its user and pr
 }
 
 TEST_CASE("A tenant that does not release the GPU is told why and ended where the site says so") {
-  Child child(false);
+  SignalledChild child(false);
   const Signals system;
-  Standoff at(child, system, Measure::cancel);
+  StandoffOfChild at(child, system, Measure::cancel);
   std::optional<Cancelled> cancelled;
   at.host.run_until([&] { return (cancelled = at.holder.hear().find<Cancelled>()).has_value(); });
   CHECK(std::string(cancelled->reason).find("has not released GPU 0 for 1 s") != std::string::npos);
@@ -232,9 +233,9 @@ TEST_CASE("A tenant that does not release the GPU is told why and ended where th
 }
 
 TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited for only a moment") {
-  Child child(false);
+  SignalledChild child(false);
   const Signals system;
-  Standoff at(child, system, Measure::cancel, {});
+  StandoffOfChild at(child, system, Measure::cancel, {});
   at.host.run_until([&] {
     const auto restore = at.waiting.hear().find<Restore>();
     // The 800 MiB include the memory that was granted to the tenant that does not answer.
@@ -245,9 +246,9 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
 }
 
 TEST_CASE("A tenant that others wait for shows what it has not done") {
-  Child child(false);
+  SignalledChild child(false);
   const Signals system;
-  Standoff at(child, system, Measure::warn);
+  StandoffOfChild at(child, system, Measure::warn);
   at.host.run_until([&] { return at.overdue().is_object(); });
   CHECK(at.overdue()["gpu"] == "GPU-01000000-0000-0000-0000-000000000000");
   SECTION("read that its turn is over") { CHECK(at.overdue()["waits_for"] == "answer"); }

@@ -18,7 +18,7 @@
 namespace sharedgpu::test {
 namespace {
 
-constexpr uid_t kUser = 4321;
+constexpr uid_t kPeer = 4321;
 
 // A TCP connection whose peer does not read, and which therefore lingers when it is closed.
 struct Lingering {
@@ -61,7 +61,7 @@ struct Closing {
   // Closes the arbiter's end. Returns the place that the connection takes until it is closed.
   std::weak_ptr<void> close() {
     auto place = std::make_shared<int>();
-    closer.close(kUser, Channel(std::move(arbiters)), place);
+    closer.close(kPeer, Channel(std::move(arbiters)), place);
     return place;
   }
   void run_until_free(const std::weak_ptr<void>& place) {

@@ -8,10 +8,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uid_t kUser = 7;
+constexpr uid_t kComplainer = 7;
 
 // Adds the line a number of times, and returns how often it was logged.
-unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t user = kUser,
+unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t user = kComplainer,
                 Cause cause = Cause::dropped) {
   unsigned count = 0;
   for (unsigned i = 0; i < times; ++i) count += limits.add(user, cause, "line", now) ? 1 : 0;
@@ -21,8 +21,8 @@ unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t 
 TEST_CASE("For each cause, ten lines about a user are logged at once, and then one in ten seconds") {
   ComplaintLimits limits;
   CHECK(logged(limits, 100, 1000s) == 10);
-  CHECK(logged(limits, 100, 1000s, kUser, Cause::denied) == 10);
-  CHECK(logged(limits, 100, 1000s, kUser + 1) == 10);
+  CHECK(logged(limits, 100, 1000s, kComplainer, Cause::denied) == 10);
+  CHECK(logged(limits, 100, 1000s, kComplainer + 1) == 10);
   CHECK(logged(limits, 100, 1009s) == 0);
   CHECK(logged(limits, 100, 1010s) == 1);
   unsigned later = 0;
@@ -41,15 +41,15 @@ TEST_CASE("Lines about root are all logged") {
 TEST_CASE("Lines that were left out are counted with the next one") {
   ComplaintLimits limits;
   logged(limits, 13, 1000s);
-  CHECK(limits.add(kUser, Cause::dropped, "last", 1010s) == "last (3 more like this left out)");
+  CHECK(limits.add(kComplainer, Cause::dropped, "last", 1010s) == "last (3 more like this left out)");
   CHECK_FALSE(limits.has_left_out());
-  CHECK(limits.add(kUser, Cause::dropped, "another", 1020s) == "another");
+  CHECK(limits.add(kComplainer, Cause::dropped, "another", 1020s) == "another");
 }
 
 TEST_CASE("Lines that were left out are told of when their time has come, though none follows") {
   ComplaintLimits limits;
   logged(limits, 10, 1000s);
-  for (const char* line : {"first", "second", "third"}) limits.add(kUser, Cause::dropped, line, 1000s);
+  for (const char* line : {"first", "second", "third"}) limits.add(kComplainer, Cause::dropped, line, 1000s);
   CHECK(limits.take_left_out(1009s).empty());
   CHECK(limits.has_left_out());
   CHECK(limits.take_left_out(1010s) == std::vector<std::string>{"third (2 more like this left out)"});

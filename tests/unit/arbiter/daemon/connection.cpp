@@ -17,7 +17,7 @@
 namespace sharedgpu {
 namespace {
 
-struct Pair {
+struct ConnectionPair {
   asio::io_context loop{1};
   const System system;
   Schedule schedule{loop, system};
@@ -28,7 +28,7 @@ struct Pair {
   unsigned heard = 0;
   std::uint64_t sent = 0, read = 0;
 
-  explicit Pair(std::shared_ptr<Admission::Place> place = {}) {
+  explicit ConnectionPair(std::shared_ptr<Admission::Place> place = {}) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer = Channel(UniqueFd(ends[0]));
@@ -38,7 +38,7 @@ struct Pair {
     connection->start([this](const Message&) { ++heard; },
                       [this](const std::string& reason) { closed = reason; });
   }
-  ~Pair() {
+  ~ConnectionPair() {
     connection->close({});
     run();
   }
@@ -72,7 +72,7 @@ struct Pair {
 // The number of messages that a peer may leave unread: those in the socket, and those that the connection
 // queues.
 unsigned most_unread() {
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned count = 0;; ++count) {
     pair.send();
     pair.run();
@@ -84,7 +84,7 @@ unsigned most_unread() {
 TEST_CASE("A peer that reads late gets all messages in their order") {
   const unsigned most = most_unread();
   REQUIRE(most > 256);
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < most; ++i) pair.send();
   CHECK(pair.connection->has_unread());
   CHECK(pair.read_all().first == most);
@@ -96,7 +96,7 @@ TEST_CASE("A peer that reads late gets all messages in their order") {
 
 TEST_CASE("A message waits behind those that wait already, also where the socket has room again") {
   const unsigned most = most_unread();
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < most - 1; ++i) pair.send();
   Message message;
   UniqueFd none;
@@ -111,7 +111,7 @@ TEST_CASE("A message waits behind those that wait already, also where the socket
 
 TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside those in its socket") {
   const unsigned most = most_unread();
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < most; ++i) pair.send();
   pair.run();
   CHECK_FALSE(pair.closed);
@@ -123,7 +123,7 @@ TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside th
 
 TEST_CASE("One descriptor may wait for a peer that reads late, and a second drops it") {
   const unsigned most = most_unread();
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < most - 10; ++i) pair.send();
   SECTION("one") {
     int ends[2];
@@ -150,7 +150,7 @@ TEST_CASE("One descriptor may wait for a peer that reads late, and a second drop
 
 TEST_CASE("A peer that disconnects while messages wait for it is no error") {
   const unsigned most = most_unread();
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < most; ++i) pair.send();
   pair.peer.close();
   pair.run();
@@ -163,7 +163,7 @@ TEST_CASE("A peer that disconnects while messages wait for it is no error") {
 }
 
 TEST_CASE("A message to a peer that has disconnected is no error") {
-  Pair pair;
+  ConnectionPair pair;
   pair.peer.close();
   pair.send();
   pair.run();
@@ -171,7 +171,7 @@ TEST_CASE("A message to a peer that has disconnected is no error") {
 }
 
 TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is never opened here") {
-  Pair pair;
+  ConnectionPair pair;
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
@@ -188,14 +188,14 @@ TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is neve
 }
 
 TEST_CASE("An empty message is no message, and its sender is closed") {
-  Pair pair;
+  ConnectionPair pair;
   REQUIRE(send(pair.peer.fd(), "", 0, 0) == 0);
   pair.run();
   CHECK(pair.closed == "Protocol error");
 }
 
 TEST_CASE("All messages of a peer are heard, however many it sends at once") {
-  Pair pair;
+  ConnectionPair pair;
   for (unsigned i = 0; i < 40; ++i) REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
   pair.run();
   CHECK(pair.heard == 40);
@@ -214,8 +214,8 @@ TEST_CASE("A peer that does not read is closed sooner where others of its user d
   Admission admission(100);
   const auto others = admission.enter(1, Admission::Rank::stranger);
   for (std::size_t i = 0; i < Admission::kMostWaiting - 10; ++i) REQUIRE(others->add_waiting());
-  Pair pair(admission.enter(1, Admission::Rank::stranger));
-  Pair job(admission.enter(1, Admission::Rank::member));
+  ConnectionPair pair(admission.enter(1, Admission::Rank::stranger));
+  ConnectionPair job(admission.enter(1, Admission::Rank::member));
   while (!pair.closed && pair.sent < 1000) {
     pair.send();
     job.send();

@@ -96,13 +96,13 @@ struct SimulatedGpus {
 };
 
 // A peer that waits for a given message.
-struct Client {
+struct SocketClient {
   Channel channel;
   LeasePageWriter unused;
   const LeasePage* page = nullptr;
 
-  explicit Client(const Daemon& daemon) { REQUIRE(channel.connect(daemon.socket().c_str()) == 0); }
-  ~Client() {
+  explicit SocketClient(const Daemon& daemon) { REQUIRE(channel.connect(daemon.socket().c_str()) == 0); }
+  ~SocketClient() {
     if (page != nullptr) munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
   }
 
@@ -148,7 +148,7 @@ struct Client {
 };
 
 Json status_of(const Daemon& daemon) {
-  Client client(daemon);
+  SocketClient client(daemon);
   client.say(StatusQuery{});
   Message message;
   UniqueFd fd;
@@ -169,7 +169,7 @@ Json await_status(const Daemon& daemon, const std::function<bool(const Json&)>& 
   }
 }
 
-RunToken new_run(Client& anchor) {
+RunToken new_run(SocketClient& anchor) {
   anchor.say(RunRequest{});
   return anchor.hear<RunReply>().token;
 }
@@ -186,7 +186,7 @@ MemoryUse use(Bytes swappable, Bytes resident) {
 
 TEST_CASE("A session's life over the socket") {
   Daemon daemon;
-  Client client(daemon);
+  SocketClient client(daemon);
   client.say(Hello{});
   auto welcome = client.hear<Welcome>();
   CHECK(welcome.session.value == 1);
@@ -268,7 +268,7 @@ TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells 
   daemon.stop(SIGTERM);
   std::ofstream(daemon.config(), std::ios::app) << "SwapPerUnit=300MiB\n";
   daemon.start();
-  Client client(daemon);
+  SocketClient client(daemon);
   client.say(Hello{});
   client.attach();
   client.hear<Attached>();
@@ -292,7 +292,7 @@ TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells 
 
 TEST_CASE("A process without a session is told of its tenant's GPU, and of nobody else's use") {
   Daemon daemon;
-  Client anchor(daemon), asker(daemon);
+  SocketClient anchor(daemon), asker(daemon);
   RunToken token = new_run(anchor);
   auto ask = [&](const GpuQuery& query) {
     asker.say(query);
@@ -300,7 +300,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   };
   CHECK(ask({.token = token, .gpu = kGpu}).known == 0);
 
-  Client other(daemon);
+  SocketClient other(daemon);
   other.say(Hello{});
   other.attach();
   other.hear<Attached>();
@@ -314,9 +314,9 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
 
   // More processes than one reply has room for.
   constexpr std::uint32_t kMembers = GpuReply::kProcesses + 2;
-  std::vector<std::unique_ptr<Client>> members;
+  std::vector<std::unique_ptr<SocketClient>> members;
   for (std::uint32_t i = 0; i < kMembers; ++i) {
-    members.push_back(std::make_unique<Client>(daemon));
+    members.push_back(std::make_unique<SocketClient>(daemon));
     members.back()->say(hello_of(token));
     members.back()->attach();
     members.back()->hear<Attached>();
@@ -352,7 +352,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
 
 TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business") {
   Daemon daemon;
-  Client anchor(daemon), member(daemon);
+  SocketClient anchor(daemon), member(daemon);
   JobOptions options;
   options.backend = Backend::native;
   options.backend_given = 1;
@@ -361,16 +361,16 @@ TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business
   member.say(hello_of(token));
   member.attach();
   member.hear<Attached>();
-  Client asker(daemon);
+  SocketClient asker(daemon);
   asker.say(GpuQuery{.token = token, .gpu = kGpu});
   CHECK(asker.hear<GpuReply>().known == 0);
 }
 
 TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
   Daemon daemon;
-  Client anchor_a(daemon), anchor_b(daemon);
+  SocketClient anchor_a(daemon), anchor_b(daemon);
   RunToken token_a = new_run(anchor_a), token_b = new_run(anchor_b);
-  Client a(daemon), b(daemon);
+  SocketClient a(daemon), b(daemon);
   a.say(hello_of(token_a));
   a.attach();
   a.hear<Attached>();
@@ -408,7 +408,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
   daemon.stop(SIGKILL);
   CHECK(b.open());  // the page outlives the arbiter
   daemon.start();
-  Client again(daemon);
+  SocketClient again(daemon);
   Hello hello = hello_of(token_b);
   hello.resuming = hello.held = 1;
   hello.epoch = restore.epoch;
@@ -425,11 +425,11 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
 
 TEST_CASE("Peers that send what is no message are dropped, and nobody else notices") {
   Daemon daemon;
-  Client good(daemon);
+  SocketClient good(daemon);
   good.say(Hello{});
   good.attach();
   good.hear<Attached>();
-  Client bad(daemon);
+  SocketClient bad(daemon);
   SECTION("garbage") { REQUIRE(send(bad.channel.fd(), "garbage", 7, 0) == 7); }
   SECTION("an empty datagram") { REQUIRE(send(bad.channel.fd(), "", 0, 0) == 0); }
   SECTION("an unknown type") {
@@ -469,7 +469,7 @@ TEST_CASE("Peers that send what is no message are dropped, and nobody else notic
 
 TEST_CASE("A peer that asks without reading is dropped") {
   Daemon daemon;
-  Client bad(daemon);
+  SocketClient bad(daemon);
   bad.say(Hello{});
   bad.attach();
   // Far more answers than the socket and the queue can hold.
@@ -477,19 +477,19 @@ TEST_CASE("A peer that asks without reading is dropped") {
   int error = 0;
   for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
   CHECK((error == EPIPE || error == ECONNRESET));
-  Client good(daemon);
+  SocketClient good(daemon);
   good.say(Hello{});
   CHECK(good.hear<Welcome>().session.value > 0);
 }
 
 TEST_CASE("A peer that asks for one status after the other without reading is dropped") {
   Daemon daemon;
-  Client bad(daemon);
+  SocketClient bad(daemon);
   const Message question = Message::of(StatusQuery{});
   int error = 0;
   for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
   CHECK((error == EPIPE || error == ECONNRESET));
-  Client patient(daemon);
+  SocketClient patient(daemon);
   for (int i = 0; i < 20; ++i) {
     patient.say(StatusQuery{});
     CHECK(patient.hear<StatusReply>().size > 0);
@@ -498,10 +498,10 @@ TEST_CASE("A peer that asks for one status after the other without reading is dr
 
 TEST_CASE("A borrower or lender that does not read costs the arbiter no descriptors") {
   Daemon daemon;
-  Client anchor(daemon), lender(daemon), borrower(daemon);
+  SocketClient anchor(daemon), lender(daemon), borrower(daemon);
   const RunToken token = new_run(anchor);
   constexpr std::uint64_t kLender = 77;
-  for (Client* each : {&lender, &borrower}) {
+  for (SocketClient* each : {&lender, &borrower}) {
     each->say(hello_of(token));
     each->say(Attach{
         .gpu = kGpu, .total = gibibytes(1), .name = {}, .lender = each == &lender ? kLender : kLender + 1});
@@ -528,12 +528,12 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
   const std::size_t before = daemon.descriptors();
   JobOptions options;
   options.units = ~0u;
-  Client greedy(daemon);
+  SocketClient greedy(daemon);
   greedy.say(RunRequest{.options = options});
   CHECK(greedy.is_dropped());
   options.units = 1000;
   for (int i = 0; i < 20; ++i) {
-    Client run(daemon);
+    SocketClient run(daemon);
     run.say(RunRequest{.options = options});
     CHECK(run.hear<RunReply>().gpus.count == 1);
     CHECK(units() == 1);  // nobody vouches for more
@@ -554,7 +554,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
     return;
   }
   const auto told = [&](const RegisterJob& job) {
-    Client slurmstepd(daemon);
+    SocketClient slurmstepd(daemon);
     slurmstepd.say(job);
     return slurmstepd.hear<RegisterReply>().gpus;
   };
@@ -586,7 +586,7 @@ TEST_CASE("Whose priority is above what the site allows is told") {
   std::ofstream(daemon.config(), std::ios::app) << "MaxPriority=5\n";
   daemon.start();
   for (const std::int32_t priority : {5, 6}) {
-    Client slurmstepd(daemon);
+    SocketClient slurmstepd(daemon);
     RegisterJob job{.step = {.job = 12, .step = kBatchStep}, .uid = 1234, .options = {}, .devices = {}};
     job.options.priority = priority;
     slurmstepd.say(job);
@@ -604,7 +604,7 @@ TEST_CASE("What a session repeats is written down once, and a second GPU of its 
     std::ifstream ledger(daemon.folder() + "/state/ledger");
     return std::count(std::istreambuf_iterator<char>(ledger), {}, '\n');
   };
-  Client bad(daemon);
+  SocketClient bad(daemon);
   bad.say(Hello{});
   bad.attach();
   bad.hear<Attached>();
@@ -621,9 +621,9 @@ TEST_CASE("What a session repeats is written down once, and a second GPU of its 
 
 TEST_CASE("Half-open peers hold nobody up") {
   Daemon daemon;
-  std::vector<std::unique_ptr<Client>> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Client>(daemon));
-  Client good(daemon);
+  std::vector<std::unique_ptr<SocketClient>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<SocketClient>(daemon));
+  SocketClient good(daemon);
   good.say(Hello{});
   CHECK(good.hear<Welcome>().session.value == 1);
 }
@@ -657,7 +657,7 @@ TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once"
       return !json["tenants"].empty() && json["tenants"][0]["evicted_bytes"] == evicted.count;
     })["tenants"][0]["restored_bytes"];
   };
-  Client client(daemon);
+  SocketClient client(daemon);
   client.say(Hello{});
   client.hear<Welcome>();
   client.attach();
@@ -666,7 +666,7 @@ TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once"
   CHECK(moved(mebibytes(30)) == mebibytes(10).count);
   daemon.stop(SIGKILL);
   daemon.start();
-  Client again(daemon);
+  SocketClient again(daemon);
   Hello hello;
   hello.resuming = 1;
   again.say(hello);
@@ -686,7 +686,7 @@ TEST_CASE("What others may not do") {
   job.step = {.job = 12, .step = 0};
   job.uid = 1234;
   job.options.memory = gibibytes(2);
-  Client root(daemon);
+  SocketClient root(daemon);
   root.say(job);
   CHECK(root.hear<RegisterReply>().accepted == 1);
   root.say(LeaseQuery{.step = {.job = 12, .step = 0}});
@@ -706,7 +706,7 @@ TEST_CASE("What others may not do") {
   root.say(suspension);
   CHECK(root.hear<SuspendReply>().accepted == 1);
   RunToken token = new_run(root);
-  Client batch_system(daemon);
+  SocketClient batch_system(daemon);
   RunRequest vouched;
   vouched.vouched = 1;
   vouched.uid = 4321;
@@ -755,15 +755,15 @@ TEST_CASE("An administrator changes policy and quantum beside a lease") {
     WARN("needs root to change settings");
     return;
   }
-  Client anchor(daemon);
-  Client job(daemon);
+  SocketClient anchor(daemon);
+  SocketClient job(daemon);
   job.say(hello_of(new_run(anchor)));
   job.hear<Welcome>();
   job.attach();
   job.await_gate(true);
   CHECK(status_of(daemon)["policy"] == "round-robin");
   const auto set = [&](const SetLines& what) {
-    Client root(daemon);
+    SocketClient root(daemon);
     root.say(what);
     return root.hear<SetReply>().done != 0;
   };
@@ -781,7 +781,7 @@ TEST_CASE("An administrator changes policy and quantum beside a lease") {
   for (const SetLines& bad :
        {SetLines{.text = "Policy=best"}, SetLines{.text = "Quantum=-1s"},
         SetLines{.text = "Socket=/elsewhere"}, SetLines{.text = "[gpu 7]\nPolicy=fcfs"}}) {
-    Client root(daemon);
+    SocketClient root(daemon);
     root.say(bad);
     CHECK(root.hear<Refused>().reason[0] != '\0');
   }
@@ -807,7 +807,7 @@ TEST_CASE("Two GPUs under two policies, in the file and as an administrator chan
   CHECK(policies() == Policies{{0, {"round-robin", 1.0}}, {1, {"elastic", 3.0}}});
 
   const auto set = [&](const SetLines& what) {
-    Client root(daemon);
+    SocketClient root(daemon);
     root.say(what);
     CHECK(root.hear<SetReply>().done != 0);
   };

@@ -15,14 +15,14 @@ namespace {
 constexpr GpuUuid kSecondGpu{{2}};
 
 // A tenant with sessions on GPUs of 80 MiB, in a snapshot of the test.
-struct Scene {
+struct ClaimScene {
   Host host;
   Tenants tenants;
   Snapshot state;
   TenantInfo& job;
   std::optional<DeviceClaims> claims;
 
-  Scene() : job(tenants.get(TenantName{.job = 17, .run = {}, .process = {}}, 1000)) {
+  ClaimScene() : job(tenants.get(TenantName{.job = 17, .run = {}, .process = {}}, 1000)) {
     host.start();  // for its log
     job.account = 1000;
     claims.emplace(tenants, host.arbiter->complaints());
@@ -75,8 +75,8 @@ TEST_CASE("An amount recurs if ten of sixty observations reach it") {
 }
 
 TEST_CASE("A tenant that goes on reporting evictable memory that NVML does not show is named once") {
-  Scene scene;
-  Scene::lack(scene.state.sessions[0], 20);
+  ClaimScene scene;
+  ClaimScene::lack(scene.state.sessions[0], 20);
   scene.look(9);
   CHECK(scene.excess() == kNone);
   CHECK(scene.host.new_log_lines().empty());
@@ -88,7 +88,7 @@ TEST_CASE("A tenant that goes on reporting evictable memory that NVML does not s
       "shows"};
   CHECK(scene.host.new_log_lines() == said);
   SECTION("and shown for a while") {
-    Scene::lack(scene.state.sessions[0], 0);
+    ClaimScene::lack(scene.state.sessions[0], 0);
     scene.look(50);
     CHECK(scene.excess() != kNone);
     scene.look(10);
@@ -103,36 +103,36 @@ TEST_CASE("A tenant that goes on reporting evictable memory that NVML does not s
 }
 
 TEST_CASE("A tenant that alternates is named, too") {
-  Scene scene;
+  ClaimScene scene;
   for (int i = 0; i < 10; ++i) {
-    Scene::lack(scene.state.sessions[0], 20);
+    ClaimScene::lack(scene.state.sessions[0], 20);
     scene.look(1);
-    Scene::lack(scene.state.sessions[0], 0);
+    ClaimScene::lack(scene.state.sessions[0], 0);
     scene.look(4);
   }
   CHECK(scene.excess().disproved == mebibytes(20));
 }
 
 TEST_CASE("The reports of all processes of a tenant on a GPU count together") {
-  Scene scene;
+  ClaimScene scene;
   scene.add(2, kHostGpu);
-  for (Snapshot::Session& session : scene.state.sessions) Scene::lack(session, 6);
+  for (Snapshot::Session& session : scene.state.sessions) ClaimScene::lack(session, 6);
   scene.look(10);
   CHECK(scene.excess().disproved == mebibytes(12));
 }
 
 TEST_CASE("A tenant is not named") {
-  Scene scene;
+  ClaimScene scene;
   SECTION("for up to an eighth of a GPU") {
-    Scene::lack(scene.state.sessions[0], 10);
-    Scene::lack(scene.add(2, kSecondGpu), 10);
+    ClaimScene::lack(scene.state.sessions[0], 10);
+    ClaimScene::lack(scene.add(2, kSecondGpu), 10);
   }
   SECTION("for memory that a stopped process cannot report as gone") {
-    Scene::lack(scene.state.sessions[0], 60);
+    ClaimScene::lack(scene.state.sessions[0], 60);
     scene.state.sessions[0].frozen = true;
   }
   SECTION("for managed memory") {
-    Scene::lack(scene.state.sessions[0], 60);
+    ClaimScene::lack(scene.state.sessions[0], 60);
     scene.state.sessions[0].backend = Backend::managed;
   }
   scene.look(60);
@@ -141,8 +141,8 @@ TEST_CASE("A tenant is not named") {
 }
 
 TEST_CASE("Pinned memory that NVML does not show may be there, which is no reason for a warning") {
-  Scene scene;
-  Scene::lack(scene.state.sessions[0], 0, 40);
+  ClaimScene scene;
+  ClaimScene::lack(scene.state.sessions[0], 0, 40);
   scene.look(60);
   CHECK(scene.excess() == DeviceClaims::Excess{.unseen = mebibytes(40), .disproved = {}});
   CHECK(scene.host.new_log_lines().empty());

@@ -21,16 +21,16 @@ using test::FaultySystem;
 using test::kHostSystem;
 
 // Two ends of a connection of this process with itself.
-struct Pair {
+struct SocketPair {
   int ends[2] = {-1, -1};
-  Pair() { REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
-  ~Pair() {
+  SocketPair() { REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
+  ~SocketPair() {
     for (const int end : ends) close(end);
   }
 };
 
 Status identify(const System& system, Peer& peer) {
-  const Pair pair;
+  const SocketPair pair;
   return sharedgpu::identify(system, pair.ends[0], peer);
 }
 

@@ -178,22 +178,22 @@ TEST_CASE("Pids are those of the viewer's own namespace") {
 }
 
 // A child that sleeps, until the end of the scope.
-struct Child {
+struct SleepingChild {
   pid_t pid = fork();
-  Child() {
+  SleepingChild() {
     if (pid == 0)
       for (;;) pause();
   }
-  ~Child() {
+  ~SleepingChild() {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
+  SleepingChild(const SleepingChild&) = delete;
+  SleepingChild& operator=(const SleepingChild&) = delete;
 };
 
 TEST_CASE("Processes that are stopped by a signal") {
-  Child child;
+  SleepingChild child;
   CHECK_FALSE(is_stopped(kHostSystem, child.pid));
   kill(child.pid, SIGSTOP);
   waitpid(child.pid, nullptr, WUNTRACED);

@@ -65,8 +65,8 @@ const std::map<std::string, std::string> kExamples = {
 };
 
 // An arbiter whose file is a text of the test.
-struct Site {
-  explicit Site(std::string text) : file(std::move(text)) {
+struct ReloadedSite {
+  explicit ReloadedSite(std::string text) : file(std::move(text)) {
     host.start();
     host.arbiter->reload().reads_from(
         {.read = [this](Settings& settings) { return parse_settings(file, "site.conf", settings); },
@@ -103,7 +103,7 @@ TEST_CASE("Reload: each key is in force at once, or is named as needing a restar
     const std::string name(key);
     INFO(name);
     REQUIRE(kExamples.count(name) == 1);
-    Site site("");
+    ReloadedSite site("");
     const std::string text = name + "=" + kExamples.at(name);
     const Reload::Outcome outcome = site.reload(text);
     CHECK(outcome.error.empty());
@@ -119,7 +119,7 @@ TEST_CASE("Reload: each key is in force at once, or is named as needing a restar
 }
 
 TEST_CASE("Reload: a wrong file, or a log that cannot be opened, changes nothing") {
-  Site site("Quantum=3s");
+  ReloadedSite site("Quantum=3s");
   const Reload::Outcome outcome = site.reload("Policy=fcfs\nQuantum=never");
   CHECK(outcome.error.starts_with("site.conf:2: Quantum: 'never' is not a time"));
   CHECK(site.host.status()["policy"] == "round-robin");
@@ -136,7 +136,7 @@ TEST_CASE("Reload: a wrong file, or a log that cannot be opened, changes nothing
 }
 
 TEST_CASE("Reload: what sharedgpu set has changed stays in force") {
-  Site site("Quantum=3s\n[gpu 0]\nMaxWait=20s");
+  ReloadedSite site("Quantum=3s\n[gpu 0]\nMaxWait=20s");
   Guest root(site.host);
   SetLines lines;
   std::strcpy(lines.text, "Quantum=8s");
@@ -149,7 +149,7 @@ TEST_CASE("Reload: what sharedgpu set has changed stays in force") {
 }
 
 TEST_CASE("Reload: new administrators, rights of tenants and their kind hold at once") {
-  Site site("SlurmUser=0");
+  ReloadedSite site("SlurmUser=0");
   SetLines lines;
   std::strcpy(lines.text, "Quantum=8s");
   CHECK(Guest(site.host, kUser).say(lines).find<SetReply>()->done == 0);
@@ -164,7 +164,7 @@ TEST_CASE("Reload: new administrators, rights of tenants and their kind hold at 
 }
 
 TEST_CASE("Reload: a GPU gets more memory at once, and less only when its sessions have ended") {
-  Site site("MemoryReserve=0%\nDeviceMemoryLimit=512MiB");
+  ReloadedSite site("MemoryReserve=0%\nDeviceMemoryLimit=512MiB");
   CHECK(site.capacity() == mebibytes(512).count);
   {
     Guest session(site.host, kUser);
@@ -182,7 +182,7 @@ TEST_CASE("Reload: a GPU gets more memory at once, and less only when its sessio
 }
 
 TEST_CASE("Reload: the answer names the keys, and only administrators may ask") {
-  Site site("");
+  ReloadedSite site("");
   site.file = "Quantum=2s\nMps=yes";
   Guest root(site.host);
   const auto reply = root.say(ReloadSettings{}).find<ReloadReply>();

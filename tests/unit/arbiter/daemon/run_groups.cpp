@@ -46,8 +46,8 @@ Lines records(const Host& host, const std::string& word) {
   return found;
 }
 
-struct Site {
-  explicit Site(const Settings& settings = with_swap()) : host(settings, system) { host.start(); }
+struct SiteWithGroups {
+  explicit SiteWithGroups(const Settings& settings = with_swap()) : host(settings, system) { host.start(); }
   std::string limit(const std::string& group) { return system.groups.at(group).files.at(kLimit); }
   bool is_empty() const { return system.groups.empty(); }
 
@@ -59,7 +59,7 @@ struct Site {
 std::string bytes(Bytes size) { return std::to_string(size.count); }
 
 TEST_CASE("A run that states its host memory gets a group with that and the memory of its units") {
-  Site site;
+  SiteWithGroups site;
   Guest run(site.host, 0, {}, site.command.pid());
   const auto reply = run.say(vouched(gibibytes(4))).find<RunReply>();
   REQUIRE(reply);
@@ -72,7 +72,7 @@ TEST_CASE("A run that states its host memory gets a group with that and the memo
 }
 
 TEST_CASE("The limit has the file of the version of control groups") {
-  Site site;
+  SiteWithGroups site;
   site.system.is_v2 = true;
   CHECK(Guest(site.host, 0, {}, site.command.pid()).say(vouched(gibibytes(4))).find<RunReply>()->confined ==
         1);
@@ -82,7 +82,7 @@ TEST_CASE("The limit has the file of the version of control groups") {
 TEST_CASE("A run without a statement gets HostMemoryPerUnit for each unit, or no group") {
   Settings settings;
   SECTION("no key") {
-    Site site(settings);
+    SiteWithGroups site(settings);
     Guest run(site.host, 0, {}, site.command.pid());
     CHECK(run.say(vouched({})).find<RunReply>()->confined == 0);
     CHECK(site.is_empty());
@@ -91,7 +91,7 @@ TEST_CASE("A run without a statement gets HostMemoryPerUnit for each unit, or no
   SECTION("a key, and another parent") {
     settings.host_memory_per_unit = gibibytes(3);
     settings.cgroup_parent = "/site/jobs";
-    Site site(settings);
+    SiteWithGroups site(settings);
     Guest run(site.host, 0, {}, site.command.pid());
     CHECK(run.say(vouched({})).find<RunReply>()->confined == 1);
     CHECK(site.limit("/site/jobs/run_1") == bytes(gibibytes(7)));  // two units, and the memory of the GPU
@@ -102,7 +102,7 @@ TEST_CASE("A run without a statement gets HostMemoryPerUnit for each unit, or no
 }
 
 TEST_CASE("Units that SwapPerUnit does not limit bring the memory of the GPUs that the run may see") {
-  Site site{Settings{}};
+  SiteWithGroups site{Settings{}};
   site.host.gpus.push_back({.uuid = {{2}}, .total = gibibytes(2), .name = "Other"});
   site.host.restart();
   const Process placed, unplaced, native;
@@ -128,7 +128,7 @@ TEST_CASE("Units that SwapPerUnit does not limit bring the memory of the GPUs th
 }
 
 TEST_CASE("Only an administrator states the host memory of a run") {
-  Site site;
+  SiteWithGroups site;
   RunRequest request;
   request.host_memory = gibibytes(1);
   Guest user(site.host, kUser);
@@ -139,7 +139,7 @@ TEST_CASE("Only an administrator states the host memory of a run") {
 }
 
 TEST_CASE("A process that another group confines gets none") {
-  Site site;
+  SiteWithGroups site;
   auto& groups = site.system.groups;
   std::string why = "a control group with a limit confines it already";
   std::optional<StepName> step;
@@ -171,7 +171,7 @@ TEST_CASE("A process that another group confines gets none") {
 TEST_CASE("Limits in folders of users do not count, nor those above the groups of runs") {
   Settings settings;
   settings.cgroup_parent = "/site/runs";
-  Site site(settings);
+  SiteWithGroups site(settings);
   auto& groups = site.system.groups;
   groups["/site"].files[kLimit] = "8000000000\n";
   SECTION("above") { site.system.places[site.command.pid()] = "/site"; }
@@ -186,7 +186,7 @@ TEST_CASE("Limits in folders of users do not count, nor those above the groups o
 }
 
 TEST_CASE("A run for which the host makes no group goes on without one, and the log says why") {
-  Site site;
+  SiteWithGroups site;
   std::string error;
   SECTION("it cannot be made") {
     site.system.makes = EACCES;
@@ -213,7 +213,7 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
 TEST_CASE(
     "While no GPU is known, a run may have the units of twelve, and a limit that depends on GPUs is left "
     "out") {
-  Site unlimited{Settings{}};
+  SiteWithGroups unlimited{Settings{}};
   unlimited.host.gpus.clear();
   unlimited.host.restart();
   Guest run(unlimited.host, 0, {}, unlimited.command.pid());
@@ -227,7 +227,7 @@ TEST_CASE(
             lines,
             "warning: run 1: its host memory is not limited: the memory of its units is unknown, "
             "because the arbiter knows no GPU yet") == 1);
-  Site sized;
+  SiteWithGroups sized;
   sized.host.gpus.clear();
   sized.host.restart();
   Guest other(sized.host, 0, {}, sized.command.pid());
@@ -239,7 +239,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A run counts with no more units than the node has, and log and reply say so") {
-  Site site;
+  SiteWithGroups site;
   Guest run(site.host, 0, {}, site.command.pid());
   CHECK(run.say(vouched(gibibytes(4), 100'000)).find<RunReply>()->units == 8);
   CHECK(site.limit("/sharedgpu/run_1") == bytes(gibibytes(12)));
@@ -253,7 +253,7 @@ TEST_CASE("A run counts with no more units than the node has, and log and reply 
 }
 
 // A run with a group, and a process outside of it.
-struct Running : Site {
+struct Running : SiteWithGroups {
   Running()
       : run(host, 0, {}, command.pid()), token(run.say(vouched(gibibytes(4))).find<RunReply>()->token) {}
   bool has(const Process& process) { return system.places[process.pid()] == "/sharedgpu/run_1"; }
@@ -352,7 +352,7 @@ TEST_CASE("A session of the run begins when its process is in the group") {
 TEST_CASE("Under Tenants=jobs, a session of a run that ends while its process is moved is refused") {
   Settings settings = with_swap();
   settings.tenants = TenantKind::jobs;
-  Site site(settings);
+  SiteWithGroups site(settings);
   const Process outside;
   auto run = std::make_unique<Guest>(site.host, 0, std::nullopt, site.command.pid());
   Hello hello;

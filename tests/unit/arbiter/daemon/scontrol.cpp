@@ -23,17 +23,17 @@ namespace {
 using namespace std::chrono_literals;
 
 // A folder whose scontrol is first in the path.
-struct Site {
+struct ScontrolFolder {
   TemporaryFolder folder;
   std::string path = std::getenv("PATH");
   asio::io_context loop{1};
 
-  Site() {
+  ScontrolFolder() {
     setenv("PATH", (folder.path + ":" + path).c_str(), 1);
     setenv("SLURMD_NODENAME", "node7", 1);
     REQUIRE(log::open("warning", folder.path + "/log").ok());
   }
-  ~Site() {
+  ~ScontrolFolder() {
     setenv("PATH", path.c_str(), 1);
     unsetenv("SLURMD_NODENAME");
     static_cast<void>(log::open("off", {}));
@@ -56,7 +56,7 @@ struct Site {
 };
 
 TEST_CASE("Slurm is told one thing after the other") {
-  Site site;
+  ScontrolFolder site;
   site.write("[[ $1 != -o ]] || echo JobId=$4 JobState=RUNNING Reason=None ExitCode=0:0");
   Scontrol scontrol(site.loop, kHostSystem);
   scontrol.drain_node("sharedgpu: GPU 0 is lost: Xid 79");
@@ -69,7 +69,7 @@ TEST_CASE("Slurm is told one thing after the other") {
 }
 
 TEST_CASE("The address of a node is found, or is empty") {
-  Site site;
+  ScontrolFolder site;
   std::string found = "none";
   SECTION("by NodeAddr") {
     site.write("echo NodeName=n3 Arch=x86_64 NodeAddr=10.1.2.3 NodeHostName=h3 Version=22.05");
@@ -89,7 +89,7 @@ TEST_CASE("The address of a node is found, or is empty") {
 }
 
 TEST_CASE("The jobs of a node are those that span nodes and have units, with the times of their start") {
-  Site site;
+  ScontrolFolder site;
   site.write("", "echo \"$*\" >>" + site.folder.path + R"sh(/calls
 echo '41    2   2026-11-26T21:13:11   gres:sharedgpu:2   N/A   N/A  N/A'
 echo '42    1   2026-11-26T21:13:12   gres:sharedgpu:2   N/A   N/A  N/A'
@@ -109,7 +109,7 @@ echo 'slurm_load_jobs error: x')sh");
 }
 
 TEST_CASE("PrivateData of Slurm is found, and is none without Slurm") {
-  Site site;
+  ScontrolFolder site;
   const auto found = [&site] {
     std::optional<std::string> text;
     Scontrol scontrol(site.loop, kHostSystem);
@@ -130,7 +130,7 @@ TEST_CASE("PrivateData of Slurm is found, and is none without Slurm") {
 }
 
 TEST_CASE("The name of this node is the one with this host's name, where only one has it") {
-  Site site;
+  ScontrolFolder site;
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   const std::string own(host.data(), std::strcspn(host.data(), "."));
@@ -158,7 +158,7 @@ TEST_CASE("The name of this node is the one with this host's name, where only on
 }
 
 TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
-  Site site;
+  ScontrolFolder site;
   site.write("echo NodeName=n3 NodeAddr=10.1.2.3 X=y");
   Scontrol scontrol(site.loop, kHostSystem);
   unsigned answers = 0;
@@ -172,7 +172,7 @@ TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
 }
 
 TEST_CASE("A job that has ended right a moment before is not requeued, and one that has failed is") {
-  Site site;
+  ScontrolFolder site;
   bool stays = true;
   SECTION("right") { site.write("echo JobId=12 JobState=COMPLETED Reason=None ExitCode=0:0"); }
   SECTION("not over, but right") { site.write("echo JobId=12 JobState=COMPLETING Reason=None ExitCode=0:0"); }
@@ -187,7 +187,7 @@ TEST_CASE("A job that has ended right a moment before is not requeued, and one t
 }
 
 TEST_CASE("An element of an array is requeued by its place in it") {
-  Site site;
+  ScontrolFolder site;
   site.write("[[ $1 != -o ]] || echo JobId=12 JobState=RUNNING Reason=None ExitCode=0:0",
              "printf '%s\\n' '11 12_1' '12 12_3' '12 12_[4-5]'");
   Scontrol scontrol(site.loop, kHostSystem);
@@ -199,7 +199,7 @@ TEST_CASE("An element of an array is requeued by its place in it") {
 constexpr ScontrolTimes kShort{.patience = 300ms, .pause = 50ms};
 
 TEST_CASE("Slurm is asked for the name of this node until it answers") {
-  Site site;
+  ScontrolFolder site;
   site.write("[[ -e $0.tried ]] || { touch $0.tried; exit 1; }; echo NodeName=n1 X=y NodeHostName=other V=1");
   Scontrol scontrol(site.loop, kHostSystem, kShort);
   std::vector<std::string> found;
@@ -210,7 +210,7 @@ TEST_CASE("Slurm is asked for the name of this node until it answers") {
 }
 
 TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried again") {
-  Site site;
+  ScontrolFolder site;
   const std::string once = "[[ $* != *first* || -e $0.tried ]] || { touch $0.tried; ";
   SECTION("its status says so") {
     site.write(once + "exit 1; }");
@@ -233,7 +233,7 @@ TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried
 }
 
 TEST_CASE("What goes on failing is given up, and what was started for it ends") {
-  Site site;
+  ScontrolFolder site;
   site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
   Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});
   scontrol.requeue(12);
@@ -255,7 +255,7 @@ TEST_CASE("What goes on failing is given up, and what was started for it ends") 
 }
 
 TEST_CASE("Without scontrol the log says so") {
-  Site site;
+  ScontrolFolder site;
   setenv("PATH", site.folder.path.c_str(), 1);
   Scontrol scontrol(site.loop, kHostSystem);
   scontrol.drain_node("first");
@@ -270,7 +270,7 @@ TEST_CASE("A child that cannot be watched is ended, and started again") {
       return failures-- > 0 ? UniqueFd() : System::open_process(pid);
     }
   } host;
-  Site site;
+  ScontrolFolder site;
   site.write("[[ -e $0.tried ]] || { touch $0.tried; exec sleep 60; }");
   Scontrol scontrol(site.loop, host, kShort);
   scontrol.drain_node("first");

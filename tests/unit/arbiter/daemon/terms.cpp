@@ -176,11 +176,11 @@ TEST_CASE("A QOS bounds what its jobs may request") {
   CHECK(claims_of(job, node).request == Approx(0.1));
 }
 
-struct Node {
+struct NodeOfTerms {
   Snapshot state;
   Tenants tenants;
 
-  Node() {
+  NodeOfTerms() {
     state.gpus.resize(2);
     state.gpus[0].uuid = kFirst;
     state.gpus[1].uuid = kSecond;
@@ -202,7 +202,7 @@ struct Node {
 
 TEST_CASE("A partition's rules hold where all tenants are its jobs") {
   const Settings node = settings("Policy=credit\n[partition debug]\nPolicy=priority\n[gpu 1]\nQuantum=3s\n");
-  Node host;
+  NodeOfTerms host;
   const auto policy_on = [&](const GpuUuid& gpu) {
     const RulesSet rules = rules_of(host.state, node, partitions_of(host.state, host.tenants));
     return rules.own.at(gpu).policy->name();
@@ -232,12 +232,12 @@ TEST_CASE("A partition's rules hold where all tenants are its jobs") {
 }
 
 TEST_CASE("Without sections no GPU has rules of its own") {
-  Node host;
+  NodeOfTerms host;
   CHECK(rules_of(host.state, settings("Policy=credit\n"), {}).own.empty());
 }
 
 TEST_CASE("A job is counted on each of the GPUs that it is placed on, and processes are of no partition") {
-  Node host;
+  NodeOfTerms host;
   const TenantId job = host.job(1, "debug");
   host.state.placements[job] = {.units = 1, .gpus = {kFirst, kSecond}};
   CHECK(partitions_of(host.state, host.tenants) == Partitions{{kFirst, "debug"}, {kSecond, "debug"}});

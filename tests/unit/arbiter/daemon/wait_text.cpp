@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Job 17 of user 1 waits since 970 s; run 2 of user 2 holds the GPU; a third tenant waits, too.
-struct Scene {
+struct WaitScene {
   Bench bench;
   Tenants tenants;
   Snapshot state;
@@ -19,7 +19,7 @@ struct Scene {
   Nanoseconds now = 1000s;
   std::vector<TenantId> queue{TenantId{1}};
 
-  Scene() {
+  WaitScene() {
     TenantName name;
     name.job = 17;
     tenants.get(name, 1).sessions = 1;
@@ -62,7 +62,7 @@ struct Scene {
 };
 
 TEST_CASE("A tenant waits if a thread wants the GPU and the tenant has no lease") {
-  Scene scene;
+  WaitScene scene;
   const LeaseBook& leases = scene.bench.core->leases();
   CHECK(wait_of(scene.state.tenants[0], leases, 1000s) == std::optional<Nanoseconds>(30s));
   scene.state.tenants[1].wants = true;
@@ -73,9 +73,13 @@ TEST_CASE("A tenant waits if a thread wants the GPU and the tenant has no lease"
   CHECK_FALSE(wait_of(scene.state.tenants[0], leases, 1000s));
 }
 
-TEST_CASE("The line about a wait has the holder and the rest of its turn") {
-  Scene scene;
-  CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more");
+TEST_CASE("The line about a wait has the holder, the rest of its turn and the number of others that wait") {
+  WaitScene scene;
+  CHECK(scene.text() ==
+        "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more; 1 other job waits for "
+        "it, "
+        "too");
+  scene.state.tenants[2].wants = false;
   scene.state.tenants[1].turn_began = 970s;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 is ending");
   scene.state.tenants[1].overdue = Overdue{.gpu = kGpu, .since = 985s};
@@ -113,7 +117,8 @@ TEST_CASE("The longest line about a wait fits into a notice") {
 }
 
 TEST_CASE("The line about a wait names only jobs that its user may see, as users know them") {
-  Scene scene;
+  WaitScene scene;
+  scene.state.tenants[2].wants = false;
   scene.viewer = 1;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of another job lasts up to 12 s more");
   scene.tenants.find(TenantId{2})->account = 1;  // it is in a rootless container of user 1
@@ -127,7 +132,7 @@ TEST_CASE("The line about a wait names only jobs that its user may see, as users
 }
 
 TEST_CASE("Without a holder, the line about a wait says what is missing") {
-  Scene scene;
+  WaitScene scene;
   scene.state.tenants.erase(scene.state.tenants.begin() + 1);
   scene.state.gpus[0].sessions = {{1}};
   scene.state.tenants[0].phase = Phase::entering;
