@@ -10,15 +10,11 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
-# Precompiles HEADER for a target of many files. In the release build this is done for tests only: only a
-# build without precompiled headers finds a file that does not include the headers that it needs.
-function(sharedgpu_precompile name header least)
-  get_target_property(sources ${name} SOURCES)
-  list(LENGTH sources count)
-  if(count GREATER_EQUAL ${least})
-    target_precompile_headers(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/${header}>")
-  endif()
-endfunction()
+# Sanitizers compile slowly, mostly the same headers again and again, so their builds compile eight files at once. The
+# release build compiles each file of the product alone: so it finds a file that lacks an include, or hides a name.
+if(SHAREDGPU_SANITIZE)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
 
 # The options of all our targets: includes from the root ("protocol/messages.h"), warnings as errors, and the
 # sanitizers of the chosen preset.
@@ -32,6 +28,7 @@ function(sharedgpu_target name)
     target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all
                                            -fno-sanitize=vptr)  # some parts are built without RTTI
+    target_compile_options(${name} PRIVATE -Wno-shadow)  # names of one file may hide those of another
     # GCC mistakes the sanitizers' code for uninitialized reads, even in its own headers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     # The interposer calls the driver's functions by other types, which pass narrow arguments in whole
@@ -42,7 +39,6 @@ function(sharedgpu_target name)
       target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
     endif()
     target_link_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE})
-    sharedgpu_precompile(${name} precompiled.h 8)
   endif()
 endfunction()
 

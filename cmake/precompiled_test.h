@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that test programs precompile in every build. Most of a test's compile time is for the single
-// header of Catch2.
+// The headers that the test programs share precompiled, see tests/CMakeLists.txt.
 #pragma once
 
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // a test program listens to Catch2's events
 #include <catch2/catch.hpp>
 
-#include "cmake/precompiled.h"
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>

@@ -113,7 +113,7 @@ struct Bench {
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
   }
-  // The session reports its memory, of which it still settles `size` MiB.
+  // The session asks to pin `size` MiB in place.
   void settle(std::uint64_t session, unsigned swappable, unsigned size) {
     MemoryUse its = use(swappable, swappable, size);
     its.settling = mebibytes(size);
