@@ -18,6 +18,15 @@ double ratio(Nanoseconds part, Nanoseconds whole) {
   return static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
+// False if the counter stands still, or shows what no GPU can consume in the time. A lower counter is
+// progress if it has begun anew in this time.
+bool is_progress(Energy before, Energy counter, Nanoseconds passed) {
+  constexpr double kMostPower = 10'000;  // watts, which are also millijoules per millisecond
+  const double most = kMostPower * std::chrono::duration<double, std::milli>(passed).count();
+  const std::uint64_t consumed = counter.millijoules - (counter < before ? 0 : before.millijoules);
+  return counter != before && static_cast<double>(consumed) <= most;
+}
+
 }  // namespace
 
 // Divides the time since the last change of the GPU's lease holders among these holders. A lease may end in
@@ -56,18 +65,19 @@ void EnergyBook::release(const Key& key, Nanoseconds at) {
 void EnergyBook::read(const GpuUuid& gpu, Energy counter, Nanoseconds at) {
   Meter& meter = meters_[gpu];
   count(meter, at);
+  if (meter.reading && !is_progress(*meter.reading, counter, at - meter.read)) return;
   const std::map<TenantId, Nanoseconds> shares = std::exchange(meter.shares, {});
   const std::optional<Energy> before = std::exchange(meter.reading, counter);
   const Nanoseconds passed = at - std::exchange(meter.read, at);
-  if (!before || counter < *before || passed <= Nanoseconds{}) return;
+  if (!before || counter < *before) return;
   const auto consumed = static_cast<double>(counter.millijoules - before->millijoules);
   double left = consumed;
   for (const auto& [tenant, share] : shares) {
-    const double part = consumed * ratio(share, passed);
+    const double part = std::min(consumed * ratio(share, passed), left);
     energies_[{tenant, gpu}] += part;
     left -= part;
   }
-  meter.unleased += std::max(left, 0.0);
+  meter.unleased += left;
 }
 
 std::vector<std::pair<EnergyBook::Key, Energy>> EnergyBook::take_news(Nanoseconds now) {

@@ -64,8 +64,80 @@ TEST_CASE("The first reading, a counter that starts again and two readings at on
   book.read(kFirstGpu, {300}, 11s);
   CHECK(book.of(kOne) == Energy{});
   book.read(kFirstGpu, {700}, 12s);
-  CHECK(book.of(kOne) == Energy{400});
+  CHECK(book.of(kOne) == Energy{600});
   CHECK(book.unleased(kFirstGpu) == Energy{});
+}
+
+TEST_CASE("A counter that stands still for a while tells the energy of the whole time") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.read(kFirstGpu, {5000}, 12s);
+  book.release(kOne, 12s);
+  book.grant(kTwo, 12s);
+  book.read(kFirstGpu, {5000}, 13s);
+  book.read(kFirstGpu, {8000}, 13s);
+  CHECK(book.of(kOne) == Energy{2000});
+  CHECK(book.of(kTwo) == Energy{1000});
+}
+
+TEST_CASE("A counter that steps back and forth tells no energy twice") {
+  EnergyBook book;
+  constexpr std::uint64_t kBase = 1'000'000'000;
+  book.grant(kOne, 10s);
+  book.read(kFirstGpu, {kBase}, 10s);
+  for (unsigned i = 1; i <= 20; ++i)
+    book.read(kFirstGpu, {kBase + i * 1000 - (i % 2 == 1 ? 500'000 : 0)}, 10s + i * 1s);
+  CHECK(book.of(kOne) == Energy{20'000});
+  CHECK(book.unleased(kFirstGpu) == Energy{});
+}
+
+TEST_CASE("A counter that shows more than a GPU can consume for a moment tells no energy") {
+  Read book;
+  book.grant(kOne, 10s);
+  book.read(kFirstGpu, {6000}, 11s);
+  book.read(kFirstGpu, {~std::uint64_t{1}}, 12s);
+  book.read(kFirstGpu, {7000}, 13s);
+  book.read(kFirstGpu, {8000}, 14s);
+  CHECK(book.of(kOne) == Energy{3000});
+}
+
+TEST_CASE("A counter that stays lower counts again after a while") {
+  EnergyBook book;
+  book.grant(kOne, 10s);
+  book.read(kFirstGpu, {1'000'000'000}, 10s);
+  for (unsigned i = 1; i <= 100; ++i) book.read(kFirstGpu, {100'000'000 + i * 1000}, 10s + i * 1s);
+  CHECK(book.of(kOne) > Energy{80'000});
+  CHECK(book.of(kOne) < Energy{100'000});
+}
+
+TEST_CASE("The parts are never more than the whole, whatever the counter does") {
+  std::uint64_t state = 1;
+  const auto any = [&](std::uint64_t most) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return (state >> 33) % (most + 1);
+  };
+  for (unsigned world = 0; world < 200; ++world) {
+    EnergyBook book;
+    std::uint64_t counter = 2'000'000'000, highest = counter;
+    const std::uint64_t first = counter;
+    book.read(kFirstGpu, {counter}, 1s);
+    std::map<std::uint64_t, bool> holds;
+    for (Nanoseconds now = 1s; now < 60s; now += std::chrono::milliseconds(any(900))) {
+      const std::uint64_t tenant = 1 + any(2);
+      const EnergyBook::Key key{TenantId{tenant}, kFirstGpu};
+      if (any(1) == 1) {
+        holds[tenant] ? book.release(key, now) : book.grant(key, now);
+        holds[tenant] = !holds[tenant];
+      } else {
+        counter += any(1) * any(300'000);
+        highest = std::max(highest, counter);
+        book.read(kFirstGpu, {any(4) == 0 ? counter - any(100'000) : counter}, now);
+      }
+    }
+    std::uint64_t sum = book.unleased(kFirstGpu).millijoules;
+    for (const auto& [key, energy] : book.all()) sum += energy.millijoules;
+    CHECK(sum <= highest - first + 4);  // each of the four is rounded
+  }
 }
 
 TEST_CASE("A lease that ended in retrospect takes no energy back") {
