@@ -2,6 +2,7 @@
 #include "config/swap_per_unit.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "config/quantities.h"
@@ -21,6 +22,14 @@ const TypedSizes::Entry* exactly(const std::vector<TypedSizes::Entry>& entries, 
   const auto found = std::find_if(entries.begin(), entries.end(),
                                   [&](const TypedSizes::Entry& entry) { return same(entry.type, type); });
   return found == entries.end() ? nullptr : &*found;
+}
+
+// As parse_size() reads it.
+std::string exact_size(Bytes size) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; size.count > 0 && size.count % 1024 == 0 && unit + 1 < std::size(kUnits); ++unit) size.count /= 1024;
+  return std::to_string(size.count) + kUnits[unit];
 }
 
 }  // namespace
@@ -57,7 +66,7 @@ std::string format_typed_sizes(const TypedSizes& sizes) {
   std::string text;
   for (const TypedSizes::Entry& entry : sizes.entries)
     text += (text.empty() ? "" : ",") + (entry.type.empty() ? "" : entry.type + ":") +
-            (entry.size ? std::to_string(entry.size->count) : "auto");
+            (entry.size ? exact_size(*entry.size) : "auto");
   return text;
 }
 

@@ -35,8 +35,8 @@ struct TypedSizes {
 // Returns nullopt if `text` is not a list of sizes, each with an optional type, or if it names a type twice.
 // `with_auto`: `auto` is accepted in place of a size.
 std::optional<TypedSizes> parse_typed_sizes(std::string_view text, bool with_auto);
-// Writes text that parse_typed_sizes() reads, with sizes in bytes. Returns an empty text if there are no
-// entries.
+// Writes text that parse_typed_sizes() reads, each size in its largest whole unit, such as "10GiB". Returns
+// an empty text if there are no entries.
 std::string format_typed_sizes(const TypedSizes& sizes);
 
 // The host memory of one unit.

@@ -36,7 +36,8 @@ std::string fit(std::string_view text, std::size_t width, bool right = false) {
 
 // At most six characters: "512M", "1.5G".
 std::string short_size(Bytes size) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
+  static constexpr const char* kUnits[] = {"B", "K", "M", "G", "T"};
+  if (size == Bytes{}) return "0";
   auto value = static_cast<double>(size.count);
   std::size_t unit = 0;
   while (value >= 999.5 && unit + 1 < std::size(kUnits)) {

@@ -16,8 +16,12 @@ UnitMemory memory(const char* per_unit, const char* gpu_memory = nullptr, std::u
 
 TEST_CASE("Sizes by type are read, and written as they are read") {
   CHECK(format_typed_sizes(sizes("auto")) == "auto");
-  CHECK(format_typed_sizes(sizes("1KiB")) == "1024");
-  CHECK(format_typed_sizes(sizes("a100:1KiB,h100:auto,7B")) == "a100:1024,h100:auto,7");
+  CHECK(format_typed_sizes(sizes("1KiB")) == "1KiB");
+  CHECK(format_typed_sizes(sizes("a100:1KiB,h100:auto,7B")) == "a100:1KiB,h100:auto,7B");
+  for (const char* text : {"1023B", "1025B", "1536KiB", "10GiB", "3TiB"}) {
+    CHECK(format_typed_sizes(sizes(text)) == text);
+    CHECK(sizes(format_typed_sizes(sizes(text)).c_str()) == sizes(text));
+  }
   CHECK(sizes("a100:1B,2B").find("A100")->size == Bytes{1});
   CHECK(sizes("a100:1B,2B").find("h100")->size == Bytes{2});
   CHECK(sizes("a100:1B").find("h100") == nullptr);

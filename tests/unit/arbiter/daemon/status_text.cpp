@@ -122,10 +122,10 @@ TEST_CASE("The status has the settings of the node") {
                          {"quantum_seconds", 7.0},  {"max_swap_overhead", 0.25},
                          {"max_wait_seconds", 8.0}, {"swap_per_unit_bytes", 9216},
                          {"recovering", true},      {"version", SHAREDGPU_VERSION},
-                         {"pid", getpid()},         {"swap_per_unit", "9216"}};
+                         {"pid", getpid()},         {"swap_per_unit", "9KiB"}};
   CHECK(fields(view.read(), expected) == expected);
   view.settings.swap_per_unit = *parse_typed_sizes("a100:1KiB,h100:auto", true);
-  CHECK(view.read()["swap_per_unit"] == "a100:1024,h100:auto");
+  CHECK(view.read()["swap_per_unit"] == "a100:1KiB,h100:auto");
   CHECK(view.read()["swap_per_unit_bytes"] == 0);
   view.settings.swap_per_unit = {};
   CHECK(view.read()["swap_per_unit"] == "unlimited");
