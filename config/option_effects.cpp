@@ -129,6 +129,10 @@ std::vector<std::string> missing_effects(const GivenOptions& given, const Submis
   if (submission.is_later_step)
     add(static_cast<std::size_t>(JobOption::backend),
         "has no effect: all processes of a batch job have the backend that sbatch states");
+  if (submission.lacks_last_step && given.summary == true)
+    add(static_cast<std::size_t>(JobOption::summary),
+        "has no effect: in a salloc, only an interactive step ends with the line, and LaunchParameters in "
+        "slurm.conf lacks use_interactive_step");
   if (node != nullptr) {
     const Possible possible = possible_settings(*node, submission);
     for (const Effect& effect : kEffects)

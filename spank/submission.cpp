@@ -3,8 +3,10 @@
 // code tells the user which options have no effect. In a heterogeneous job Slurm calls this code for each
 // component.
 #include <dlfcn.h>
+#include <slurm/slurm.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <set>
 #include <string>
@@ -60,8 +62,16 @@ std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   return is_step && gres.empty() ? std::nullopt : std::optional(false);
 }
 
-// Returns nullopt instead of false if an earlier component of a heterogeneous job has units: the options of
-// this component stay set for the next components, where they do no harm.
+// Returns true in a salloc whose shell runs on this host and not as a step of the job. Only salloc has the
+// variable `saopt`. `slurm_conf` is what Slurm's library has read of slurm.conf.
+bool is_salloc_without_step() {
+  const auto* conf = static_cast<const slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf"));
+  if (conf == nullptr || dlsym(RTLD_DEFAULT, "saopt") == nullptr) return false;
+  return conf->launch_params == nullptr ||
+         std::strstr(conf->launch_params, "use_interactive_step") == nullptr;
+}
+
+// In a heterogeneous job the options of a component stay set for the next components, where they do no harm.
 std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   static bool earlier = false;
   if (earlier && has_units == false) return std::nullopt;
@@ -86,6 +96,7 @@ std::vector<std::string> missing_effects(const SlurmOptions& options, const Sett
   const bool is_step = options.is_set("jobid");
   const Submission submission = {.is_run = false,
                                  .is_later_step = is_step && std::getenv(environment::kUnits) != nullptr,
+                                 .lacks_last_step = is_salloc_without_step(),
                                  .has_units = unless_earlier(requests_units(options, is_step)),
                                  .partition = options.name("partition"),
                                  .qos = options.name("qos")};

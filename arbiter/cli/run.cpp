@@ -72,8 +72,12 @@ std::string read_options(const Arguments& arguments, GivenOptions& given) {
 // Tells the user which options have no effect under the site's settings, if this host has a sharedgpu.conf.
 void tell_missing_effects(const Arguments& arguments, const GivenOptions& given) {
   const std::optional<Settings> settings = settings_in_file(arguments.config);
-  const Submission submission = {
-      .is_run = true, .is_later_step = false, .has_units = true, .partition = "", .qos = ""};
+  const Submission submission = {.is_run = true,
+                                 .is_later_step = false,
+                                 .lacks_last_step = false,
+                                 .has_units = true,
+                                 .partition = "",
+                                 .qos = ""};
   for (const std::string& line : missing_effects(given, submission, settings ? &*settings : nullptr))
     complain(line);
 }

@@ -30,7 +30,13 @@ used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for
   [ "$(grep -c "with the GPU" <<<"$stderr")" = 1 ]
   grep -E "$(used "[0-9]+")" <<<"$stderr"
   run -0 --separate-stderr salloc -Q --gres=sharedgpu:1 --sharedgpu-summary=yes srun true
-  [[ $stderr != *"with the GPU"* ]]
+  [[ $stderr != *"with the GPU"* && $stderr != *"has no effect"* ]]
+  run -0 --separate-stderr salloc --gres=sharedgpu:1 --sharedgpu-summary=yes true
+  (($(grep -cF -- "--sharedgpu-summary=yes has no effect: in a salloc, only an interactive step" <<<"$stderr") == 1))
+  run -0 --separate-stderr srun --gres=sharedgpu:1 --sharedgpu-summary=yes true
+  [[ $stderr != *"has no effect"* ]]
+  id=$(sbatch --parsable --wait --gres=sharedgpu:1 --sharedgpu-summary=yes -o /dev/null --wrap true 2>"$dir/jobs/sbatch.err")
+  [[ -n $id ]] && ! grep -qF "has no effect" "$dir/jobs/sbatch.err"
 }
 
 @test "the elements of an array are named as users know them" {

@@ -33,8 +33,12 @@ Lines told(std::initializer_list<Given> values, const char* conf, const Submissi
   return missing_effects(options(values, prefix), how, &settings);
 }
 
-const Submission kRun = {
-    .is_run = true, .is_later_step = false, .has_units = true, .partition = "", .qos = ""};
+const Submission kRun = {.is_run = true,
+                         .is_later_step = false,
+                         .lacks_last_step = false,
+                         .has_units = true,
+                         .partition = "",
+                         .qos = ""};
 
 TEST_CASE("an option of a job without units has no effect") {
   const GivenOptions given = options({{JobOption::memory, "8GiB"}, {JobOption::gpus, "2"}});
@@ -53,6 +57,17 @@ TEST_CASE("a later step of a batch job cannot change the backend") {
         Lines{"--sharedgpu-backend=native has no effect: all processes of a batch job have the backend that "
               "sbatch "
               "states"});
+}
+
+TEST_CASE("a salloc without interactive step has no summary") {
+  Submission salloc = submission(true);
+  salloc.lacks_last_step = true;
+  const GivenOptions wanted = options({{JobOption::summary, "yes"}});
+  CHECK(missing_effects(wanted, salloc, nullptr) ==
+        Lines{"--sharedgpu-summary=yes has no effect: in a salloc, only an interactive step ends with the "
+              "line, and LaunchParameters in slurm.conf lacks use_interactive_step"});
+  CHECK(missing_effects(options({{JobOption::summary, "no"}}), salloc, nullptr).empty());
+  CHECK(missing_effects(wanted, submission(true), nullptr).empty());
 }
 
 TEST_CASE("without the site's settings, and of options that are not given, nothing is said") {
@@ -113,6 +128,7 @@ TEST_CASE("an option has an effect if a section that may apply gives it one") {
     return told({given}, conf,
                 {.is_run = false,
                  .is_later_step = false,
+                 .lacks_last_step = false,
                  .has_units = true,
                  .partition = partition,
                  .qos = qos})
