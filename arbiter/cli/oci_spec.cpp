@@ -122,7 +122,9 @@ std::string add_job(json& spec, const JobReach& job, Stated stated) {
   }
   json& environment = spec["process"]["env"];
   if (environment.is_null()) environment = json::array();
-  const std::string before = value_of(find_variable(environment, kPreload), kPreload);
+  const json* preload = find_variable(environment, kPreload);
+  const std::string before = value_of(preload, kPreload);
+  if (stated == Stated::wins && preload != nullptr && before.empty()) return {};
   set_variable(environment, kPreload, with_preload(before, job.library));
   for (const auto& [name, value] : job.variables)
     if (stated == Stated::yields || find_variable(environment, name) == nullptr)

@@ -25,7 +25,8 @@ using Lookup = std::function<const char*(const char* name)>;
 JobReach read_reach(const Lookup& lookup, const std::string& library);
 
 // The treatment of variables that the container's configuration states already: an explicit wish of the user
-// wins, but values that a batch step has handed down yield to the job's.
+// wins, but values that a batch step has handed down yield to the job's. The wish for an empty LD_PRELOAD
+// keeps a container as it is.
 enum class Stated { wins, yields };
 
 // Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. A mount that the

@@ -84,6 +84,15 @@ inside() {
   [[ -z $stderr ]]
 }
 
+@test "a container of a job with an empty LD_PRELOAD stays as it is" {
+  prepare
+  inside empty -e LD_PRELOAD= -- env
+  succeeds empty
+  grep -qx "LD_PRELOAD=" "$DIR/empty.out"
+  ! grep -q SHAREDGPU_SOCKET "$DIR/empty.out"
+  [[ ! -s $DIR/empty.err ]]
+}
+
 @test "a container that inherits the preload outside of jobs starts without it, and nothing complains" {
   prepare
   run -0 --separate-stderr container -e LD_PRELOAD="/missing/libsharedgpu.so" -- env
@@ -203,9 +212,10 @@ spoil() {
   [[ $stderr == "sharedgpu: standard input: 'mounts' is not a list; the container runs without GPU sharing" ]]
 }
 
-# enroot_hook: runs enroot's hook with the environment of the caller. MOUNTS and ENVIRON are what it leaves.
+# enroot_hook COMMAND...: runs enroot's hook by the command. The container's environment has LINES_OF_USER, too. MOUNTS and
+# ENVIRON are what the hook leaves.
 enroot_hook() {
-  printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" >"$DIR/environ"
+  printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" "${LINES_OF_USER[@]}" >"$DIR/environ"
   : >"$DIR/mounts"
   sed "s|@PREFIX@/lib/sharedgpu/libsharedgpu.so|$PRELOAD|; s|@PREFIX@/bin/sharedgpu|$SHAREDGPU|" "$BATS_TEST_DIRNAME/../../etc/containers/enroot/50-sharedgpu.sh.in" \
     >"$DIR/hook"
@@ -222,6 +232,13 @@ enroot_hook() {
   enroot_hook env
   [[ -z $MOUNTS && $ENVIRON == $'PATH=/bin\nLD_PRELOAD=/lib/mine.so' ]]
   [[ ! -s $DIR/hook.err ]]
+}
+
+@test "enroot's hook leaves alone a container with an empty LD_PRELOAD" {
+  start_arbiter
+  LINES_OF_USER=(LD_PRELOAD=)
+  enroot_hook "$SHAREDGPU" run --
+  [[ -z $MOUNTS && $ENVIRON == *$'\nLD_PRELOAD=' && $ENVIRON != *SHAREDGPU* ]]
 }
 
 @test "enroot's hook leaves alone a container whose image is in the way, and says why" {

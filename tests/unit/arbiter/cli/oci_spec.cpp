@@ -70,6 +70,13 @@ TEST_CASE("The user's other preloads stay, before the library") {
   CHECK(spec["process"]["env"][0] == "LD_PRELOAD=/lib/mine.so:" + std::string(kLibrary));
 }
 
+TEST_CASE(
+    "A user's empty LD_PRELOAD keeps the library out, but one that a batch step has handed down does not") {
+  const json empty = with_env({"LD_PRELOAD=/lib/mine.so", "LD_PRELOAD="});
+  CHECK(edited(empty, job(), Stated::wins) == empty);
+  CHECK(edited(empty, job(), Stated::yields)["process"]["env"][0] == "LD_PRELOAD=" + std::string(kLibrary));
+}
+
 TEST_CASE("A stated variable wins, or yields to the job's") {
   const json stated = with_env({"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"});
   const auto count = [](const json& spec, const char* entry) {
