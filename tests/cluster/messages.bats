@@ -6,7 +6,23 @@ bats_require_minimum_version 1.5.0
 load lib/jobs
 
 setup() { cluster_setup; }
-teardown() { cluster_teardown; }
+teardown() {
+  cluster_teardown
+  if grep -q ^PrivateData= "$dir/etc/slurm.conf"; then
+    sed -i /^PrivateData=/d "$dir/etc/slurm.conf"
+    another_answer
+  fi
+}
+
+# Slurm reads its configuration, and an arbiter that has not asked Slurm yet takes over.
+another_answer() {
+  scontrol reconfigure
+  wait_until 20 scontrol ping >/dev/null
+  local old
+  old=$(arbiter_pid)
+  kill -9 "$old"
+  wait_until 20 another_arbiter "$old"
+}
 
 # summaries FILE: the number of lines about the use of the GPU.
 summaries() { grep -c "^sharedgpu: job .* with the GPU, .* waiting for it; moved " "$dir/jobs/$1" || true; }
@@ -66,4 +82,21 @@ used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for
   job=$(submit --gres=sharedgpu:1 -- $hold 20% --seconds 600)
   seen() { as_nobody sharedgpu status --json | jq -e --argjson job "$job" '.tenants[] | select(.job == $job)' >/dev/null; }
   wait_until 60 seen
+}
+
+@test "users see counts instead of each other's jobs where PrivateData of Slurm hides them" {
+  job=$(submit --gres=sharedgpu:1 -- $hold 20% --seconds 600)
+  sees() { jq -e --argjson job "$job" '.tenants[] | select(.job == $job)' >/dev/null; }
+  seen_by_root() { sharedgpu status --json | sees; }
+  wait_until 60 seen_by_root
+  echo PrivateData=jobs,usage >>"$dir/etc/slurm.conf"
+  another_answer
+  wait_until 60 seen_by_root
+  for _ in {1..20}; do
+    status=$(as_nobody sharedgpu status --json)
+    jq -e '.own_tenants_only and .tenants == []' <<<"$status"
+    sleep 0.1
+  done
+  counted() { as_nobody sharedgpu status --json | jq -e '.gpus[0].hidden_tenants == 1'; }
+  wait_until 20 counted
 }
