@@ -150,7 +150,7 @@ by_sacct() {
   wait_until 20 files_are_as_before || { diff "$dir/before" <(files_left); false; }
   [ "$("$SHAREDGPU_BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE" | sed -n 's/^used //p')" = 0 ]
 
-  ! grep -H CUDA_ERROR "$dir"/jobs/*
+  run ! grep -H CUDA_ERROR "$dir"/jobs/*
 
   # Each job's time once: by the ledger, by sacct to a second for each step, and never more than the job took.
   sleep 3

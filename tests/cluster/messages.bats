@@ -34,7 +34,7 @@ used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for
   expect_state "$job" COMPLETED
   [ "$(summaries "$job")" = 1 ]
   tail -n 1 "$dir/jobs/$job" | grep -E "$(used "$job")"
-  ! tail -n 1 "$dir/jobs/$job" | grep -F ": 0.0 s with the GPU"
+  run ! grep -F ": 0.0 s with the GPU" <(tail -n 1 "$dir/jobs/$job")
   job=$(submit --gres=sharedgpu:1 -- $hold 20% --seconds 1)
   expect_state "$job" COMPLETED
   [ "$(summaries "$job")" = 0 ]

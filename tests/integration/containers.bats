@@ -89,7 +89,7 @@ inside() {
   inside empty -e LD_PRELOAD= -- env
   succeeds empty
   grep -qx "LD_PRELOAD=" "$DIR/empty.out"
-  ! grep -q SHAREDGPU_SOCKET "$DIR/empty.out"
+  run ! grep -q SHAREDGPU_SOCKET "$DIR/empty.out"
   [[ ! -s $DIR/empty.err ]]
 }
 

@@ -11,7 +11,7 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
   export SHAREDGPU_DEBUG=1
   tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses one
-  ! grep -q 'host memory held' "$DIR/one.err"
+  run ! grep -q 'host memory held' "$DIR/one.err"
   tenant two hold --bytes 75% --of 256MiB --seconds 600
   # The memory that the GPU lacks for both tenants, and 64 MiB for growth, in whole slabs: here all evictable memory.
   until_true 60 host_is one 192

@@ -236,7 +236,7 @@ contend() {
 @test "a program that uses no GPU opens no connection" {
   start_arbiter
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nocuda" >"$DIR/nocuda.out"
-  ! sed -n '/^files/,/^environment/p' "$DIR/nocuda.out" | grep -q socket:
+  run ! grep -q socket: <(sed -n '/^files/,/^environment/p' "$DIR/nocuda.out")
   json_is 'len(s["tenants"])' 0
 }
 
