@@ -17,7 +17,7 @@ std::string in_seconds(Nanoseconds time) {
 
 }  // namespace
 
-std::string format_summary(const JobSummary& summary) {
+std::string format_summary_line(const SummaryLine& summary) {
   return summary.job + summary.place + ": " + in_seconds(summary.lease) + " with the GPU, " +
          in_seconds(summary.waited) + " waiting for it; moved " + format_size(summary.moved.evicted) +
          " to host memory, " + format_size(summary.moved.restored) + " back";

@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-struct JobSummary {
+struct SummaryLine {
   std::string job;    // "job 12", or "job 21_1"
   std::string place;  // " on the first of its 4 nodes"; empty if the job has one node
   Nanoseconds lease{};
@@ -18,6 +18,6 @@ struct JobSummary {
 };
 
 // "job 12: 3.1 s with the GPU, 1.0 s waiting for it; moved 1.2 GiB to host memory, 1.1 GiB back"
-std::string format_summary(const JobSummary& summary);
+std::string format_summary_line(const SummaryLine& summary);
 
 }  // namespace sharedgpu

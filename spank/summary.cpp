@@ -68,11 +68,11 @@ void write_summary(spank_t spank, const std::string& socket) {
   const auto reply = answer.as<JobReply>();
   if (reply.known == 0) return;
   write_line("sharedgpu: " +
-             format_summary({.job = name_of(array_element_of(spank)),
-                             .place = place_of(spank),
-                             .lease = reply.lease,
-                             .waited = reply.waited,
-                             .moved = reply.moved}) +
+             format_summary_line({.job = name_of(array_element_of(spank)),
+                                  .place = place_of(spank),
+                                  .lease = reply.lease,
+                                  .waited = reply.waited,
+                                  .moved = reply.moved}) +
              "\n");
 }
 

@@ -29,12 +29,12 @@ Bytes size_of(const Json& tenant, const char* field) { return {tenant.value(fiel
 // Writes nothing if the write would block.
 void write_summary(const Json& tenant) {
   const std::string line = "sharedgpu: " +
-                           format_summary({.job = tenant.value("name", ""),
-                                           .place = {},
-                                           .lease = time_of(tenant, "lease_seconds"),
-                                           .waited = time_of(tenant, "waited_seconds"),
-                                           .moved = {.evicted = size_of(tenant, "evicted_bytes"),
-                                                     .restored = size_of(tenant, "restored_bytes")}}) +
+                           format_summary_line({.job = tenant.value("name", ""),
+                                                .place = {},
+                                                .lease = time_of(tenant, "lease_seconds"),
+                                                .waited = time_of(tenant, "waited_seconds"),
+                                                .moved = {.evicted = size_of(tenant, "evicted_bytes"),
+                                                          .restored = size_of(tenant, "restored_bytes")}}) +
                            "\n";
   pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return;
