@@ -53,7 +53,7 @@ double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).co
 // Returns the columns of a row, in the order in which all output formats show them.
 Json fields_of(const LeaseRow& row, bool exact) {
   Json fields;
-  fields["tenant"] = label_of(row.name, row.tenant);
+  fields["tenant"] = label_of(row.name, row.tenant, row.element);
   if (row.step) fields["step"] = row.step->job == 0 ? "-" : format_step(row.step->step);
   fields["user"] = user_name(row.uid);
   fields["gpu"] = format_gpu(row.gpu);

@@ -157,11 +157,8 @@ std::vector<const Tenant*> tenants_of(const NodeStatus& status, const Asker& ask
   return own.empty() ? all([&](const Tenant& tenant) { return asker.run && tenant.id == *asker.run; }) : own;
 }
 
-Standing standing_of(const NodeStatus& status, const Tenant& tenant, const UserName& name,
-                     const Asker& asker) {
+Standing standing_of(const NodeStatus& status, const Tenant& tenant, const UserName& name) {
   Standing standing{.tenant = tenant, .recovering = status.recovering, .gpus = {}};
-  const bool is_element = !asker.array_name.empty() && asker.job && tenant.job == asker.job;
-  if (is_element) standing.tenant.name = asker.array_name;
   for (const NodeStatus::Gpu& gpu : status.gpus)
     if (has(tenant.gpus, gpu.uuid)) standing.gpus.push_back(on_gpu(status, gpu, tenant, name));
   return standing;

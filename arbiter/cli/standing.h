@@ -19,7 +19,6 @@ struct Asker {
   std::optional<std::uint32_t> job;  // its Slurm job
   std::optional<std::uint64_t> run;  // the tenant of its `sharedgpu run`
   std::uint32_t uid = 0;
-  std::string array_name;  // of its job if that is an element of an array, such as "job 21_1"; else empty
 };
 
 // Returns the tenant of the asker's job, or else of its run. Outside of jobs and runs, returns all tenants of
@@ -56,9 +55,7 @@ struct Standing {
 
 using UserName = std::function<std::string(std::uint32_t uid)>;
 
-// The asker's own job is named as an element of its array.
-Standing standing_of(const NodeStatus& status, const NodeStatus::Tenant& tenant, const UserName& name,
-                     const Asker& asker = {});
+Standing standing_of(const NodeStatus& status, const NodeStatus::Tenant& tenant, const UserName& name);
 
 // One to three sentences.
 std::string sentences(const Standing& standing);

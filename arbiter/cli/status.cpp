@@ -52,18 +52,26 @@ void print_turns(const Json& gpu) {
   std::printf("\n");
 }
 
+// The job of an unmanaged process, by the name of the job's tenant if it has one.
+std::string job_of(const Json& status, const Json& process) {
+  const Json& job = process.at("job");
+  for (const Json& tenant : status.at("tenants"))
+    if (tenant.value("job", Json()) == job) return tenant.value("name", "");
+  return "job " + job.dump();
+}
+
 std::string user_of(const Json& process) { return user_name(process.value("uid", 0u)); }
 
 // Prints "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are not tenants.
-void print_unmanaged(const Json& gpu) {
+void print_unmanaged(const Json& status, const Json& gpu) {
   const auto processes = gpu.find("unmanaged");
   if (processes == gpu.end() || processes->empty()) return;
   std::printf("  unmanaged %s:", size_of(gpu, "unmanaged_bytes").c_str());
   for (const Json& process : *processes) {
-    const Json job = process.value("job", Json());
     std::printf("%s pid %llu (%s%s) %s", &process == &processes->front() ? "" : ",",
                 process.value("pid", 0ull), user_of(process).c_str(),
-                job.is_null() ? "" : (", job " + job.dump()).c_str(), size_of(process, "bytes").c_str());
+                process.value("job", Json()).is_null() ? "" : (", " + job_of(status, process)).c_str(),
+                size_of(process, "bytes").c_str());
   }
   std::printf("\n");
 }
@@ -103,7 +111,7 @@ void print_gpus(const Json& status) {
                 size_of(gpu, "resident_bytes").c_str(), size_of(gpu, "context_bytes").c_str(),
                 is_unverified(status, gpu) ? " (unverified)" : "",
                 gpu.value("contended", false) ? ", contended" : "");
-    print_unmanaged(gpu);
+    print_unmanaged(status, gpu);
     print_turns(gpu);
   }
   if (status.at("gpus").empty()) std::printf("no GPU known yet\n");
@@ -198,6 +206,13 @@ std::optional<Number> number_in_environment(const char* variable) {
   return text == nullptr ? std::nullopt : parse_number<Number>(text);
 }
 
+// The caller's job as users know it: "22", or "21_1" for an element of a job array.
+std::string own_job(std::uint32_t job) {
+  const auto array = number_in_environment<std::uint32_t>("SLURM_ARRAY_JOB_ID");
+  const auto index = number_in_environment<std::uint32_t>("SLURM_ARRAY_TASK_ID");
+  return array && index ? std::to_string(*array) + "_" + std::to_string(*index) : std::to_string(job);
+}
+
 // Shows where the caller's tenants stand.
 int show_own(const std::string& text, bool as_json) {
   NodeStatus status;
@@ -205,16 +220,12 @@ int show_own(const std::string& text, bool as_json) {
     complain(error);
     return 1;
   }
-  Asker asker{.job = number_in_environment<std::uint32_t>("SLURM_JOB_ID"),
-              .run = number_in_environment<std::uint64_t>(environment::kRun),
-              .uid = getuid(),
-              .array_name = {}};
-  const auto array = number_in_environment<std::uint32_t>("SLURM_ARRAY_JOB_ID");
-  const auto element = number_in_environment<std::uint32_t>("SLURM_ARRAY_TASK_ID");
-  if (array && element) asker.array_name = "job " + std::to_string(*array) + "_" + std::to_string(*element);
+  const Asker asker{.job = number_in_environment<std::uint32_t>("SLURM_JOB_ID"),
+                    .run = number_in_environment<std::uint64_t>(environment::kRun),
+                    .uid = getuid()};
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const NodeStatus::Tenant* tenant : tenants_of(status, asker)) {
-    const Standing standing = standing_of(status, *tenant, user_name, asker);
+    const Standing standing = standing_of(status, *tenant, user_name);
     if (as_json)
       list.push_back(json_of(standing));
     else
@@ -226,7 +237,7 @@ int show_own(const std::string& text, bool as_json) {
                             .dump(2, ' ', false, Json::error_handler_t::replace)
                             .c_str());
   else if (list.empty() && asker.job)
-    std::printf("Job %u has not used a shared GPU of this node yet.\n", *asker.job);
+    std::printf("Job %s has not used a shared GPU of this node yet.\n", own_job(*asker.job).c_str());
   else if (list.empty())
     std::printf("You use no shared GPU of this node.\n");
   return 0;

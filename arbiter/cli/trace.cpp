@@ -42,7 +42,7 @@ Trace trace_of(const Timeline& timeline, const Period& period, std::uint32_t job
     const auto [entry, is_new] = trace.tenants.try_emplace(span.tenant);
     if (!is_new) continue;
     const Timeline::Who& who = timeline.tenants().at(span.tenant);
-    entry->second.label = label_of(who.name, span.tenant) + " (" + user_name(who.uid) + ")";
+    entry->second.label = label_of(who.name, span.tenant, who.element) + " (" + user_name(who.uid) + ")";
     entry->second.gpus.assign(who.gpus.begin(), who.gpus.end());
   }
   return trace;

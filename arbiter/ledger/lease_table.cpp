@@ -41,8 +41,13 @@ void LeaseTable::on_boot(const BootRecord& boot, bool) { booted_ = boot.booted; 
 void LeaseTable::on_tenant(const TenantRecord& tenant, Nanoseconds) {
   Holder& holder = holders_[tenant.tenant];
   const bool same = holder.name == tenant.name;
-  holder = {.name = tenant.name, .uid = tenant.uid, .run = same ? holder.run : 0};
+  holder = {.name = tenant.name,
+            .element = same ? holder.element : ArrayElement{},
+            .uid = tenant.uid,
+            .run = same ? holder.run : 0};
 }
+
+void LeaseTable::on_class(const ClassRecord& job) { holders_[job.tenant].element = job.element; }
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
@@ -87,6 +92,7 @@ LeaseRow LeaseTable::row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) 
   to = std::max(from, to);
   return {.tenant = key.tenant,
           .name = by.name,
+          .element = by.element,
           .run = by.run,
           .uid = by.uid,
           .step = key.step,

@@ -18,6 +18,7 @@ namespace sharedgpu {
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
+  ArrayElement element = {};
   unsigned run = 0;  // run of a requeued job; later runs have higher numbers
   std::uint32_t uid = 0;
   std::optional<StepName> step;  // none: the whole tenant
@@ -45,6 +46,7 @@ class LeaseTable final : private LedgerVisitor {
   // The tenant with the requested number, according to the records so far.
   struct Holder {
     TenantName name;
+    ArrayElement element = {};
     std::uint32_t uid = 0;
     unsigned run = 0;  // how often the job was requeued
   };
@@ -53,6 +55,7 @@ class LeaseTable final : private LedgerVisitor {
  private:
   void on_boot(const BootRecord& boot, bool rebooted) override;
   void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_class(const ClassRecord& job) override;
   void on_begin(const BeginRecord& begin) override;
   void on_used(const UsedRecord& used, Nanoseconds at) override;
   void on_loss(const LossRecord& loss) override;

@@ -28,7 +28,7 @@ struct TenantName {
   bool is_run() const { return run != RunToken{}; }
 };
 
-// "job 1234", "run 7", "process 4711".
-std::string label_of(const TenantName& name, TenantId id);
+// "job 1234", "run 7", "process 4711", or "job 21_1" for an element of a job array, as users know it.
+std::string label_of(const TenantName& name, TenantId id, const ArrayElement& element);
 
 }  // namespace sharedgpu

@@ -12,11 +12,6 @@ void TenantInfo::note_loss(const GpuUuid& gpu, const std::string& fault) {
     known->fault = fault;
 }
 
-std::string TenantInfo::users_label() const {
-  if (element == ArrayElement{}) return label();
-  return "job " + std::to_string(element.array) + "_" + std::to_string(element.index);
-}
-
 TenantInfo& Tenants::get(const TenantName& name, uid_t uid) {
   if (TenantInfo* known = find(name)) return *known;
   return restore(TenantId{last_.value + 1}, name, uid);

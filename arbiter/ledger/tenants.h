@@ -55,9 +55,7 @@ struct TenantInfo {
 
   bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
-  std::string label() const { return label_of(name, id); }
-  // As label(), but the name that users know: "job 21_1" for an element of a job array.
-  std::string users_label() const;
+  std::string label() const { return label_of(name, id, element); }
   void note_loss(const GpuUuid& gpu, const std::string& fault);
 };
 

@@ -26,6 +26,8 @@ void Timeline::on_tenant(const TenantRecord& tenant, Nanoseconds at) {
   windows_.try_emplace(tenant.tenant).first->second.began = at;
 }
 
+void Timeline::on_class(const ClassRecord& job) { tenants_[job.tenant].element = job.element; }
+
 void Timeline::on_begin(const BeginRecord& begin) { windows_[begin.tenant].totals = {}; }
 
 void Timeline::on_session(const SessionRecord& session, Nanoseconds) {

@@ -36,6 +36,7 @@ class Timeline final : private LedgerVisitor {
  public:
   struct Who {
     TenantName name;
+    ArrayElement element;
     std::uint32_t uid = 0;
     std::set<GpuUuid> gpus;  // that it has used
   };
@@ -63,6 +64,7 @@ class Timeline final : private LedgerVisitor {
 
   void on_boot(const BootRecord& boot, bool rebooted) override;
   void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_class(const ClassRecord& job) override;
   void on_begin(const BeginRecord& begin) override;
   void on_session(const SessionRecord& session, Nanoseconds at) override;
   void on_attach(const AttachRecord& attach) override;

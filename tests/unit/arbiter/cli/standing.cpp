@@ -109,17 +109,10 @@ TEST_CASE("The asker is its job, or else its run, or else its user") {
     return found;
   };
   using Ids = std::vector<std::uint64_t>;
-  CHECK(ids({.job = 22, .run = 1, .uid = 1, .array_name = {}}) == Ids{2});
-  CHECK(ids({.job = 99, .run = 3, .uid = 1, .array_name = {}}) == Ids{3});
-  CHECK(ids({.job = 99, .run = {}, .uid = 1, .array_name = {}}).empty());
-  CHECK(ids({.job = {}, .run = {}, .uid = 2, .array_name = {}}) == Ids{2, 3});
-}
-
-TEST_CASE("An element of an array has its name") {
-  const NodeStatus status = some_status();
-  const Asker asker{.job = 22, .run = {}, .uid = 2, .array_name = "job 21_1"};
-  CHECK(sentences(standing_of(status, status.tenants[1], name_of_user, asker)).starts_with("Job 21_1 waits"));
-  CHECK(sentences(standing_of(status, status.tenants[2], name_of_user, asker)).starts_with("Job 23 waits"));
+  CHECK(ids({.job = 22, .run = 1, .uid = 1}) == Ids{2});
+  CHECK(ids({.job = 99, .run = 3, .uid = 1}) == Ids{3});
+  CHECK(ids({.job = 99, .run = {}, .uid = 1}).empty());
+  CHECK(ids({.job = {}, .run = {}, .uid = 2}) == Ids{2, 3});
 }
 
 TEST_CASE("The JSON has what the sentences say") {

@@ -333,7 +333,7 @@ TEST_CASE("The status names an element of a job array") {
   const Json none = {{"array_job", nullptr}, {"array_index", nullptr}};
   CHECK(fields(view.read()["tenants"][0], none) == none);
   view.job().element = {.array = 15, .index = 0};
-  const Json element = {{"name", "job 17"}, {"array_job", 15}, {"array_index", 0}};
+  const Json element = {{"name", "job 15_0"}, {"array_job", 15}, {"array_index", 0}};
   CHECK(fields(view.read()["tenants"][0], element) == element);
 }
 

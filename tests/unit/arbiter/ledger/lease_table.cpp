@@ -46,6 +46,21 @@ TEST_CASE("A lease is told by the clock on the wall, with who held it") {
   CHECK_FALSE(rows[0].open);
 }
 
+TEST_CASE("The rows of an array's element know the element, over a checkpoint and a requeue") {
+  Read read;
+  read.job(1, 22);
+  read.table.add(
+      {.at = {},
+       .what = ClassRecord{.tenant = TenantId{1}, .job_class = {}, .element = {.array = 21, .index = 1}}});
+  read.lease(true, 4s);
+  read.lease(false, 5s);
+  read.job(1, 22);
+  read.lease(true, 6s);
+  const auto rows = read.table.leases();
+  REQUIRE(rows.size() == 2);
+  for (const LeaseRow& row : rows) CHECK(label_of(row.name, row.tenant, row.element) == "job 21_1");
+}
+
 TEST_CASE("The highest host memory of a run's group is known after its leases, and belongs to that run") {
   Read read;
   read.job(1, 9);

@@ -43,6 +43,16 @@ struct Read {
 };
 using Intervals = std::vector<Read::Interval>;
 
+TEST_CASE("An element of a job array is known as such") {
+  Read read;
+  read.job(22);
+  read.line.add(
+      {.at = 1s,
+       .what = ClassRecord{.tenant = TenantId{22}, .job_class = {}, .element = {.array = 21, .index = 1}}});
+  const Timeline::Who& who = read.line.tenants().at(TenantId{22});
+  CHECK(label_of(who.name, TenantId{22}, who.element) == "job 21_1");
+}
+
 TEST_CASE("A wait and an entry end with the next lease, overuse with the lease") {
   Read read;
   read.job(1);
