@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -195,6 +196,13 @@ MetricFamily gpu_queue(const std::vector<Gpu>& gpus, const std::vector<Tenant>& 
   return family;
 }
 
+// Prometheus rejects a whole answer for a single byte that is not UTF-8, and the name of a user may have any
+// bytes.
+std::string valid(const std::string& text) {
+  const auto kReplace = nlohmann::json::error_handler_t::replace;
+  return nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, kReplace));
+}
+
 MetricFamily tenant_info(const std::vector<Tenant>& tenants, const UserName& user_name) {
   MetricFamily family{.name = "sharedgpu_tenant_info",
                       .help = "Always 1; the labels describe the tenant.",
@@ -205,7 +213,7 @@ MetricFamily tenant_info(const std::vector<Tenant>& tenants, const UserName& use
         {{"tenant", tenant.id},
          {"name", tenant.name},
          {"job_id", tenant.job},  // Prometheus itself has a label named job
-         {"user", user_name(static_cast<uid_t>(tenant.uid.value_or(0)))},
+         {"user", valid(user_name(static_cast<uid_t>(tenant.uid.value_or(0))))},
          {"partition", tenant.partition},
          {"qos", tenant.qos}},
         1);

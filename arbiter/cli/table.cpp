@@ -23,6 +23,14 @@ std::string rounded_text_of(const Json& value) {
 
 std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+// By RFC 4180: a text with a comma, a quote or the end of a line is quoted.
+std::string csv_of(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
 void print_csv(const Json& rows, const Json& header) {
   auto print = [](const std::string& text, bool first) {
     std::printf("%s%s", first ? "" : ",", text.c_str());
@@ -30,7 +38,7 @@ void print_csv(const Json& rows, const Json& header) {
   for (auto it = header.begin(); it != header.end(); ++it) print(it.key(), it == header.begin());
   std::printf("\n");
   for (const Json& row : rows) {
-    for (auto it = row.begin(); it != row.end(); ++it) print(text_of(*it), it == row.begin());
+    for (auto it = row.begin(); it != row.end(); ++it) print(csv_of(text_of(*it)), it == row.begin());
     std::printf("\n");
   }
 }
@@ -60,7 +68,7 @@ void print_table(const Json& rows, const Json& header) {
 
 void print_rows(const Json& rows, const Json& header, const std::string& format) {
   if (format == "json")
-    std::printf("%s\n", rows.dump(2).c_str());
+    std::printf("%s\n", rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
   else
     (format == "csv" ? print_csv : print_table)(rows, header);
 }

@@ -128,6 +128,21 @@ TEST_CASE("golden: the text of the metrics") {
   CHECK(test::is_golden("metrics.golden", "# SPDX-License-Identifier: Apache-2.0\n" + text));
 }
 
+TEST_CASE("Hostile names are escaped, and bytes that are not UTF-8 are replaced") {
+  Json hostile = status();
+  hostile["tenants"][0]["partition"] = "a\"b\\c\nd} 1\n";
+  hostile["tenants"][0]["qos"] = "\u00fc";
+  const auto families =
+      families_of(read_status(hostile.dump()), [](uid_t) { return std::string("j\xfcrgen\xc3"); });
+  const std::string text = text_of(families);
+  CHECK(text.find(R"(user="j)"
+                  "\xEF\xBF\xBDrgen\xEF\xBF\xBD"
+                  R"(",)") != text.npos);
+  CHECK(text.find(R"(partition="a\"b\\c\nd} 1\n",qos=")"
+                  "\u00fc"
+                  R"("})") != text.npos);
+}
+
 TEST_CASE("Metrics of an arbiter that does not answer") {
   const auto families = families_without_arbiter();
   CHECK(value(families, "sharedgpu_up", {}) == 0);

@@ -5,6 +5,7 @@
   rows.py SHAREDGPU
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -21,7 +22,7 @@ LEDGER = [
     (0, f"boot 8de26f41-1aca-4c64-aa60-1b67c44ca8e3 {BOOTED * SECOND}"),
     (1, "tenant 1 0 job 17"),
     (1, "options 1 0 2 0 0 0 0 0 0 1"),
-    (1, "class 1 long high 0"),
+    (1, "class 1 long high 0 15 2"),
     (2, f"session 1 1 17 {BATCH} 100 200"),
     (2, "session 2 1 17 0 101 201 0"),
     (3, f"attach 1 {GPUS[0]}"),
@@ -49,6 +50,7 @@ SACCT = """\
 7.batch||physics||2026-11-22T12:47:12|3600|cpu=1,gres/sharedgpu=4|cpu=00:00:02,gres/sharedgpu_lease=900,gres/sharedgpu_swap=768|gres/sharedgpu_lease=360,gres/sharedgpu_swap=256|1||
 8|bob|chemistry|gpu|2026-11-23T12:48:00|7200|billing=2,cpu=2,gres/sharedgpu=2,mem=8G,node=1|||1||
 8.0||chemistry||2026-11-23T12:48:00|7200|cpu=2,gres/sharedgpu=2|gres/sharedgpu_lease=7200,gres/sharedgpu_swap=0|gres/sharedgpu_lease=0,gres/sharedgpu_swap=0|1||
+9|carol|"a", b|gpu|2026-11-23T12:48:00|10|gres/sharedgpu=1|||1||
 """
 
 
@@ -66,14 +68,18 @@ def line(seconds: float, text: str) -> str:
     return f"{crc32c(body.encode()):08x}{body}\n"
 
 
+def write_sacct(path: pathlib.Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\ntr '|' '\\037' <<'END'\n{text}END\n", errors="surrogateescape")
+    path.chmod(0o755)
+
+
 def main(sharedgpu: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         ledger, conf, sacct = folder / "ledger", folder / "conf", folder / "sacct"
         ledger.write_text("".join(line(*record) for record in LEDGER))
         conf.write_text(f"StateDir={folder}\n")
-        sacct.write_text(f"#!/bin/sh\ntr '|' '\\037' <<'END'\n{SACCT}END\n")
-        sacct.chmod(0o755)
+        write_sacct(sacct, SACCT)
         environment = os.environ | {"TZ": "UTC", "PATH": f"{folder}:{os.environ['PATH']}"}
         print("# SPDX-License-Identifier: Apache-2.0")
         print("# Made by rows.py; tests/golden says how to write it again.")
@@ -88,6 +94,11 @@ def main(sharedgpu: str) -> None:
             if words.startswith("ledger"):
                 command.append(str(ledger))
             subprocess.run(command, env=environment, check=True)
+        # A name that is not UTF-8 does not keep the others from being shown.
+        write_sacct(sacct, SACCT.replace("carol", "j\udcfcrgen"))
+        report = [sharedgpu, "report", "--config", str(conf), "--since", "2026-11-01", "--until", "2026-12-01", "--json"]
+        rows = json.loads(subprocess.run(report, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+        assert "j\ufffdrgen" in [row["user"] for row in rows], rows
 
 
 main(sys.argv[1])
