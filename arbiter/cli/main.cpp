@@ -44,8 +44,11 @@ int main(int argc, char** argv) {
   }
   if (const auto ended = sharedgpu::parse_command_line(app, own, argv)) return *ended;
   // Fails if the output is incomplete, so that a script does not take half of a table for the whole.
-  if (std::fflush(stdout) != 0 || !std::cout.flush()) {
-    sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));
+  // A part that did not fit into the buffer may have failed before, which only ferror() tells.
+  const bool is_flushed = std::fflush(stdout) == 0 && std::cout.flush();
+  if (!is_flushed || std::ferror(stdout) != 0) {
+    sharedgpu::cli::complain(std::string("standard output: ") +
+                             (is_flushed ? "not all could be written" : std::strerror(errno)));
     return status == 0 ? 1 : status;
   }
   return status;
