@@ -13,7 +13,8 @@ setup() {
 }
 
 until_true() { local i; for ((i = 0; i < 10 * $1; ++i)); do "${@:2}" >/dev/null 2>&1 && return; sleep 0.1; done; echo "in vain: ${*:2}"; return 1; }
-show() { host systemctl show sharedgpud -P "$1"; }
+# show PROPERTY [UNIT]
+show() { host systemctl show "${2:-sharedgpud}" -P "$1"; }
 is() { [[ $(show "$1") == "$2" ]]; }
 serves() { is ActiveState active && host sharedgpu status; }
 is_another() { serves && ! is MainPID "$1"; }
@@ -71,4 +72,20 @@ is_another() { serves && ! is MainPID "$1"; }
   [ "$(wc -l <"$HOST/shared/commands")" -eq 3 ]
   host bash -euo pipefail /shared/commands
   until_true 10 eval 'is ActiveState active && host /opt/sharedgpu/bin/sharedgpu status'
+}
+
+@test "the exporter's services run with the few rights that their units leave them, and are restarted at an upgrade" {
+  compgen -G "$PACKAGES/1/sharedgpu-exporter*.deb" || skip "the build has no exporter"
+  in_host "$apt install /shared/1/sharedgpu-{common,node,exporter}*.deb"
+  [ "$(show ActiveState sharedgpu-exporter)" = inactive ]
+  host systemctl enable --now sharedgpu-exporter sharedgpu-exporter-textfile
+  metrics() { in_host 'exec 3<>/dev/tcp/127.0.0.1/9835; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; cat <&3'; }
+  shows() { metrics | tr -d '\r' | grep '^sharedgpu_up.* 1$'; }
+  until_true 20 shows || { metrics; host systemctl status sharedgpu-exporter; return 1; }
+  until_true 20 host grep '^sharedgpu_up.* 1$' /run/sharedgpu-exporter/sharedgpu.prom
+  old=$(show MainPID sharedgpu-exporter)
+  [ "$(host stat -c %u "/proc/$old")" != 0 ]
+  in_host "dpkg -i /shared/2/sharedgpu-{common,node,exporter}*.deb"
+  [ "$(show MainPID sharedgpu-exporter)" != "$old" ]
+  until_true 20 shows
 }
