@@ -4,9 +4,9 @@
 load helpers
 
 setup() {
-  [[ -x /lib/systemd/systemd ]] || skip "systemd is not installed"
   HOST=$(mktemp -d /tmp/sgpu-root.XXXXXX)
   mkdir -p "$HOST/shared"
+  [[ -x /lib/systemd/systemd ]] || skip "systemd is not installed"
   cp -r "$PACKAGES"/{1,2} "$HOST/shared/"
   ROOT_INIT=systemd "$BATS_TEST_DIRNAME/root" up "$HOST" /
   until_true 30 host systemctl is-active basic.target
