@@ -360,7 +360,9 @@ Finding check_slurm_conf(const Node& node) {
                  "set ProctrackType=proctrack/cgroup: the arbiter reads a process's job from its cgroup");
   const std::string tres = node.slurm_value("AccountingStorageTRES");
   const bool reports = node.slurm_value("AcctGatherInterconnectType").find("sharedgpu") != std::string::npos;
-  if (!lists(tres, "gres/sharedgpu"))
+  // Without a database there is no accounting of units that the line could switch on.
+  const bool has_database = node.slurm_value("AccountingStorageType") == "accounting_storage/slurmdbd";
+  if (has_database && !lists(tres, "gres/sharedgpu"))
     troubles.add("AccountingStorageTRES lacks gres/sharedgpu", "add it in slurm.conf, and restart slurmctld");
   if (reports && !lists(tres, "gres/sharedgpu_lease"))
     troubles.add("AccountingStorageTRES lacks gres/sharedgpu_lease",

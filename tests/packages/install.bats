@@ -184,6 +184,7 @@ ours_for() {
   run in_host "${commands[9]}"
   has "job 1"
   has "job 2"
+  in_host "sharedgpu doctor config arbiter permissions slurm plugins slurm.conf units gres.conf plugstack munge"
   # Each job had the GPU before the other had ended.
   in_host "sharedgpu ledger --format json" >"$HOST/ledger"
   jq -e 'length == 2 and all(.lease_seconds > 0) and .[0].first < .[1].last and .[1].first < .[0].last' "$HOST/ledger" || { cat "$HOST/ledger"; return 1; }

@@ -104,6 +104,7 @@ class Patient : public Host {
       {"PluginDir", "/plugins"},
       {"GresTypes", "gpu,sharedgpu"},
       {"ProctrackType", "proctrack/cgroup"},
+      {"AccountingStorageType", "accounting_storage/slurmdbd"},
       {"AccountingStorageTRES", "cpu,gres/sharedgpu,gres/sharedgpu_lease"},
       {"AcctGatherInterconnectType", "acct_gather_interconnect/sharedgpu"},
       {"SlurmUser", "slurm(64030)"}};
@@ -250,6 +251,12 @@ const std::vector<Fault> kFaults = {
     {"slurm.conf", [](Patient& p) { p.slurm["GresTypes"] = "gpu"; }, "GresTypes lacks sharedgpu"},
     {"slurm.conf", [](Patient& p) { p.slurm["ProctrackType"] = "proctrack/linuxproc"; },
      "proctrack/linuxproc"},
+    {"slurm.conf",
+     [](Patient& p) {
+       p.slurm["AccountingStorageTRES"] = "cpu";
+       p.slurm["AcctGatherInterconnectType"] = "(null)";
+     },
+     "AccountingStorageTRES lacks gres/sharedgpu"},
     {"slurm.conf", [](Patient& p) { p.slurm["AccountingStorageTRES"] = "gres/sharedgpu"; },
      "lacks gres/sharedgpu_lease"},
     {"units", [](Patient& p) { p.node = "NodeName=n1 State=IDLE Gres=gpu:1 RealMemory=64000\n"; },
@@ -327,6 +334,15 @@ TEST_CASE("Doctor: a GPU that an administrator has drained is named, and is not 
   const Finding what = finding(patient, "gpus");
   CHECK(what.verdict == Verdict::good);
   CHECK(what.seen == "1 GPU, GPU 0 is drained");
+}
+
+TEST_CASE("Doctor: AccountingStorageTRES matters only where Slurm has a database") {
+  const TemporaryFolder folder;
+  Patient patient(folder);
+  patient.slurm["AccountingStorageTRES"] = "cpu,mem";
+  patient.slurm["AcctGatherInterconnectType"] = "(null)";
+  patient.slurm["AccountingStorageType"] = "(null)";
+  CHECK(finding(patient, "slurm.conf").verdict == Verdict::good);
 }
 
 TEST_CASE("Doctor: text and JSON of the results") {
