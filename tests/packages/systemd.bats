@@ -9,7 +9,7 @@ setup() {
   [[ -x /lib/systemd/systemd ]] || skip "systemd is not installed"
   cp -r "$PACKAGES"/{1,2} "$HOST/shared/"
   ROOT_INIT=systemd "$BATS_TEST_DIRNAME/root" up "$HOST" /
-  until_true 30 host systemctl is-active basic.target
+  until_true 30 host systemctl is-active basic.target || skip "systemd does not start in a container on this host"
 }
 
 until_true() { local i; for ((i = 0; i < 10 * $1; ++i)); do "${@:2}" >/dev/null 2>&1 && return; sleep 0.1; done; echo "in vain: ${*:2}"; return 1; }
