@@ -6,7 +6,7 @@ load helpers
 # The first revision that has packages. SHAREDGPU_OLD_REVISION names another one, such as the tag of the last release.
 OLD_REVISION=${SHAREDGPU_OLD_REVISION:-6a58151dbe}
 
-@test "upgrades from an earlier revision, and a downgrade to it, under four jobs that verify their memory lose nothing, and the lease times agree exactly" {
+@test "upgrades from an earlier revision, and a downgrade to it, under four jobs that verify their memory lose nothing, and all records state the same lease times" {
   git -C "$SOURCES" cat-file -e "$OLD_REVISION^{commit}" 2>/dev/null ||
     skip "this clone lacks the revision $OLD_REVISION, from which the test upgrades: git fetch --unshallow"
   "$BATS_TEST_DIRNAME/of-revision" "$OLD_REVISION" "$BUILD/revisions/$OLD_REVISION"
