@@ -4,7 +4,7 @@
 namespace sharedgpu {
 
 std::string label_of(const TenantName& name, TenantId id, const ArrayElement& element) {
-  if (name.is_job() && element != ArrayElement{})
+  if (element != ArrayElement{})
     return "job " + std::to_string(element.array) + "_" + std::to_string(element.index);
   if (name.is_job()) return "job " + std::to_string(name.job);
   if (name.is_run()) return "run " + std::to_string(id.value);
