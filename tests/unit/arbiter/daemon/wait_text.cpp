@@ -88,7 +88,7 @@ TEST_CASE("The line about a wait has the holder, the rest of its turn and the nu
 }
 
 TEST_CASE("The line about a wait has the place in the queue, whoever the others are") {
-  Scene scene;
+  WaitScene scene;
   scene.viewer = 1;
   const std::string start =
       "this job has waited 30 s for GPU 3: the turn of another job lasts up to 12 s more";
@@ -105,7 +105,7 @@ TEST_CASE("The line about a wait has the place in the queue, whoever the others 
 }
 
 TEST_CASE("The longest line about a wait fits into a notice") {
-  Scene scene;
+  WaitScene scene;
   scene.tenants.find(TenantId{2})->element = {.array = UINT32_MAX, .index = UINT32_MAX};
   scene.now = scene.state.tenants[0].waiting_since + std::chrono::hours(24 * 365);
   scene.state.tenants[1].overdue = Overdue{.gpu = kGpu, .since = 0s};
