@@ -159,8 +159,8 @@ struct PlaceRecord {
   static constexpr RecordKind kKinds[] = {
       {"place",
        "the process was informed that the tenant is placed on these GPUs (no GPU: the user chose the "
-       "GPUs), with this number of units on each. A later arbiter knows from this record that the "
-       "tenant exists as long as the process lives"}};
+       "GPUs), with this number of units on each. This record tells a later arbiter that the tenant "
+       "continues to exist while the process lives"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("pid", r.pid);
