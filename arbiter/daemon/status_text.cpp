@@ -147,7 +147,7 @@ void write_unmanaged(JsonText& json, const StatusView& view, const Snapshot::Gpu
     for (const UnmanagedProcess& process : view.unmanaged) {
       if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
       sum += process.memory;
-      if (view.viewer && process.uid != *view.viewer) continue;
+      if (view.viewer && process.uid != *view.viewer && process.account != *view.viewer) continue;
       json.object([&] {
         json.field("pid", process.pid);
         json.field("uid", process.uid);

@@ -37,7 +37,7 @@ std::vector<const Snapshot::Tenant*> others_on(const WaitView& view, const Snaps
 std::string name_of(const WaitView& view, TenantId id) {
   const auto known = view.tenants.all().find(id);
   const bool may_name =
-      known != view.tenants.all().end() && (!view.viewer || known->second.uid == *view.viewer);
+      known != view.tenants.all().end() && (!view.viewer || known->second.belongs_to(*view.viewer));
   return may_name ? known->second.label() : "another job";
 }
 
