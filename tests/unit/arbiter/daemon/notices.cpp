@@ -13,13 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-MemoryUse memory_use(Bytes swappable, Bytes resident) {
-  MemoryUse use{};
-  use.swappable = swappable;
-  use.resident = resident;
-  return use;
-}
-
 // Two tenants of two users that do not fit together. The second one, with two sessions, waits.
 struct TwoTenants {
   FaultySystem system;
@@ -39,11 +32,11 @@ struct TwoTenants {
       REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
     }
     REQUIRE(
-        holder->say(Usage{.request = 1, .use = memory_use(mebibytes(800), {})}).find<Verdict>()->granted ==
+        holder->say(Usage{.request = 1, .use = use(mebibytes(800), {})}).find<Verdict>()->granted ==
         1);
-    holder->say(Usage{.request = 0, .use = memory_use(mebibytes(800), mebibytes(800))});
+    holder->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(800))});
     const auto revoke =
-        waiter->say(Usage{.request = 1, .use = memory_use(mebibytes(600), {})}).find<Revoke>();
+        waiter->say(Usage{.request = 1, .use = use(mebibytes(600), {})}).find<Revoke>();
     REQUIRE(revoke);
     waiter->say(
         Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = {}});

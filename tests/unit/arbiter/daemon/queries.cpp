@@ -15,13 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-MemoryUse use_of(Bytes swappable, Bytes resident) {
-  MemoryUse use{};
-  use.swappable = swappable;
-  use.resident = resident;
-  return use;
-}
-
 // Two jobs that do not fit together. The first job had the GPU from 1000 s to 1027 s; its lease was revoked 2
 // s before the end. The second job waited for the GPU from 1005 s to 1031 s, and has had it since then.
 struct TwoJobs {
@@ -50,11 +43,11 @@ struct TwoJobs {
       REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
     };
     come(*first);
-    REQUIRE(first->say(Usage{.request = 1, .use = use_of(mebibytes(800), {})}).find<Verdict>()->granted == 1);
-    first->say(Usage{.request = 0, .use = use_of(mebibytes(800), mebibytes(700))});
+    REQUIRE(first->say(Usage{.request = 1, .use = use(mebibytes(800), {})}).find<Verdict>()->granted == 1);
+    first->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(700))});
     *system.time += 5s;
     come(*second);
-    const Guest::Reaction growth = second->say(Usage{.request = 1, .use = use_of(mebibytes(600), {})});
+    const Guest::Reaction growth = second->say(Usage{.request = 1, .use = use(mebibytes(600), {})});
     REQUIRE_FALSE(growth.find<Verdict>());
     const auto leave = growth.find<Revoke>();
     REQUIRE(leave);
@@ -63,16 +56,16 @@ struct TwoJobs {
     const auto revoke = first->hear().find<Revoke>();
     REQUIRE(revoke);
     *system.time += 2s;
-    const MemoryUse all = use_of(mebibytes(800), mebibytes(700));
+    const MemoryUse all = use(mebibytes(800), mebibytes(700));
     first->say(
         Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 0, .overuse = {}, .use = all});
     *system.time += 4s;
     first->say(Usage{.request = 0,
-                     .use = use_of(mebibytes(800), mebibytes(200)),
+                     .use = use(mebibytes(800), mebibytes(200)),
                      .moved = {.evicted = mebibytes(500), .restored = mebibytes(40)}});
     const auto restore = second->hear().find<Restore>();
     REQUIRE(restore);
-    const MemoryUse its = use_of(mebibytes(600), mebibytes(600));
+    const MemoryUse its = use(mebibytes(600), mebibytes(600));
     second->say(Ready{.epoch = restore->epoch, .use = its});
     REQUIRE(host->status()["tenants"][1]["lease"] == true);
   }
@@ -91,7 +84,7 @@ TEST_CASE(
   TwoJobs jobs;
   const auto report = [&](Bytes evicted, Bytes restored) {
     jobs.first->say(Usage{.request = 0,
-                          .use = use_of(mebibytes(800), mebibytes(200)),
+                          .use = use(mebibytes(800), mebibytes(200)),
                           .moved = {.evicted = evicted, .restored = restored}});
     return jobs.ask(JobQuery{.job = 12}).moved;
   };
@@ -179,7 +172,7 @@ TEST_CASE("The models of the GPUs that a job held are told once each") {
     Guest session(host, kUser, StepName{.job = 12, .step = 0}, process.pid());
     REQUIRE(session.say(Hello{}).find<Welcome>());
     REQUIRE(session.say(Attach{.gpu = {{gpu}}, .total = gibibytes(1), .name = {}}).find<Attached>());
-    REQUIRE(session.say(Usage{.request = 1, .use = use_of(mebibytes(1), {})}).find<Verdict>()->granted == 1);
+    REQUIRE(session.say(Usage{.request = 1, .use = use(mebibytes(1), {})}).find<Verdict>()->granted == 1);
     process.end();
     host.run_until([&] { return host.status()["tenants"][0]["sessions"].empty(); });
   }
@@ -257,7 +250,7 @@ TEST_CASE("With PrivateData=jobs, users see their own tenants, and the sums of a
   for (Guest* each : {&one, &other}) {
     REQUIRE(each->say(Hello{}).find<Welcome>());
     REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
-    REQUIRE(each->say(Usage{.request = 1, .use = use_of(mebibytes(100), {})}).find<Verdict>());
+    REQUIRE(each->say(Usage{.request = 1, .use = use(mebibytes(100), {})}).find<Verdict>());
   }
   const std::vector<uid_t> all{kUser, kUser + 1};
   Guest asker(host, kUser), other_asker(host, kUser + 1), viewer(host, kUser + 2), stranger(host, kUser + 3);
