@@ -31,12 +31,9 @@ struct TwoTenants {
       REQUIRE(each->say(Hello{}).find<Welcome>());
       REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
     }
-    REQUIRE(
-        holder->say(Usage{.request = 1, .use = use(mebibytes(800), {})}).find<Verdict>()->granted ==
-        1);
+    REQUIRE(holder->say(Usage{.request = 1, .use = use(mebibytes(800), {})}).find<Verdict>()->granted == 1);
     holder->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(800))});
-    const auto revoke =
-        waiter->say(Usage{.request = 1, .use = use(mebibytes(600), {})}).find<Revoke>();
+    const auto revoke = waiter->say(Usage{.request = 1, .use = use(mebibytes(600), {})}).find<Revoke>();
     REQUIRE(revoke);
     waiter->say(
         Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = {}});
