@@ -199,6 +199,7 @@ find_lost_launches() {
     expect_state "$job" COMPLETED 300
     output_has "$job" "$verified"
   done
+  local SUMMARY_WAIT=150 # after outages of the database, the writer tries again every 60 to 90 s
   for job in "${jobs[@]}"; do
     expect_agreement "$job"
     expect_summary "$job" ".lease_seconds - $(held "$job") | fabs < 0.01"

@@ -82,8 +82,9 @@ tells() {
   local told
   told=$(summary "$1" "${3-}") && [[ $told ]] && jq -e "$2" <<<"$told" >/dev/null 2>&1
 }
+# SUMMARY_WAIT: the seconds to wait at most.
 expect_summary() {
-  wait_until 40 tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
+  wait_until "${SUMMARY_WAIT:-40}" tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
 }
 # Prints the lease time of a job's last run on this node, from the ledger.
 held() {
