@@ -296,7 +296,8 @@ void measure_scrapes(const Options& options) {
     if (Clock::now() > end) throw std::runtime_error("the exporter does not answer");
     std::this_thread::sleep_for(5ms);
   }
-  // What the arbiter uses without scrapes, since it polls whether processes are stopped.
+  // The arbiter also uses processor time without scrapes, since it polls whether processes are stopped. This
+  // time is subtracted from the time of the scrapes.
   const double quiet_before = daemon.used_seconds();
   std::this_thread::sleep_for(3s);
   const double quiet = (daemon.used_seconds() - quiet_before) / 3;

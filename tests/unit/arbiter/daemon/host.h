@@ -27,6 +27,13 @@ namespace sharedgpu::test {
 inline constexpr GpuUuid kHostGpu{{1}};
 inline constexpr uid_t kUser = 4321;  // administers nothing
 
+// Users see no tenants of other users.
+inline Settings hiding_jobs() {
+  Settings settings;
+  settings.private_data = PrivateData::jobs;
+  return settings;
+}
+
 inline MemoryUse use(Bytes swappable, Bytes resident) {
   return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
 }

@@ -80,9 +80,7 @@ TEST_CASE("Without NoticeAfter no job is told") {
 }
 
 TEST_CASE("What a job is told names no job that its user may not see") {
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
-  TwoTenants at(settings);
+  TwoTenants at(hiding_jobs());
   at.wait(30s);
   CHECK(at.heard() ==
         std::vector<std::string>{

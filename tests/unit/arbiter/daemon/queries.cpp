@@ -239,8 +239,7 @@ std::vector<uid_t> users_seen_by(Guest& guest) {
 }
 
 TEST_CASE("With PrivateData=jobs, users see their own tenants, and the sums of all") {
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
+  Settings settings = hiding_jobs();
   settings.status_users = {std::to_string(kUser + 2)};
   Host host(settings);
   host.start();
@@ -273,9 +272,7 @@ struct Contained : Guest {
 };
 
 TEST_CASE("In a rootless container a user sees its own tenants, those inside and those outside") {
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
-  Host host(settings);
+  Host host(hiding_jobs());
   host.start();
   Guest outside(host, kUser, StepName{.job = 12, .step = 0});
   Guest stranger(host, kUser + 1, StepName{.job = 13, .step = 0});
@@ -293,9 +290,7 @@ TEST_CASE("In a rootless container a user sees its own tenants, those inside and
 TEST_CASE("A user of many subordinate uids gets new statuses no more often than others") {
   FaultySystem system;
   system.time = 1000s;
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
-  Host host(settings, system);
+  Host host(hiding_jobs(), system);
   host.start();
   Guest slurmstepd(host);
   RegisterJob job{.step = {.job = 1, .step = 0}, .uid = kUser, .options = {}};
@@ -310,9 +305,7 @@ TEST_CASE("A user of many subordinate uids gets new statuses no more often than 
 }
 
 TEST_CASE("A process that has ended sees no tenant, not even those of the user for whom it counts") {
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
-  Host host(settings);
+  Host host(hiding_jobs());
   host.start();
   Guest slurmstepd(host), ended(host, 100'001, {}, getpid(), kEnded);
   REQUIRE(slurmstepd.say(RegisterJob{.step = {.job = 1, .step = 0}, .uid = kEnded, .options = {}})
@@ -334,9 +327,7 @@ TEST_CASE("A user's query about its own job is answered in a rootless container,
 TEST_CASE("A user who asks too often still sees no other user's tenants") {
   FaultySystem system;
   system.time = 1000s;
-  Settings settings;
-  settings.private_data = PrivateData::jobs;
-  Host host(settings, system);
+  Host host(hiding_jobs(), system);
   host.start();
   Guest one(host, kUser), root(host);
   REQUIRE(one.say(Hello{}).find<Welcome>());
