@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice of the handles that change places in one exchange. The needed handles come in first. The handles
+// that are needed last leave (Belady's rule on the learned order), and of those with the same next need, the
+// ones with the oldest last need.
+//
+// An exchange waits until the GPU has no work left, which takes as long as moving a few handles. So one
+// exchange also brings in handles that will be needed soon, as long as each of them is needed before the
+// handles that leave for it. If no order is learned, nothing comes in early.
+//
+// A pure function: no state, no failure, memory in proportion to the candidates. It takes O(n log n) for n
+// candidates.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "interposer/oversize/need_order.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// A handle that may change places. Handles that must stay where they are, such as pinned ones, are no
+// candidates.
+struct Candidate {
+  std::uint64_t handle;  // its address
+  Bytes size;
+  bool on_gpu;
+};
+
+// The handles to move, by address. Moving all of `out` and then all of `in` never needs more than the free
+// memory.
+struct Plan {
+  std::vector<std::uint64_t> out;
+  std::vector<std::uint64_t> in;
+};
+
+// `needed`: the handles that the next launch needs, in the order of importance. As many of them come in as
+// the window can hold beside each other; the others stay away. Addresses that are no candidates are ignored.
+// `free`: the part of the window that has no handle.
+// `most`: handles come in early up to this total of bytes that come in; the needed handles come in even
+// beyond.
+Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
+          std::span<const std::uint64_t> needed, Bytes free, Bytes most);
+
+}  // namespace sharedgpu

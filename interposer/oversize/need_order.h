@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which a program needs its handles on the GPU. Programs repeat themselves: the order finds the
+// place in the past that looks like the present, and predicts that the same needs follow again. While no such
+// place is known, the order is that of the last use. Needs are counted, not timed: a distance of 3 means the
+// third need from now.
+//
+// Pure and bounded: no clock, at most kMostNeeds needs (about 5 MiB). Not thread-safe. A handle is identified
+// by its address; zero is no handle. A call takes the time of a search in a balanced tree, but a need that
+// was not predicted may be compared with kMostPlaces earlier places. No call fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace sharedgpu {
+
+class NeedOrder {
+ public:
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t kMostNeeds = std::size_t{1} << 16;
+
+  // A launch needs the handle on the GPU. A repetition of the previous need counts as the same need.
+  void note(std::uint64_t handle);
+  // The handle is freed, so nothing needs it until the next note() of the same address. From then on the
+  // learned order counts again: a buffer that a program allocates anew in each cycle mostly gets the same
+  // address for the same purpose.
+  void forget(std::uint64_t handle);
+
+  // Returns true if the recent needs have been predicted from the past.
+  bool learned() const;
+  // The distance of the handle's next need. If the order is learned: kNever for a handle that is not needed
+  // between the place in the past and now. Otherwise: the longer ago the last need, the larger is the
+  // distance; kNever for a handle that has never been needed.
+  std::uint64_t next(std::uint64_t handle) const;
+  // The distance of the handle's last need; 0 for the last one of all; kNever for none.
+  std::uint64_t since(std::uint64_t handle) const;
+  // The next needs, at most `count`, as far as they can be predicted; none if no order is learned. A handle
+  // may appear several times.
+  std::vector<std::uint64_t> upcoming(std::size_t count) const;
+
+ private:
+  // Positions of needs grow for ever; the log keeps the newest positions.
+  using Position = std::uint64_t;
+  using Place =
+      std::pair<std::uint64_t, Position>;  // a handle, and one of the positions at which it was needed
+
+  Position end() const { return first_ + log_.size(); }
+  std::uint64_t at(Position position) const { return log_[position - first_]; }
+  // The first position after `after` at which the handle was needed.
+  std::optional<Position> first_after(std::uint64_t handle, Position after) const;
+  // If a handle is needed now as it was at `place`: how many needs in a row up to `place` are the same as the
+  // newest needs, this one included; at most kLongestMatch.
+  std::size_t match(Position place) const;
+  // The newest of the handle's places with the longest match, if one is longer than `longest`, which becomes
+  // its length.
+  std::optional<Position> best_place(std::uint64_t handle, std::size_t& longest) const;
+  bool is_near(std::uint64_t handle) const;
+  // Moves the present to the position that corresponds to a need of `handle` now.
+  void follow(std::uint64_t handle);
+  void drop_oldest();
+
+  std::deque<std::uint64_t> log_;
+  Position first_ = 1;            // the position of log_.front()
+  std::set<Place> places_;        // of each need in the log
+  std::set<std::uint64_t> gone_;  // freed handles that are in the log
+  // The position in the past that corresponds to the newest need; zero if none is known.
+  Position present_ = 0;
+  std::uint32_t predicted_ =
+      0;  // a bit for each of the last needs, the newest is the lowest: 1 if it was predicted
+};
+
+}  // namespace sharedgpu

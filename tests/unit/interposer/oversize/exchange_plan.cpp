@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/oversize/exchange_plan.h"
+
+#include <catch2/catch.hpp>
+
+using namespace sharedgpu;
+
+namespace {
+
+using Handles = std::vector<std::uint64_t>;
+
+// An order in which the handles 1 to 20 follow each other for ever, and the last one was `present`.
+NeedOrder cyclic(std::uint64_t present) {
+  NeedOrder order;
+  for (std::uint64_t i = 0; i < 60 + present; ++i) order.note(1 + i % 20);
+  return order;
+}
+
+constexpr Bytes kSize = mebibytes(64);
+
+std::vector<Candidate> candidates(const Handles& on_gpu, const Handles& away, Bytes size = kSize) {
+  std::vector<Candidate> all;
+  for (const std::uint64_t handle : on_gpu) all.push_back({handle, size, true});
+  for (const std::uint64_t handle : away) all.push_back({handle, size, false});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a needed handle comes in for the handle that is needed last", "[exchange_plan]") {
+  const Plan made = plan(cyclic(6), candidates({3, 4, 5, 7, 8}, {1, 2, 6}), Handles{6}, {}, {});
+  CHECK(made.in == Handles{6});
+  CHECK(made.out == Handles{5});
+}
+
+TEST_CASE("nothing leaves if there is room", "[exchange_plan]") {
+  const Plan made = plan(cyclic(6), candidates({3, 4, 5}, {6}), Handles{6}, kSize, {});
+  CHECK(made.in == Handles{6});
+  CHECK(made.out.empty());
+}
+
+TEST_CASE("without an order, the least recently used handle leaves and nothing comes in early",
+          "[exchange_plan]") {
+  NeedOrder order;
+  for (std::uint64_t handle = 1; handle <= 6; ++handle) order.note(handle);
+  const Plan made = plan(order, candidates({3, 4, 5}, {1, 2, 6}), Handles{6}, {}, gibibytes(1));
+  CHECK(made.in == Handles{6});
+  CHECK(made.out == Handles{3});
+  CHECK(plan(order, candidates({3}, {1, 2}), {}, gibibytes(1), gibibytes(1)).in.empty());
+}
+
+TEST_CASE("a handle that is never needed leaves first", "[exchange_plan]") {
+  CHECK(plan(cyclic(6), candidates({3, 5, 30}, {6}), Handles{6}, {}, {}).out == Handles{30});
+  // Among these, the one that was needed longest ago.
+  NeedOrder order;
+  order.note(32);
+  order.note(31);
+  for (int i = 0; i < 60; ++i) order.note(1 + static_cast<std::uint64_t>(i) % 20);
+  CHECK(plan(order, candidates({20, 31, 32}, {1}), Handles{1}, {}, {}).out == Handles{32});
+}
+
+TEST_CASE("no needed handle leaves for another one, and what the window cannot hold stays away",
+          "[exchange_plan]") {
+  const Plan made = plan(cyclic(6), candidates({5, 6}, {7, 8, 9}), Handles{6, 9, 7, 8}, kSize, {});
+  CHECK(made.in == Handles{9, 7});
+  CHECK(made.out == Handles{5});
+}
+
+TEST_CASE("unknown and repeated needed handles change nothing", "[exchange_plan]") {
+  const Plan made = plan(cyclic(6), candidates({5}, {6}), Handles{77, 6, 6}, {}, {});
+  CHECK(made.in == Handles{6});
+  CHECK(made.out == Handles{5});
+  CHECK(plan(cyclic(6), {}, Handles{6}, {}, {}).in.empty());
+}
+
+TEST_CASE("coming needs come in early for handles that are needed later", "[exchange_plan]") {
+  const Handles on_gpu = {1, 2, 3, 4, 5, 11, 12};
+  const Handles away = {6, 7, 8, 9, 10, 13};
+  const Plan made = plan(cyclic(6), candidates(on_gpu, away), Handles{6}, {}, mebibytes(64 * 3));
+  CHECK(made.in == Handles{6, 7, 8});
+  CHECK(made.out == Handles{5, 4, 3});
+  // Only 11 and 12 are on the GPU, and are needed before 13 is.
+  CHECK(plan(cyclic(10), candidates({11, 12}, {13, 14}), {}, {}, gibibytes(1)).in.empty());
+  // The needed handles come in even beyond the limit.
+  CHECK(plan(cyclic(6), candidates(on_gpu, away), Handles{6, 7}, {}, kSize).in == Handles{6, 7});
+}
+
+TEST_CASE("what will not be needed does not come in early", "[exchange_plan]") {
+  CHECK(plan(cyclic(6), candidates({7}, {30, 31}), {}, gibibytes(1), gibibytes(1)).in.empty());
+}
+
+TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
+  // 5 is needed last, but its 2 MiB are not enough, and with those of 4 they are not necessary.
+  const std::vector<Candidate> all = {{5, mebibytes(2), true},
+                                      {4, mebibytes(128), true},
+                                      {3, mebibytes(128), true},
+                                      {6, mebibytes(100), false}};
+  const Plan made = plan(cyclic(6), all, Handles{6}, {}, {});
+  CHECK(made.in == Handles{6});
+  CHECK(made.out == Handles{4});
+}
