@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // So messages only grow: a new field is added at the end of a message, the value zero of the field means the
 // behaviour without the field, and each new field raises the version and is listed in versions.h. Two ends of
 // different versions use the lower version.
-inline constexpr std::uint16_t kProtocolVersion = 13;
+inline constexpr std::uint16_t kProtocolVersion = 14;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -176,8 +176,11 @@ struct Attach {
 struct Attached {
   static constexpr MessageType kType = MessageType::attached;
   GpuUuid gpu;
-  // The value for cuDeviceTotalMem: the GPU's capacity, or the job's own limit if that is lower.
+  // The value for cuDeviceTotalMem: the GPU's capacity, or the job's own limit if that is lower. If
+  // `oversize` is set, the capacity includes the host memory that the session may use for away memory beyond
+  // the GPU.
   Bytes capacity;
+  std::uint8_t oversize = 0;  // 1: the session may have away memory (Usage::away)
 };
 
 // The memory of a session on its GPU.
@@ -216,8 +219,15 @@ constexpr Traffic minus(Traffic a, Traffic b) {
 
 // Reports memory use. If `request` is not zero, the session also asks for permission to grow: `use` already
 // includes the growth, but use.resident is the value before the growth.
+//
+// One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
+// about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
+// request for growth of `use` may state a lower `away`, because the new device memory takes the contents of
+// away memory. The arbiter judges the request by the lower value. But only a report without a request lowers
+// the amount that the arbiter counts.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
+  static constexpr std::uint16_t kAway = 14;  // the first version with away memory
   std::uint64_t request = 0;
   MemoryUse use;
   // 1: the session could not evict all that Evict demanded, since no host memory is left or the context is
@@ -226,6 +236,9 @@ struct Usage {
   // The same as use.host_limit, but computed from the host memory limits that all steps of the job share.
   Bytes job_host_limit = {};
   Traffic moved = {};
+  // Away memory: host memory in which handles lie that the GPU has no room for. It is mapped at the addresses
+  // of these handles. It is a part of neither `use.swappable` nor `use.host`.
+  Bytes away = {};
 };
 
 // The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
@@ -238,7 +251,8 @@ inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 // CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is the new resident limit. A session that holds a lease, and
 // has not sent Released since its gate was closed, gets the answer when enough GPU memory is free for the
 // growth. Other sessions may get a lower limit than the growth needs; the new memory then becomes resident
-// with the next Restore.
+// with the next Restore. A request for growth of away memory is answered without waiting for GPU memory; a
+// Verdict that grants it does not raise the resident limit.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;

@@ -43,6 +43,8 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(12, RegisterJob, brought),
     SHAREDGPU_ADDED(13, RegisterJob, element),
     SHAREDGPU_ADDED(13, RefusalQuery, pinned),
+    SHAREDGPU_ADDED(14, Attached, oversize),
+    SHAREDGPU_ADDED(14, Usage, away),
 };
 
 #undef SHAREDGPU_ADDED

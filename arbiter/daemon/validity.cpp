@@ -41,7 +41,9 @@ bool is_valid(const char (&name)[kSize]) {
 
 bool is_valid(const Hello& hello) { return hello.backend <= Backend::native; }
 
-bool is_valid(const Usage& usage) { return is_valid(usage.use) && is_valid(usage.moved); }
+bool is_valid(const Usage& usage) {
+  return is_valid(usage.use) && is_valid(usage.moved) && usage.away <= kLargest;
+}
 
 bool is_valid(const Ready& ready) { return is_valid(ready.use) && is_valid(ready.moved); }
 

@@ -368,7 +368,8 @@ class Crowd {
                         .use = use(),
                         .stuck = static_cast<std::uint8_t>(in_.one_in(4)),
                         .job_host_limit = in_.one_in(4) ? in_.size() : Bytes{},
-                        .moved = {.evicted = in_.size(), .restored = in_.size()}});
+                        .moved = {.evicted = in_.size(), .restored = in_.size()},
+                        .away = in_.one_in(4) ? in_.size() : Bytes{}});
     }
   }
   Message question(const Peer& peer) {

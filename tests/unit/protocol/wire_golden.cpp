@@ -131,10 +131,12 @@ Fields fields_of(Tag<Cancelled>) { return FIELD(Cancelled, reason); }
 Fields fields_of(Tag<Attach>) {
   return join({FIELD(Attach, gpu), FIELD(Attach, total), FIELD(Attach, name), FIELD(Attach, lender)});
 }
-Fields fields_of(Tag<Attached>) { return join({FIELD(Attached, gpu), FIELD(Attached, capacity)}); }
+Fields fields_of(Tag<Attached>) {
+  return join({FIELD(Attached, gpu), FIELD(Attached, capacity), FIELD(Attached, oversize)});
+}
 Fields fields_of(Tag<Usage>) {
   return join({FIELD(Usage, request), FIELD(Usage, use), FIELD(Usage, stuck), FIELD(Usage, job_host_limit),
-               FIELD(Usage, moved)});
+               FIELD(Usage, moved), FIELD(Usage, away)});
 }
 Fields fields_of(Tag<Verdict>) {
   return join(

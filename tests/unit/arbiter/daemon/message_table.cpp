@@ -275,6 +275,8 @@ TEST_CASE("Impossible numbers of a session") {
     CHECK(reaction_to(Ready{.epoch = {}, .use = use}, In::session) == kImpossible);
     CHECK(reaction_to(Released{.epoch = {}, .use = use}, In::session) == kImpossible);
   }
+  CHECK(reaction_to(Usage{.request = 1, .use = {}, .away = Bytes{(std::uint64_t{1} << 50) + 1}},
+                    In::session) == kImpossible);
   for (const Traffic& moved : {Traffic{.evicted = kTooMuchMoved, .restored = {}},
                                Traffic{.evicted = {}, .restored = kTooMuchMoved}}) {
     CHECK(reaction_to(Usage{.request = 1, .use = {}, .moved = moved}, In::session) == kImpossible);
