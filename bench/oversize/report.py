@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs of this folder have in common: settings that make PyTorch deterministic, the times of iterations, and
+the lines that `measure` reads. Each line is a name and a value:
+
+  time SECONDS        an iteration after the warm-up; there are several
+  median SECONDS      the median of these
+  allocated BYTES     the most that the framework's tensors took at once
+  reserved BYTES      the most that the framework held of the GPU's memory: the footprint
+  reads, writes BYTES what an iteration must at least read and write of this memory, each byte counted once
+  digest HEX          of the results; two runs with the same arguments on the same GPU model print the same digest
+"""
+import hashlib
+import os
+import statistics
+import time
+
+WORDS = 1 << 24  # words of which a checksum is computed at once
+
+
+def tell(name, value):
+    print(f"{name} {value}", flush=True)
+
+
+def torch_prepared(seed=1, deterministic=True):
+    """Imports PyTorch with settings under which equal programs have equal results, bit for bit."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+    import torch.utils.deterministic
+
+    torch.manual_seed(seed)
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    torch.use_deterministic_algorithms(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would touch more memory than the program needs
+    return torch
+
+
+def timed(step, wait, warm_up, steps):
+    """Runs the iterations, each until the GPU has done it. Prints the times, without those of the warm-up."""
+    for _ in range(warm_up):
+        step()
+    wait()
+    times = []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        step()
+        wait()
+        times.append(time.perf_counter() - begin)
+        tell("time", f"{times[-1]:.6f}")
+    if times:
+        tell("median", f"{statistics.median(times):.6f}")
+
+
+def tell_memory(allocated, reserved, reads=None, writes=None):
+    """Prints the memory. An iteration reads and writes all of it, if nothing else is stated."""
+    tell("allocated", int(allocated))
+    tell("reserved", int(reserved))
+    tell("reads", int(reserved if reads is None else reads))
+    tell("writes", int(reserved if writes is None else writes))
+
+
+def tell_torch_memory(torch, reads=None, writes=None):
+    tell_memory(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), reads, writes)
+
+
+def checksum(torch, tensor):
+    """The sum of the tensor's words modulo 2^64, in which each word counts by its place: it also differs if equal words
+    changed places. Computed where the tensor is, a part at a time, so that it needs little memory."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    whole = tensor.numel() * tensor.element_size() % 4 == 0
+    words = tensor.contiguous().view(-1).view(torch.int32 if whole else torch.uint8)
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    for begin in range(0, words.numel(), WORDS):
+        part = words[begin:begin + WORDS].to(torch.int64)
+        part *= torch.arange(2 * begin + 1, 2 * (begin + part.numel()) + 1, 2, dtype=torch.int64, device=part.device)
+        total += part.sum()
+    return total.item() & (2**64 - 1)
+
+
+def tell_digest(checksums):
+    """Prints the digest of these numbers, in their order."""
+    tell("digest", hashlib.sha256(" ".join(map(str, checksums)).encode()).hexdigest()[:32])

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a transformer or a wide MLP with Adam, deterministically. Prints the lines that report.py describes.
+
+Parameters, gradients and both moments take 4 times --params-gib (5 times with --adam foreach, which has temporaries);
+activations come on top. The time of a step grows with --batch, the memory that must cross the bus hardly does.
+"""
+import argparse
+
+import report
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--model", choices=("transformer", "mlp"), default="mlp")
+parser.add_argument("--params-gib", type=float, default=4)
+parser.add_argument("--width", type=int, help="default: 8192 (mlp), 2048 (transformer)")
+parser.add_argument("--batch", type=int, default=1024, help="rows (mlp), or sequences (transformer); default %(default)s")
+parser.add_argument("--length", type=int, default=512, help="tokens of a sequence; default %(default)s")
+parser.add_argument("--steps", type=int, default=6)
+parser.add_argument("--warm-up", type=int, default=3, help="steps that are not timed; default %(default)s")
+parser.add_argument("--adam", choices=("foreach", "fused", "loop"), default="fused")
+parser.add_argument("--precision", choices=("fp32", "bf16", "mixed"), default="fp32",
+                    help="mixed: fp32 parameters, bf16 products; default %(default)s")
+parser.add_argument("--seed", type=int, default=1)
+
+
+def main():
+    options = parser.parse_args()
+    torch = report.torch_prepared(options.seed)
+    import network
+
+    dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
+    width = options.width or {"mlp": 8192, "transformer": 2048}[options.model]
+    depth = network.depth_of(options.model, width, options.params_gib * 2**30, dtype)
+    model = network.NETWORKS[options.model](width, depth, device="cuda", dtype=dtype)
+    ways = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **ways[options.adam])
+    batches = network.Batches(options.model, width, options.batch, options.length, dtype)
+    losses = []
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=options.precision == "mixed"):
+            loss = model(*batches.next())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+
+    report.timed(step, torch.cuda.synchronize, options.warm_up, options.steps)
+    report.tell_torch_memory(torch)
+    report.tell("parameters", sum(p.numel() for p in model.parameters()))
+    report.tell("losses", " ".join(f"{loss.item():.6g}" for loss in losses))
+    tensors = [*losses, *model.parameters()]
+    tensors += [each for p in model.parameters() for each in optimizer.state[p].values()]
+    report.tell_digest(report.checksum(torch, each) for each in tensors)
+
+
+if __name__ == "__main__":
+    main()
