@@ -54,12 +54,17 @@ class Block(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Learns to return its input."""
+    """Learns to return its input. Each block is made on the device; then it moves to its home, if that is elsewhere."""
     block = Dense
 
-    def __init__(self, width, depth, **where):
+    def __init__(self, width, depth, device, dtype, home=None):
         super().__init__()
-        self.blocks = nn.ModuleList(Dense(width, **where) for _ in range(depth))
+        where = {"device": device, "dtype": dtype}
+        self.make_around(width, home or device, where)
+        self.blocks = nn.ModuleList(self.block(width, **where).to(home or device) for _ in range(depth))
+
+    def make_around(self, width, home, where):
+        """Makes the parts before and after the blocks."""
 
     def before(self, x):
         return x
@@ -78,11 +83,9 @@ class Transformer(Mlp):
     """Learns to predict tokens. `forward` returns the loss, `logits` the next word."""
     block = Block
 
-    def __init__(self, width, depth, **where):
-        nn.Module.__init__(self)
-        self.embed = nn.Embedding(WORDS, width, **where)
-        self.blocks = nn.ModuleList(Block(width, **where) for _ in range(depth))
-        self.norm, self.head = nn.LayerNorm(width, **where), linear(width, WORDS, **where)
+    def make_around(self, width, home, where):
+        self.embed = nn.Embedding(WORDS, width, **where).to(home)
+        self.norm, self.head = nn.LayerNorm(width, **where).to(home), linear(width, WORDS, **where).to(home)
 
     def before(self, tokens):
         return self.embed(tokens)
@@ -109,8 +112,12 @@ class Batches:
     """The same random batches in each run: (given, wanted)."""
 
     def __init__(self, model, width, batch, length, dtype):
-        self.generator = torch.Generator(device="cuda").manual_seed(2)
+        self.generator = torch.Generator(device="cuda")
+        self.restart()
         self.model, self.shape, self.dtype = model, (batch, width) if model == "mlp" else (batch, length + 1), dtype
+
+    def restart(self):
+        self.generator.manual_seed(2)
 
     def next(self):
         if self.model == "mlp":
