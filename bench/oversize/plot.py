@@ -16,7 +16,8 @@ from comparison.svg import text  # noqa: E402
 
 # Published slowdowns against a GPU with enough memory, on other machines and with other programs: least, most, in words.
 PUBLISHED = (("MegaTrain", 1 / 0.93, 1 / 0.93, "93% of the speed"), ("Sentinel", 1.0, 1.08, "within 8%"),
-             ("SwapAdvisor", 1 / 0.99, 1 / 0.53, "53 to 99% of the speed"), ("unified memory", 1.0, 78.0, "up to 78 times slower"))
+             ("SwapAdvisor", 1 / 0.99, 1 / 0.53, "53 to 99% of the speed"),
+             ("unified memory", 1.0, 78.0, "up to 78 times slower"))
 WRONG, MUTED = "#c02020", "#808080"
 COLOURS = ("#1f5fa8", "#e0a030", "#2f8f5f", "#8050a0", "#40a8c0", "#a05030", "#505050", "#d070a0")
 SHAPES = {"fsdp": "F", "save-on-cpu": "S", "streamed": "H", "streamed-cpu": "C"}
@@ -116,9 +117,10 @@ def picture(found):
         panels.append(panel)
         top += HEIGHT + 90
     heads = [text(8, 24, "Slowdown of programs larger than the GPU", 16, weight="bold"),
-             text(8, 44, "against plain CUDA with enough memory; dashed: the bound by computation and bus; red: failed or wrong", 11),
-             text(8, 60, "letters: the frameworks' own ways: F fully_shard, S save_on_cpu; by hand, with Adam on the GPU (H), on "
-                  "the CPU (C)", 11)]
+             text(8, 44, "against plain CUDA with enough memory; dashed: the bound by computation and bus; red: failed or "
+                  "wrong", 11),
+             text(8, 60, "letters: other ways: F fully_shard, S save_on_cpu; by hand, with Adam on the GPU (H), on the CPU (C)",
+                  11)]
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}" '
                       'font-family="sans-serif" fill="#202020">', "<!-- SPDX-License-Identifier: Apache-2.0 -->",
                       f'<rect width="{WIDTH}" height="{top}" fill="#ffffff"/>', *heads,
