@@ -53,6 +53,9 @@ class Device {
   // the driver is still releasing another process's memory. `kind`: the properties that the program passed to
   // cuMemCreate; null for memory of cuMemAlloc.
   virtual CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) = 0;
+  // Creates host memory that map() maps like device memory. The GPU uses it over the bus: slowly, but
+  // correctly. No cgroup is charged for it, so HostBudget counts it. The driver has scrubbed it.
+  virtual CUresult create_on_host(Physical* /*physical*/, Bytes /*size*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   // Takes one more reference to the memory that is mapped at `address`.
   virtual CUresult retain(Physical* physical, CUdeviceptr address) = 0;
   // Releases the reference. Mapped memory stays until it is unmapped.
@@ -77,6 +80,10 @@ class Device {
   // Asynchronous copies. `host` should be pinned.
   virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
   virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
+  // Copies between two mapped ranges, which do not overlap. Asynchronous.
+  virtual CUresult copy(Lane /*lane*/, CUdeviceptr /*to*/, CUdeviceptr /*from*/, Bytes /*size*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   // Writes the same 32-bit word to the whole range. Asynchronous.
   virtual CUresult fill(Lane /*lane*/, CUdeviceptr /*to*/, Bytes /*size*/, std::uint32_t /*word*/) {
     return CUDA_ERROR_NOT_SUPPORTED;

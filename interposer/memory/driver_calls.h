@@ -19,7 +19,8 @@ namespace sharedgpu {
   CALL(cuMemsetD32Async) CALL(cuModuleLoadData) CALL(cuModuleUnload) CALL(cuModuleGetFunction) \
   CALL(cuLaunchKernel) CALL(cuMemHostAlloc) CALL(cuMemFreeHost)
 #define SHAREDGPU_OTHER_CALLS(CALL) \
-  CALL(cuThreadExchangeStreamCaptureMode) CALL(cuDeviceGetAttribute) CALL(cuMemExportToShareableHandle)
+  CALL(cuThreadExchangeStreamCaptureMode) CALL(cuDeviceGetAttribute) CALL(cuMemExportToShareableHandle) \
+  CALL(cuMemcpyDtoDAsync_v2)
 // clang-format on
 #define SHAREDGPU_DRIVER_CALLS(CALL) \
   SHAREDGPU_NEEDED_CALLS(CALL) SHAREDGPU_LOOK_CALLS(CALL) SHAREDGPU_OTHER_CALLS(CALL)

@@ -111,6 +111,14 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   return result;
 }
 
+CUresult DriverDevice::create_on_host(Physical* physical, Bytes size) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = static_cast<CUmemLocationType>(3);  // CU_MEM_LOCATION_TYPE_HOST_NUMA, CUDA 12.2
+  wanted.location.id = static_cast<int>(host_node().value_or(0));
+  return calls_.cuMemCreate(physical, size.count, &wanted, 0);
+}
+
 CUresult DriverDevice::retain(Physical* physical, CUdeviceptr address) {
   return calls_.cuMemRetainAllocationHandle(physical, reinterpret_cast<void*>(address));  // NOLINT
 }
@@ -216,6 +224,13 @@ CUresult DriverDevice::copy_in(Lane lane, CUdeviceptr to, const std::byte* host,
   CUstream stream = nullptr;
   const CUresult result = stream_of(lane, &stream);
   return result == CUDA_SUCCESS ? calls_.cuMemcpyHtoDAsync_v2(to, host, size.count, stream) : result;
+}
+
+CUresult DriverDevice::copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) {
+  if (!calls_.cuMemcpyDtoDAsync_v2) return CUDA_ERROR_NOT_SUPPORTED;
+  CUstream stream = nullptr;
+  const CUresult result = stream_of(lane, &stream);
+  return result == CUDA_SUCCESS ? calls_.cuMemcpyDtoDAsync_v2(to, from, size.count, stream) : result;
 }
 
 CUresult DriverDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) {

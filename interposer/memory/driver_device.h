@@ -37,6 +37,7 @@ class DriverDevice : public Device {
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
   CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override;
+  CUresult create_on_host(Physical* physical, Bytes size) override;
   CUresult retain(Physical* physical, CUdeviceptr address) override;
   CUresult release(Physical physical) override;
   CUresult map(CUdeviceptr address, Bytes size, Physical physical) override;
@@ -49,6 +50,7 @@ class DriverDevice : public Device {
   void leave() override;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
   CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) override;
   CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) override;
   CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) override;
   CUresult wait(Lane lane) override;

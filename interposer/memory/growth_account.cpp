@@ -14,6 +14,14 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   Books::Answer answer = within_host_limit();
   if (answer.granted) answer = common_.books.grow();
   if (answer.granted) return true;
+  if (count == Residency::Count::swappable && wish == Wish::needed && answer.host_most == Bytes{} &&
+      open_window(size)) {
+    answer = common_.books.grow();
+    if (answer.granted) {
+      common_.books.went_oversized();
+      return true;
+    }
+  }
   take_back(count, size);
   if (wish == Wish::needed)
     common_.books.refused({.size = size,
@@ -21,6 +29,16 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
                            .host_used = common_.budget.used(),
                            .pinned = count == Residency::Count::pinned});
   return false;
+}
+
+// Makes the device memory that the arbiter has granted so far, without the growth of `size` bytes, the
+// window. Returns false if there is a window already, or the process must not be oversized.
+bool GrowthAccount::open_window(Bytes size) {
+  if (!common_.blocks || !common_.books.may_be_oversized()) return false;
+  const MutexLock lock(common_.mutex);
+  if (common_.residency.has_window()) return false;
+  common_.residency.set_window(minus(common_.residency.swappable(), size));
+  return true;
 }
 
 void GrowthAccount::take_back(Residency::Count count, Bytes size) {
@@ -72,15 +90,18 @@ void GrowthAccount::set_context_size(Bytes size) {
 
 // bound() keeps the pool within the amount reported here. So the job's processes together never hold more
 // host memory than the arbiter has granted.
-MemoryUse GrowthAccount::use() const {
+ReportSource::Reading GrowthAccount::reading() const {
   const MutexLock lock(common_.mutex);
-  return {common_.residency.lost() ? common_.residency.resident() : common_.residency.swappable(),
-          common_.residency.resident(),
-          common_.residency.pinned(),
-          context_,
-          common_.pool ? common_.pool->bound(common_.residency.swappable()) : common_.mover->host_held(),
-          common_.residency.settling(),
-          host_limit_};
+  const Residency& all = common_.residency;
+  const Bytes held = common_.pool ? common_.pool->bound(all.in_window()) : common_.mover->host_held();
+  return {.use = {.swappable = all.lost() ? all.resident() : all.granted(),
+                  .resident = all.reported_resident(),
+                  .pinned = all.pinned(),
+                  .context = context_,
+                  .host = held,
+                  .settling = all.settling(),
+                  .host_limit = host_limit_},
+          .beyond = all.beyond()};
 }
 
 Bytes GrowthAccount::job_host_limit() const {

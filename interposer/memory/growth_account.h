@@ -27,11 +27,12 @@ class GrowthAccount {
   void set_context_size(Bytes size);
   // Reads the limits of the host memory again. Returns true if the limits have changed.
   bool read_host_limit();
-  MemoryUse use() const;
+  ReportSource::Reading reading() const;
   Bytes job_host_limit() const;
 
  private:
   Books::Answer within_host_limit();
+  bool open_window(Bytes size);
 
   SwapCommon& common_;
   std::mutex requests_;

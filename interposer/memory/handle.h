@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "interposer/memory/away_blocks.h"
 #include "interposer/memory/fingerprint.h"
 #include "interposer/memory/host_pool.h"
 #include "protocol/units.h"
@@ -42,6 +43,9 @@ struct View {
 // The driver keeps the contents of managed memory in its pages, so `contents` is always `in_place`. If
 // `mapped` is true for managed memory, the pages should be on the GPU, otherwise they are on the host.
 //
+// A handle that is `away` has host memory instead of device memory: `block` is mapped at its addresses. Such
+// a handle is never evicted, since it occupies no device memory.
+//
 // A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
 // to unmap it.
 //
@@ -71,16 +75,19 @@ struct Handle {
                                     // pages
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
+  bool away = false;
+  std::optional<AwayBlock> block;  // the memory of a handle that is away; none if it is not mapped yet
   bool busy = false;
   Place place = Place::free;
   bool counted = false;         // counted as resident: mapped or about to be mapped, and not pinned in place
   std::uint64_t last_used = 0;  // number of the last allocation in this handle; Residency counts allocations
 
   bool evicted() const { return contents != Contents::in_place; }
-  bool on_gpu() const { return accessible && !evicted(); }  // true: the contents are on the GPU
+  bool in_place() const { return accessible && !evicted(); }  // true: the contents are at the addresses
+  bool on_gpu() const { return in_place() && !away; }         // true: the contents are on the GPU
   bool has_copy() const { return !evicted() && !host.empty(); }
   bool shown() const { return std::ranges::all_of(views, &View::ready); }
-  bool usable() const { return on_gpu() && shown(); }
+  bool usable() const { return in_place() && shown(); }
 };
 
 // A reservation of addresses. A large allocation has a range of its own; smaller allocations share an arena,

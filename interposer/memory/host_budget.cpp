@@ -143,7 +143,7 @@ void CgroupBudget::for_each_group(Visit visit) const {
     read_limit(group);
     if (!group.limit) continue;
     const bool is_new = read_use(group);
-    visit(Bound{*group.limit, group.used, is_new});
+    visit(Bound{*group.limit, group.used + Bytes{uncharged_.load(std::memory_order_relaxed)}, is_new});
   }
 }
 

@@ -3,6 +3,7 @@
 // kernel's out-of-memory killer acts.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
+  // Sets how much host memory this process uses that no cgroup is charged for. The other functions count this
+  // memory as if it were charged.
+  virtual void count_uncharged(Bytes /*size*/) {}
   // The bytes that may be allocated for swap now. A safety margin has already been subtracted.
   virtual Bytes room() const = 0;
   // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
@@ -49,6 +53,7 @@ class CgroupBudget final : public HostBudget {
   // `root` is the prefix of /proc and /sys, for tests.
   explicit CgroupBudget(std::string root = {}, Tell tell = nullptr);
 
+  void count_uncharged(Bytes size) override { uncharged_.store(size.count, std::memory_order_relaxed); }
   Bytes room() const override;
   bool tight(Bytes more) const override;
   bool used_up() const override;
@@ -85,6 +90,7 @@ class CgroupBudget final : public HostBudget {
   template <class Visit>
   void for_each_bound(Visit visit) const;
 
+  std::atomic<std::uint64_t> uncharged_{0};
   const std::string root_;
   const Tell tell_;
   mutable std::mutex mutex_;  // guards what follows

@@ -15,10 +15,10 @@ SwapOptions each_alone(SwapOptions options) {
 
 }  // namespace
 
-ManagedMemory::ManagedMemory(Device& device, const HostBudget& budget, Books& books,
-                             const SwapOptions& options)
-    : SwapMemory(device, budget, books, each_alone(options),
-                 {.pool = nullptr, .mover = std::make_unique<ManagedMover>(device, budget)}) {}
+ManagedMemory::ManagedMemory(Device& device, HostBudget& budget, Books& books, const SwapOptions& options)
+    : SwapMemory(
+          device, budget, books, each_alone(options),
+          {.pool = nullptr, .blocks = nullptr, .mover = std::make_unique<ManagedMover>(device, budget)}) {}
 
 // Always fails, since managed pages have no fixed physical address that could be shared.
 CUresult ManagedMemory::settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_ERROR_NOT_SUPPORTED; }

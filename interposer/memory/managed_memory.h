@@ -11,7 +11,7 @@ namespace sharedgpu {
 class ManagedMemory final : public SwapMemory {
  public:
   // `device.reserve()` must return managed memory.
-  ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
+  ManagedMemory(Device& device, HostBudget& budget, Books& books, const SwapOptions& options = {});
 
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override {
     return freeing().lose_with(destruction, blocks);

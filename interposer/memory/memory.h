@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "interposer/memory/away_memory.h"
 #include "interposer/memory/program_memory.h"
 #include "protocol/messages.h"
 
@@ -37,6 +38,10 @@ class Books {
   // driver's own limit remains. Before this function returns, set_allowed() has been called with the resident
   // limit that the arbiter has sent.
   virtual Answer grow() = 0;
+  // Returns true if the site permits memory beyond the GPU's, which is then away (handle.h).
+  virtual bool may_be_oversized() { return false; }
+  // The arbiter has granted memory beyond the window for the first time, or again.
+  virtual void went_oversized() {}
   // Requests a growth that has already happened and cannot be undone. So the function does not wait for the
   // answer.
   virtual void claim() {}
@@ -167,6 +172,12 @@ class ReportSource {
   virtual MemoryUse use() const = 0;
   // The same as use().host_limit, but computed from the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
+  // use(), and the allocated bytes that are not a part of it, since they are beyond the window (residency.h).
+  struct Reading {
+    MemoryUse use;
+    Bytes beyond;
+  };
+  virtual Reading reading() const { return {.use = use(), .beyond = {}}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }
 };
@@ -222,6 +233,8 @@ class Memory : public Allocator, public Pinning, public ReportSource, public Tur
   // The interface for physical memory that the program creates itself; null if the program's calls go to the
   // driver.
   virtual ProgramMemory* program_memory() { return nullptr; }
+  // The interface for memory beyond the window; null if the backend cannot be oversized.
+  virtual AwayMemory* away_memory() { return nullptr; }
 };
 
 }  // namespace sharedgpu

@@ -66,6 +66,17 @@ class Mover {
   virtual CUresult begin_in(Handle& handle, Lane lane) = 0;
   virtual bool end_in(Handle& handle, Lane lane) = 0;
 
+  // The handle leaves the window: its contents are copied to host memory, which then replaces the device
+  // memory at the handle's addresses. begin_leave() allocates the host memory and starts the copy;
+  // end_leave() exchanges the memory. The handle enters the window: begin_enter() replaces the host memory by
+  // device memory and starts the copy; end_enter() waits for it. After a failure the handle is where it was.
+  // No work may use the handle from begin to end. The caller keeps Handle::away and the counts up to date: it
+  // sets `away` after end_leave() and before begin_enter(), and sets it back after a failure.
+  virtual Begun begin_leave(Handle& /*handle*/, Lane /*lane*/) { return Begun::failed; }
+  virtual bool end_leave(Handle& /*handle*/, Lane /*lane*/) { return false; }
+  virtual bool begin_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
+  virtual bool end_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
+
   // The bytes copied to the host, and back from the host, so far. Thread-safe.
   virtual Traffic moved() const { return {}; }
   // Returns the result of all evictions since the last call.

@@ -6,7 +6,7 @@
 namespace sharedgpu {
 
 void Order::insert(Handle& handle) {
-  if (handle.mapped && handle.place == Handle::Place::free) mapped_.insert(&handle);
+  if (handle.mapped && !handle.away && handle.place == Handle::Place::free) mapped_.insert(&handle);
   if (!handle.usable()) missing_.insert(&handle);
   if (handle.has_copy()) copied_.insert(&handle);
 }
@@ -20,7 +20,9 @@ void Order::remove(Handle& handle) {
 Handle* Order::first_to_leave() const { return mapped_.empty() ? nullptr : *mapped_.begin(); }
 
 Handle* Order::first_to_return(Bytes room) const {
-  const auto fits = [room](const Handle* handle) { return handle->mapped || handle->size <= room; };
+  const auto fits = [room](const Handle* handle) {
+    return handle->mapped || handle->away || handle->size <= room;
+  };
   const auto found = std::find_if(missing_.rbegin(), missing_.rend(), fits);
   return found == missing_.rend() ? nullptr : *found;
 }

@@ -17,6 +17,13 @@ bool Residency::grow(Count count, Bytes size) {
 void Residency::shrink(Count count, Bytes size) {
   Bytes& sum = count == Count::pinned ? pinned_ : swappable_;
   sum = minus(sum, size);
+  close_window_if_unneeded();
+}
+
+// Once all memory fits the window, the process is not oversized any more. Handles that are still away may
+// enter the window as before.
+void Residency::close_window_if_unneeded() {
+  if (swappable_ <= window_) window_ = kNoWindow;
 }
 
 void Residency::add(Range& range) {
@@ -48,7 +55,7 @@ void Residency::unclaim(Handle& handle) {
 }
 
 void Residency::count(Handle& handle) {
-  if (handle.counted || handle.place == Handle::Place::settled) return;
+  if (handle.counted || handle.away || handle.place == Handle::Place::settled) return;
   handle.counted = true;
   resident_ += handle.size;
 }
@@ -57,6 +64,21 @@ void Residency::uncount_unmapped(Handle& handle) {
   if (handle.mapped || !handle.counted) return;
   handle.counted = false;
   resident_ -= handle.size;
+}
+
+void Residency::set_away(Handle& handle, bool away) {
+  if (handle.away == away) return;
+  handle.away = away;
+  if (away)
+    away_ += handle.size;
+  else
+    away_ -= handle.size;
+  if (away && handle.counted) {
+    handle.counted = false;
+    resident_ -= handle.size;
+  } else if (!away && handle.mapped) {
+    count(handle);
+  }
 }
 
 void Residency::set_place(Handle& handle, Handle::Place place) {
@@ -68,11 +90,15 @@ void Residency::set_place(Handle& handle, Handle::Place place) {
   if (before == Handle::Place::settling) settling_ -= handle.size;
   if (place == Handle::Place::settling) settling_ += handle.size;
   if (place == Handle::Place::settled) {
+    if (has_window()) window_ = minus(window_, handle.size);
     swappable_ -= handle.size;
     resident_ -= handle.size;
     handle.counted = false;
   }
-  if (before == Handle::Place::settled) swappable_ += handle.size;
+  if (before == Handle::Place::settled) {
+    if (has_window()) window_ += handle.size;
+    swappable_ += handle.size;
+  }
   if (!handle.busy) order_.insert(handle);
 }
 
@@ -81,7 +107,9 @@ void Residency::strike_off(Range& range) {
     set_place(handle, Handle::Place::free);
     order_.remove(handle);
     swappable_ -= handle.size;
+    if (handle.away) away_ -= handle.size;
   }
+  close_window_if_unneeded();
 }
 
 }  // namespace sharedgpu

@@ -3,6 +3,7 @@
 // how many bytes are resident, pinned and on the host. Guarded by SwapCommon::mutex.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "interposer/memory/handle.h"
@@ -21,7 +22,22 @@ class Residency {
   void pin(Bytes size) { pinned_ += size; }
 
   Bytes swappable() const { return swappable_; }  // includes growth that is being requested
-  Bytes resident() const { return resident_; }    // mapped, or about to be
+  // The window is the device memory that the arbiter has granted to an oversized process. The bytes beyond it
+  // are away. A process that is not oversized has no window.
+  bool has_window() const { return window_ != kNoWindow; }
+  void set_window(Bytes size) { window_ = size; }
+  // The part of swappable() within the window, and the part beyond it.
+  Bytes granted() const { return std::min(swappable_, window_); }
+  Bytes beyond() const { return minus(swappable_, window_); }
+  Bytes away() const { return away_; }                    // size of the handles that are away
+  Bytes in_window() const { return swappable_ - away_; }  // size of the other handles
+  // Moves the handle, which must be busy, out of the window or into it.
+  void set_away(Handle& handle, bool away);
+  Bytes resident() const { return resident_; }  // mapped, or about to be
+  // Like resident(), but includes the unused part of the window, which is kept for handles that are away.
+  Bytes reported_resident() const {
+    return std::max(resident_, std::min(resident_ + minus(granted(), in_window()), allowed_));
+  }
   Bytes pinned() const { return pinned_; }
   Bytes settling() const {
     return settling_;
@@ -31,8 +47,8 @@ class Residency {
   // How many more bytes may become resident.
   Bytes room() const { return minus(allowed_, resident_); }
   bool exceeds() const { return resident_ > allowed_; }
-  // The bytes that will be on the host when only allowed() bytes are resident.
-  Bytes away() const { return minus(swappable_, allowed_); }
+  // The bytes that are evicted when only allowed() bytes are resident.
+  Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }
 
   // Returns true once the device is lost. Evicted memory then stays evicted.
   bool lost() const { return lost_; }
@@ -70,11 +86,17 @@ class Residency {
   bool all_usable() const { return order_.all_usable(); }
 
  private:
+  static constexpr Bytes kNoWindow{~0ull};
+
+  void close_window_if_unneeded();
+
   Order order_;  // the handles that are not busy
   std::size_t busy_ = 0;
   std::uint64_t uses_ = 0;
   bool lost_ = false;
   Bytes swappable_;
+  Bytes away_;
+  Bytes window_ = kNoWindow;
   Bytes resident_;
   Bytes pinned_;
   Bytes settling_;

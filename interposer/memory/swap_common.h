@@ -41,12 +41,14 @@ struct SwapCommon {
 
   // The following objects are used without the lock.
   Device& device;
-  const HostBudget& budget;
+  HostBudget& budget;
   Books& books;
   const SwapOptions options;
   const std::unique_ptr<HostPool> pool;  // pinned host memory; null with the managed backend, whose evicted
                                          // contents the driver keeps
-  const std::unique_ptr<Mover> mover;    // moves contents to host memory and back
+  const std::unique_ptr<AwayBlocks> blocks;  // host memory for handles that are away; null with the managed
+                                             // backend
+  const std::unique_ptr<Mover> mover;        // moves contents to host memory and back
 
   // Never held during a driver call that copies or waits, nor during a call of a function of Books
   // (memory.h).

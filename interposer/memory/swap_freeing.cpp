@@ -50,7 +50,7 @@ CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
   const Block block = *common_.space.block(address);
   Range& range = *block.range;
   const bool on_gpu = std::any_of(range.handles.begin(), range.handles.end(), [](const Handle& h) {
-    return h.counted || h.place != Handle::Place::free;
+    return h.counted || h.away || h.place != Handle::Place::free;
   });
   if (on_gpu && gpu == Gpu::may_run) {
     lock.unlock();

@@ -7,23 +7,25 @@
 
 namespace sharedgpu {
 
-SwapMemory::Moving SwapMemory::moving_to_host(Device& device, const HostBudget& budget, HostSystem& system) {
+SwapMemory::Moving SwapMemory::moving_to_host(Device& device, HostBudget& budget, HostSystem& system) {
   auto pool = std::make_unique<HostPool>(device, budget, system, device.granularity());
-  auto mover = std::make_unique<SwapMover>(device, *pool);
-  return {.pool = std::move(pool), .mover = std::move(mover)};
+  auto blocks = std::make_unique<AwayBlocks>(device, budget);
+  auto mover = std::make_unique<SwapMover>(device, *pool, *blocks);
+  return {.pool = std::move(pool), .blocks = std::move(blocks), .mover = std::move(mover)};
 }
 
-SwapMemory::SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+SwapMemory::SwapMemory(Device& device, HostBudget& budget, HostSystem& system, Books& books,
                        const SwapOptions& options)
     : SwapMemory(device, budget, books, options, moving_to_host(device, budget, system)) {}
 
-SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
+SwapMemory::SwapMemory(Device& device, HostBudget& budget, Books& books, const SwapOptions& options,
                        Moving moving)
     : common_{.device = device,
               .budget = budget,
               .books = books,
               .options = options,
               .pool = std::move(moving.pool),
+              .blocks = std::move(moving.blocks),
               .mover = std::move(moving.mover)} {}
 
 SwapMemory::~SwapMemory() {

@@ -8,6 +8,7 @@
 
 #include "interposer/memory/host_system.h"
 #include "interposer/memory/swap_blocks.h"
+#include "interposer/memory/swap_exchange.h"
 #include "interposer/memory/swap_pinning.h"
 #include "interposer/memory/swap_program.h"
 #include "interposer/memory/swap_turns.h"
@@ -17,7 +18,7 @@ namespace sharedgpu {
 class SwapMemory : public Memory {
  public:
   // All arguments outlive the object.
-  SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+  SwapMemory(Device& device, HostBudget& budget, HostSystem& system, Books& books,
              const SwapOptions& options = {});
   // Frees all memory. Only for tests: when a process ends, the driver frees its memory.
   ~SwapMemory() override;
@@ -43,8 +44,9 @@ class SwapMemory : public Memory {
     return pinning_.export_piece(base, index, piece);
   }
 
-  MemoryUse use() const override { return growth_.use(); }
+  MemoryUse use() const override { return growth_.reading().use; }
   Bytes job_host_limit() const override { return growth_.job_host_limit(); }
+  Reading reading() const override { return growth_.reading(); }
   Traffic moved() const override { return common_.mover->moved(); }
   void set_context_size(Bytes size) override { growth_.set_context_size(size); }
 
@@ -57,11 +59,15 @@ class SwapMemory : public Memory {
     if (common_.pool) common_.pool->prepare(size, sharers);
   }
   void tend_freed() override { freeing_.free_deferred(Gpu::may_be_idle); }
-  void tend() override { turns_.tend(); }
+  void tend() override {
+    turns_.tend();
+    if (common_.blocks) exchange_.tend();
+  }
   bool watch_host() override { return turns_.watch_host(); }
 
   void renew_access() override { ranges_.renew_access(); }
   ProgramMemory* program_memory() override { return &program_; }
+  AwayMemory* away_memory() override { return common_.blocks ? &exchange_ : nullptr; }
 
   // Returns a copy of every handle, in the order of their addresses. For tests; no other thread may be moving
   // a handle.
@@ -70,16 +76,16 @@ class SwapMemory : public Memory {
  protected:
   struct Moving {
     std::unique_ptr<HostPool> pool;
+    std::unique_ptr<AwayBlocks> blocks;
     std::unique_ptr<Mover> mover;
   };
-  SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
-             Moving moving);
+  SwapMemory(Device& device, HostBudget& budget, Books& books, const SwapOptions& options, Moving moving);
   SwapFreeing& freeing() { return freeing_; }
 
  private:
   using Gpu = SwapFreeing::Gpu;
 
-  static Moving moving_to_host(Device& device, const HostBudget& budget, HostSystem& system);
+  static Moving moving_to_host(Device& device, HostBudget& budget, HostSystem& system);
 
   mutable SwapCommon common_;
   GrowthAccount growth_{common_};
@@ -89,6 +95,7 @@ class SwapMemory : public Memory {
   SwapPinning pinning_{common_, growth_, freeing_};
   SwapProgram program_{common_, ranges_, freeing_, pinning_};
   SwapTurns turns_{common_, growth_, freeing_};
+  SwapExchange exchange_{common_};
 };
 
 }  // namespace sharedgpu

@@ -52,6 +52,7 @@ CUresult SwapMover::hide(Handle& handle, View& view) {
 // in which a call could fail. If the reference remained, the memory could never be freed, so give_back()
 // repeats a failed release.
 CUresult SwapMover::map(Handle& handle) {
+  if (handle.away) return map_away(handle);
   Physical physical = 0;
   CUresult result = device_.create(&physical, handle.size, handle.kind);
   if (result != CUDA_SUCCESS) return result;
@@ -66,7 +67,28 @@ void SwapMover::give_back(Physical physical) {
   }
 }
 
+CUresult SwapMover::map_away(Handle& handle) {
+  if (!handle.block) handle.block = blocks_.take(handle.size);
+  if (!handle.block) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = device_.map(handle.address, handle.size, handle.block->physical);
+  handle.mapped = result == CUDA_SUCCESS;
+  if (!handle.mapped) give_block_back(handle);
+  return result;
+}
+
+void SwapMover::give_block_back(Handle& handle) {
+  if (handle.block) blocks_.give(*handle.block, handle.size);
+  handle.block.reset();
+}
+
 CUresult SwapMover::unback(Handle& handle) {
+  const CUresult result = hide_all(handle);
+  if (result == CUDA_SUCCESS) give_block_back(handle);
+  return result;
+}
+
+// Unmaps the handle's memory at all of its addresses.
+CUresult SwapMover::hide_all(Handle& handle) {
   CUresult result = CUDA_SUCCESS;
   for (View& view : handle.views)
     if (result == CUDA_SUCCESS) result = hide(handle, view);
@@ -75,9 +97,89 @@ CUresult SwapMover::unback(Handle& handle) {
   return result;
 }
 
+// Maps `physical` at all addresses of a handle that has no memory. On failure the handle has no memory.
+CUresult SwapMover::put(Handle& handle, Physical physical) {
+  CUresult result = device_.map(handle.address, handle.size, physical);
+  handle.mapped = result == CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  result = device_.allow_access(handle.address, handle.size);
+  handle.accessible = result == CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = show(handle);
+  if (result != CUDA_SUCCESS) hide_all(handle);
+  return result;
+}
+
+// Maps at the handle's addresses the memory that was there before. The program may use the handle at any
+// time, so a failure is repeated.
+bool SwapMover::put_back(Handle& handle, Physical physical) {
+  for (int attempt = 0; attempt < 3; ++attempt)
+    if (put(handle, physical) == CUDA_SUCCESS) return true;
+  return false;
+}
+
+Mover::Begun SwapMover::begin_leave(Handle& handle, Lane lane) {
+  std::optional<AwayBlock>& block = blocks_in_use_[lane.index];
+  block = blocks_.take(handle.size);
+  if (!block) return Begun::no_room;
+  if (device_.copy(lane, block->home, handle.address, handle.size) == CUDA_SUCCESS) return Begun::yes;
+  if (settle(lane)) blocks_.give(*std::exchange(block, std::nullopt), handle.size);
+  return Begun::failed;
+}
+
+// The reference to the device memory is kept until the host memory is mapped, so that a failure can be
+// undone.
+bool SwapMover::end_leave(Handle& handle, Lane lane) {
+  std::optional<AwayBlock>& block = blocks_in_use_[lane.index];
+  Physical before = 0;
+  bool left = device_.wait(lane) == CUDA_SUCCESS;
+  if (!left && !settle(lane)) return false;  // the copy may still be writing to the block
+  left = left && device_.retain(&before, handle.address) == CUDA_SUCCESS;
+  if (left) {
+    left = hide_all(handle) == CUDA_SUCCESS && put(handle, block->physical) == CUDA_SUCCESS;
+    if (!left && (handle.mapped || put_back(handle, before))) {
+      show(handle);
+    } else {
+      left = true;  // if no memory can be mapped, the contents are in the block, which back() maps later
+    }
+    give_back(before);
+  }
+  if (!left) {
+    blocks_.give(*std::exchange(block, std::nullopt), handle.size);
+    return false;
+  }
+  forget(handle);  // a clean copy would be a second copy in host memory
+  handle.block = std::exchange(block, std::nullopt);
+  evicted_ += handle.size.count;
+  return true;
+}
+
+bool SwapMover::begin_enter(Handle& handle, Lane lane) {
+  Physical physical = 0;
+  if (device_.create(&physical, handle.size, handle.kind) != CUDA_SUCCESS) return false;
+  bool entered = hide_all(handle) == CUDA_SUCCESS && put(handle, physical) == CUDA_SUCCESS;
+  give_back(physical);
+  if (entered) {
+    entered = device_.copy(lane, handle.address, handle.block->home, handle.size) == CUDA_SUCCESS;
+    if (!entered && (!settle(lane) || hide_all(handle) != CUDA_SUCCESS)) return false;
+  }
+  if (!entered && (handle.mapped || put_back(handle, handle.block->physical))) show(handle);
+  return entered;
+}
+
+bool SwapMover::end_enter(Handle& handle, Lane lane) {
+  if (device_.wait(lane) == CUDA_SUCCESS) {
+    give_block_back(handle);
+    restored_ += handle.size.count;
+    return true;
+  }
+  if (settle(lane) && hide_all(handle) == CUDA_SUCCESS) put_back(handle, handle.block->physical);
+  return false;
+}
+
 void SwapMover::forget(Handle& handle) {
   pool_.give(take_host(handle));
   handle.contents = Handle::Contents::in_place;
+  if (!handle.mapped) give_block_back(handle);
 }
 
 // Detaches the host memory from the handle, and returns it to the caller, who has to free it. From here on,

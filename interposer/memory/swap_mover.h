@@ -16,7 +16,8 @@ namespace sharedgpu {
 
 class SwapMover final : public Mover {
  public:
-  SwapMover(Device& device, HostPool& pool) : device_(device), pool_(pool) {}
+  SwapMover(Device& device, HostPool& pool, AwayBlocks& blocks)
+      : device_(device), pool_(pool), blocks_(blocks) {}
 
   CUresult back(Handle& handle) override;
   CUresult unback(Handle& handle) override;
@@ -36,6 +37,10 @@ class SwapMover final : public Mover {
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
+  Begun begin_leave(Handle& handle, Lane lane) override;
+  bool end_leave(Handle& handle, Lane lane) override;
+  bool begin_enter(Handle& handle, Lane lane) override;
+  bool end_enter(Handle& handle, Lane lane) override;
   Bytes host_held() const override { return pool_.held(); }
   Bytes host_used() const override { return minus(pool_.used(), host_kept()); }
   Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
@@ -59,11 +64,17 @@ class SwapMover final : public Mover {
   Begun begin_copy(Handle& handle, Lane lane);
   HostRoom take_host(Handle& handle);
   CUresult map(Handle& handle);
+  CUresult map_away(Handle& handle);
+  void give_block_back(Handle& handle);
+  CUresult hide_all(Handle& handle);
+  CUresult put(Handle& handle, Physical physical);
+  bool put_back(Handle& handle, Physical physical);
   void give_back(Physical physical);
   bool settle(Lane lane);
 
   Device& device_;
   HostPool& pool_;
+  AwayBlocks& blocks_;
   std::atomic<std::uint64_t> kept_{0};     // bytes of clean copies
   std::atomic<std::uint64_t> evicted_{0};  // bytes copied to the host so far
   std::atomic<std::uint64_t> restored_{0};
@@ -71,6 +82,7 @@ class SwapMover final : public Mover {
                                                            // running on the lane
 
   // Used by the turn thread only.
+  std::array<std::optional<AwayBlock>, Lane::kAll> blocks_in_use_;  // the blocks of handles that are leaving
   std::array<Leaving, Lane::kAll> leaving_;
   Eviction left_;
 };

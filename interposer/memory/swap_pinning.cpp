@@ -67,7 +67,7 @@ CUresult SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size, std::ve
       if (handle.address >= begin + size.count || handle.address + handle.size.count <= begin) continue;
       if (handle.place == Handle::Place::settled) continue;
       busy |= handle.busy;
-      missing |= !handle.busy && !handle.usable();
+      missing |= !handle.busy && (!handle.usable() || handle.away);
       found.push_back(&handle);
     }
     if (!busy) return missing ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

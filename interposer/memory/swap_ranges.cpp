@@ -34,6 +34,11 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
     range = &common_.space.add(base, form.size, form.arena, common_.device.goes_with(), form.handle);
     for (Handle& handle : range->handles) handle.kind = form.kind;
     common_.residency.add(*range);
+    // What the window cannot hold is away from the start.
+    for (auto handle = range->handles.rbegin();
+         handle != range->handles.rend() && common_.residency.in_window() > common_.residency.granted();
+         ++handle)
+      common_.residency.set_away(*handle, true);
   }
   result = back(*range);
   if (result != CUDA_SUCCESS) {
@@ -65,7 +70,7 @@ CUresult SwapRanges::back(Handle& handle) {
        pause = std::min(pause * 2, common_.options.patience / 16)) {
     {
       const MutexLock lock(common_.mutex);
-      if (handle.size > common_.residency.room()) return CUDA_SUCCESS;
+      if (!handle.away && handle.size > common_.residency.room()) return CUDA_SUCCESS;
       common_.residency.count(handle);
     }
     const CUresult result = common_.mover->back(handle);
@@ -75,7 +80,8 @@ CUresult SwapRanges::back(Handle& handle) {
       common_.residency.uncount_unmapped(handle);
       common_.changed.notify_all();
     }
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || waited >= common_.options.patience) return result;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || handle.away || waited >= common_.options.patience)
+      return result;
     std::this_thread::sleep_for(pause);
     waited += pause;
   }

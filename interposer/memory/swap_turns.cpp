@@ -117,7 +117,8 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = common_.residency.away();  // bytes that will be on the host when the eviction has ended
+  const Bytes most =
+      common_.residency.evicted_at_limit();  // bytes that will be on the host when the eviction has ended
   common_.mutex.unlock();
   const bool looked = common_.mover->look(leavers);
   Bytes goal = common_.mover->host_used() + common_.mover->host_kept();
@@ -133,8 +134,8 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
 // pool would otherwise hold more than the bytes that will be on the host, or if no host memory is left for
 // the handle.
 Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
-  while (!common_.mover->has_room(*leaver.handle) && common_.mover->host_held() >= common_.residency.away() &&
-         give_up_copy()) {
+  while (!common_.mover->has_room(*leaver.handle) &&
+         common_.mover->host_held() >= common_.residency.evicted_at_limit() && give_up_copy()) {
   }
   for (;;) {
     common_.mutex.unlock();

@@ -64,7 +64,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking:
   }
   // The objects created here are never freed, because the program may use its memory until its last
   // instruction.
-  const HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
+  HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
     say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));
   });
   const auto wait = [&](const std::vector<CUdevice>& devices) { return contexts.synchronize(devices); };

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory for handles that are away. A block is as large as its handle. Creating a block takes ten times
+// longer than copying to it (20 ms for 64 MiB on an H100), so blocks are kept for reuse.
+//
+// A block stays mapped at an address of its own, so that contents can be copied to the block and from it
+// while it is not mapped at the handle's address.
+//
+// No cgroup is charged for this memory (measured: cuMemCreate with CU_MEM_LOCATION_TYPE_HOST_NUMA). So the
+// blocks count themselves in the job's budget. Thread-safe.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "interposer/memory/device.h"
+#include "interposer/memory/host_budget.h"
+
+namespace sharedgpu {
+
+struct AwayBlock {
+  Physical physical = 0;
+  CUdeviceptr home = 0;  // the block's own address
+};
+
+class AwayBlocks {
+ public:
+  // The device and the budget outlive the object.
+  AwayBlocks(Device& device, HostBudget& budget) : device_(device), budget_(budget) {}
+  AwayBlocks(const AwayBlocks&) = delete;
+  AwayBlocks& operator=(const AwayBlocks&) = delete;
+
+  // Returns an unused block of exactly `size` bytes, or a new one; nullopt if the job's budget or the driver
+  // has no memory for a new block.
+  std::optional<AwayBlock> take(Bytes size);
+  // Takes back a block of `size` bytes that is mapped only at its own address.
+  void give(const AwayBlock& block, Bytes size);
+  // Releases unused blocks while they have more than `keep` bytes together.
+  void trim(Bytes keep);
+
+  // The size of all blocks, used and unused.
+  Bytes held() const;
+
+ private:
+  std::optional<AwayBlock> create(Bytes size);
+  void destroy(const AwayBlock& block, Bytes size);
+  void change_held(std::int64_t by);
+
+  Device& device_;
+  HostBudget& budget_;
+  mutable std::mutex mutex_;  // guards the members below; never held across a call of the driver
+  std::map<Bytes, std::vector<AwayBlock>> unused_;
+  Bytes unused_bytes_;
+  std::uint64_t held_ = 0;
+};
+
+}  // namespace sharedgpu

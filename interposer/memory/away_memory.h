@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of an oversized process: a process whose allocations are larger than the device memory that the
+// arbiter can grant it. The granted device memory is the window. Handles beyond the window are away: host
+// memory is mapped at their addresses, so every access is correct, but slow.
+#pragma once
+
+#include <cuda.h>
+
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// A handle that may enter or leave the window. `address` identifies it.
+struct AwayHandle {
+  CUdeviceptr address = 0;
+  Bytes size;
+  bool away = false;
+};
+
+// Thread-safe, unless a comment says otherwise.
+class AwayMemory {
+ public:
+  virtual ~AwayMemory() = default;
+
+  // Returns true if a handle is away.
+  virtual bool any_away() const = 0;
+  // Returns the handles that a kernel may use which gets `address` as an argument: all handles from there to
+  // the end of the allocation. In large allocations, which often hold many arrays of the program, the handles
+  // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or
+  // more handles. Empty if no memory of the interposer that can be moved contains `address`.
+  virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
+  // Returns all handles that can be moved.
+  virtual std::vector<AwayHandle> handles() const = 0;
+  // How many bytes can enter the window without another handle leaving it.
+  virtual Bytes room() const = 0;
+  // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips
+  // handles that have been freed or moved meanwhile. No work of the process may be running. For the turn
+  // thread only. Returns true if all handles of `in` are in the window.
+  virtual bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) = 0;
+};
+
+}  // namespace sharedgpu

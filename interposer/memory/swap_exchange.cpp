@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/swap_exchange.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace sharedgpu {
+namespace {
+
+// A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
+constexpr Bytes kOneArray = mebibytes(512);
+constexpr std::size_t kMostArguments = 65536;
+// The pool of blocks keeps this much for the next exchanges.
+constexpr Bytes kKept = mebibytes(512);
+
+// Handles on their way in one direction, first in first out. Each direction has two lanes: while one copy
+// runs, the driver's calls for the other handle are made.
+class Way {
+ public:
+  static constexpr unsigned kLanes = Lane::kCount / 2;
+  Way(const std::vector<CUdeviceptr>& handles, unsigned first_lane)
+      : waiting_(handles.begin(), handles.end()), first_(first_lane) {}
+  bool may_begin() const { return !waiting_.empty() && moving_.size() < kLanes; }
+  bool waits() const { return !waiting_.empty(); }
+  bool moves() const { return !moving_.empty(); }
+  bool full() const { return moving_.size() == kLanes; }
+  CUdeviceptr next() const { return waiting_.front(); }
+  void skip() { waiting_.pop_front(); }
+  Lane lane() const { return {first_ + begun_ % kLanes}; }
+  void begun(Handle& handle) {
+    moving_.push_back({&handle, lane()});
+    ++begun_;
+    waiting_.pop_front();
+  }
+  std::pair<Handle*, Lane> pop() {
+    const auto first = moving_.front();
+    moving_.pop_front();
+    return first;
+  }
+  void give_up() { waiting_.clear(); }
+
+ private:
+  std::deque<CUdeviceptr> waiting_;
+  std::deque<std::pair<Handle*, Lane>> moving_;
+  unsigned first_;
+  unsigned begun_ = 0;
+};
+
+}  // namespace
+
+bool SwapExchange::any_away() const {
+  const MutexLock lock(common_.mutex);
+  return common_.residency.away() != Bytes{};
+}
+
+Bytes SwapExchange::room() const {
+  const MutexLock lock(common_.mutex);
+  return common_.residency.room();
+}
+
+// The first address after `address` that a kernel has got as an argument, but at most `end`.
+CUdeviceptr SwapExchange::next_argument(CUdeviceptr address, CUdeviceptr end) const {
+  const auto next = arguments_.upper_bound(address);
+  return next == arguments_.end() ? end : std::min(end, *next);
+}
+
+std::vector<SwapExchange::Span> SwapExchange::extent(CUdeviceptr address) {
+  if (const Range* range = common_.space.find_whole(address, {1}); range != nullptr) {
+    const AddressRange block = *common_.space.find(address);
+    const CUdeviceptr end = block.base + block.size.count;
+    const CUdeviceptr last = block.size <= kOneArray ? end : next_argument(address, end);
+    return {{range, address, {last - address}}};
+  }
+  std::vector<Span> spans;
+  const CUdeviceptr last = next_argument(address, address + kOneArray.count);
+  for (CUdeviceptr at = address; at < last;) {
+    const auto mapping = common_.program.mapping_at(at);
+    if (!mapping) break;
+    const CUdeviceptr end = std::min(last, mapping->address + mapping->range->size.count);
+    spans.push_back({mapping->range, mapping->range->base + (at - mapping->address), {end - at}});
+    at = end;
+  }
+  return spans;
+}
+
+std::vector<AwayHandle> SwapExchange::operands(CUdeviceptr address) {
+  std::vector<AwayHandle> found;
+  const MutexLock lock(common_.mutex);
+  const std::vector<Span> spans = extent(address);
+  if (spans.empty()) return found;
+  if (arguments_.size() >= kMostArguments) arguments_.clear();
+  arguments_.insert(address);
+  for (const Span& span : spans)
+    for (const Handle& handle : span.range->handles) {
+      const bool overlaps =
+          handle.address < span.begin + span.size.count && span.begin < handle.address + handle.size.count;
+      if (overlaps && handle.place == Handle::Place::free)
+        found.push_back({handle.address, handle.size, handle.away});
+    }
+  return found;
+}
+
+std::vector<AwayHandle> SwapExchange::handles() const {
+  std::vector<AwayHandle> found;
+  const MutexLock lock(common_.mutex);
+  for (const auto& [base, range] : common_.space.ranges())
+    for (const Handle& handle : range.handles)
+      if (!handle.busy && handle.place == Handle::Place::free && handle.usable())
+        found.push_back({handle.address, handle.size, handle.away});
+  return found;
+}
+
+// Claims the handle if it still exists, is where the plan expects it, and can be moved; otherwise returns
+// null.
+Handle* SwapExchange::claim(CUdeviceptr address, bool away) {
+  Handle* const handle = common_.space.handle_at(address);
+  if (handle == nullptr || handle->busy || handle->place != Handle::Place::free || !handle->usable() ||
+      handle->away != away)
+    return nullptr;
+  common_.residency.claim(*handle);
+  return handle;
+}
+
+// Returns false if no host memory is left, so that no other handle can leave either.
+bool SwapExchange::begin_leave(CUdeviceptr address, Lane lane, Handle** begun) {
+  Handle* const handle = claim(address, false);
+  if (handle == nullptr) return true;
+  common_.mutex.unlock();
+  const Mover::Begun result = common_.mover->begin_leave(*handle, lane);
+  common_.mutex.lock();
+  if (result == Mover::Begun::yes)
+    *begun = handle;
+  else
+    common_.unclaim(*handle);
+  return result == Mover::Begun::yes;
+}
+
+void SwapExchange::end_leave(Handle& handle, Lane lane) {
+  common_.mutex.unlock();
+  const bool left = common_.mover->end_leave(handle, lane);
+  common_.mutex.lock();
+  if (left) common_.residency.set_away(handle, true);
+  common_.unclaim(handle);
+}
+
+// Returns false if the window or the driver has no room for the handle.
+bool SwapExchange::begin_enter(CUdeviceptr address, Lane lane, Handle** begun) {
+  Handle* const handle = claim(address, true);
+  if (handle == nullptr) return true;
+  bool entered = handle->size <= common_.residency.room();
+  if (entered) {
+    common_.residency.set_away(*handle, false);
+    common_.mutex.unlock();
+    entered = common_.mover->begin_enter(*handle, lane);
+    common_.mutex.lock();
+    if (!entered) common_.residency.set_away(*handle, true);
+  }
+  if (entered)
+    *begun = handle;
+  else
+    common_.unclaim(*handle);
+  return entered;
+}
+
+bool SwapExchange::end_enter(Handle& handle, Lane lane) {
+  common_.mutex.unlock();
+  const bool entered = common_.mover->end_enter(handle, lane);
+  common_.mutex.lock();
+  if (!entered) common_.residency.set_away(handle, true);
+  common_.unclaim(handle);
+  return entered;
+}
+
+// A handle can enter as soon as enough others have left.
+bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
+  const DeviceScope scope(common_.device);
+  if (!scope.ok() || !common_.mover->settle()) return false;
+  Way leaving(out, 0);
+  Way entering(in, Way::kLanes);
+  bool all = true;
+  MutexLock lock(common_.mutex);
+  for (;;) {
+    while (leaving.may_begin()) {
+      Handle* begun = nullptr;
+      if (!begin_leave(leaving.next(), leaving.lane(), &begun))
+        leaving.give_up();
+      else if (begun != nullptr)
+        leaving.begun(*begun);
+      else
+        leaving.skip();
+    }
+    bool full = false;
+    while (entering.may_begin() && !full) {
+      Handle* begun = nullptr;
+      full = !begin_enter(entering.next(), entering.lane(), &begun);
+      if (full && !leaving.moves()) {  // no handle that could still make room is leaving
+        all = false;
+        entering.skip();
+        full = false;
+      } else if (begun != nullptr) {
+        entering.begun(*begun);
+      } else if (!full) {
+        entering.skip();
+      }
+    }
+    if (!leaving.moves() && !entering.moves()) break;
+    if (leaving.moves()) {
+      const auto [handle, lane] = leaving.pop();
+      end_leave(*handle, lane);
+    }
+    if (entering.moves() && (entering.full() || !leaving.moves())) {
+      const auto [handle, lane] = entering.pop();
+      all &= end_enter(*handle, lane);
+    }
+  }
+  lock.unlock();
+  common_.books.report(false);
+  return all;
+}
+
+void SwapExchange::tend() { common_.blocks->trim(kKept); }
+
+}  // namespace sharedgpu

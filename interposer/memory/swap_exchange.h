@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges handles of an oversized process between the window and host memory. Both directions run at the
+// same time. Implements AwayMemory.
+#pragma once
+
+#include <set>
+
+#include "interposer/memory/away_memory.h"
+#include "interposer/memory/swap_common.h"
+
+namespace sharedgpu {
+
+class SwapExchange final : public AwayMemory {
+ public:
+  explicit SwapExchange(SwapCommon& common) : common_(common) {}
+
+  bool any_away() const override;
+  std::vector<AwayHandle> operands(CUdeviceptr address) override;
+  std::vector<AwayHandle> handles() const override;
+  Bytes room() const override;
+  bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override;
+  // Maintenance, about once a second: releases host memory that exchanges do not need.
+  void tend();
+
+ private:
+  // Some of the program's addresses that lie in one range: `begin` is where they lie as an address of the
+  // range.
+  struct Span {
+    const Range* range = nullptr;
+    CUdeviceptr begin = 0;
+    Bytes size;
+  };
+  std::vector<Span> extent(CUdeviceptr address) REQUIRES(common_.mutex);
+  CUdeviceptr next_argument(CUdeviceptr address, CUdeviceptr end) const REQUIRES(common_.mutex);
+  Handle* claim(CUdeviceptr address, bool away) REQUIRES(common_.mutex);
+  bool begin_leave(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
+  bool begin_enter(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
+  void end_leave(Handle& handle, Lane lane) REQUIRES(common_.mutex);
+  bool end_enter(Handle& handle, Lane lane) REQUIRES(common_.mutex);
+
+  SwapCommon& common_;
+  std::set<CUdeviceptr> arguments_ GUARDED_BY(common_.mutex);  // the addresses passed to operands()
+};
+
+}  // namespace sharedgpu
