@@ -26,6 +26,9 @@ struct Pages {
   // True if submissions read a page of the interposer, which is_open() writes; false if they read a lease
   // page.
   std::atomic<bool> several{false};
+  // The page that pause() closes.
+  LeasePage own{.gate = kOpen, .contended = 0};
+  std::atomic<bool> pausable{false};  // true: `own` is one of the pages that must be open
   // Held while a page is installed, never while a page is read.
   std::mutex coming;
 };
@@ -51,6 +54,7 @@ Queues shortest() {
 bool open_in(const LeasePage& page) { return LeasePage::is_open(page.gate.load(std::memory_order_acquire)); }
 
 const LeasePage* first_closed() {
+  if (pages.pausable.load(std::memory_order_acquire) && !open_in(pages.own)) return &pages.own;
   for (const auto& place : pages.mapped) {
     const LeasePage* page = place.load(std::memory_order_acquire);
     if (page != nullptr && !open_in(*page)) return page;
@@ -64,6 +68,16 @@ void gather() {
   const Queues all = shortest();
   mapped.page.queue_us.store(all.us, std::memory_order_relaxed);
   mapped.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
+}
+
+bool put_own_page(void* address, std::size_t size, std::uint32_t gate);
+
+// Makes submissions read a page of our own, which is_open() updates. `pages.coming` must be held.
+bool gather_in_own_page() {
+  if (pages.several.load(std::memory_order_relaxed)) return true;
+  if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
+  pages.several.store(true, std::memory_order_release);
+  return true;
 }
 
 // Replaces the page at `address` with a private page that contains `gate`. The private page is filled before
@@ -102,6 +116,7 @@ void wake_waiting() {
   if (!pages.several.load(std::memory_order_acquire)) return wake_gate(mapped.page);
   for (const auto& place : pages.mapped)
     if (const LeasePage* page = place.load(std::memory_order_acquire)) wake_gate(*page);
+  if (pages.pausable.load(std::memory_order_acquire)) wake_gate(pages.own);
 }
 
 bool install(int fd, PageSlot slot) {
@@ -114,13 +129,31 @@ bool install(int fd, PageSlot slot) {
       std::ranges::count_if(pages.mapped, [](const auto& each) { return each.load() != nullptr; }) - 1;
   if (others == 0 && !pages.several.load(std::memory_order_relaxed))
     return map_lease_page(fd, &mapped) != nullptr;
-  if (!pages.several.load(std::memory_order_relaxed)) {
-    if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
-    pages.several.store(true, std::memory_order_release);
-  }
+  if (!gather_in_own_page()) return false;
   gather();
   is_open();
   return true;
+}
+
+bool pause() {
+  {
+    std::lock_guard lock(pages.coming);
+    if (!gather_in_own_page()) return false;
+    pages.pausable.store(true, std::memory_order_release);
+    if (open_in(pages.own)) pages.own.gate.fetch_add(1, std::memory_order_acq_rel);
+  }
+  is_open();
+  return true;
+}
+
+void resume() {
+  {
+    std::lock_guard lock(pages.coming);
+    if (open_in(pages.own)) return;
+    pages.own.gate.fetch_add(1, std::memory_order_acq_rel);
+  }
+  is_open();
+  wake_gate(pages.own);
 }
 
 bool contended(PageSlot slot) {
@@ -141,6 +174,8 @@ void forget_pages() {
   for (auto& place : pages.mapped)
     if (const LeasePage* page = place.exchange(nullptr)) munmap(place_of(page), LeasePage::kSize);
   pages.several.store(false, std::memory_order_relaxed);
+  pages.pausable.store(false, std::memory_order_relaxed);
+  pages.own.gate.store(kOpen, std::memory_order_relaxed);
 }
 
 }  // namespace sharedgpu::gate

@@ -64,6 +64,12 @@ bool install(int fd, PageSlot slot = {});
 void leave_open(PageSlot slot);
 // Reads the pages of all sessions and returns true if all are open.
 bool is_open();
+// Closes the gate for this process alone, whatever the lease pages say, and opens it again. The thread that
+// pauses the gate then calls close() (closing.h). pause() returns false if there is no memory for a page of
+// our own.
+bool pause();
+void resume();
+
 // Returns true if other tenants wait for the GPU of this session.
 bool contended(PageSlot slot);
 

@@ -12,6 +12,8 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
+#include "interposer/hooks/oversized.h"
+#include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12020
@@ -127,10 +129,12 @@ void count() {
 namespace graph_memory = sharedgpu::hooks::graph_memory;
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
   return graph_memory::launched(stream, false, [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
+  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
   return graph_memory::launched(stream, true,
                                 [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }

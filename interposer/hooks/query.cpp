@@ -88,6 +88,9 @@ CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdevicept
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{mapping.size.count});
+  // The driver would name the host while the memory is away.
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+    return give(data, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
   if (tells_the_place(attribute))
     if (CUresult refused = hooks::settle_mappings(mapping.base, mapping.size); refused != CUDA_SUCCESS)
       return refused;

@@ -6,24 +6,46 @@
 
 #include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
+#include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
 namespace {
 
+// Memory that cannot come in with this many exchanges does not fit beside the pinned memory.
+constexpr unsigned kMostExchanges = 8;
+
+// If the memory is away, brings it in, at least in part. Returns false if it is not away.
+bool bring_in(Memory& memory, CUdeviceptr address) {
+  if (!oversize::is_active()) return false;
+  for (const CUdevice device : process::devices()) {
+    session::DeviceSession* const session = process::session_of(device);
+    if (session->memory() != &memory || session->residence() == nullptr) continue;
+    const session::Residence::Choice choice = session->residence()->choose(address);
+    if (choice.in.empty()) return choice.missing != Bytes{};
+    session->exchange(choice.out, choice.in);
+    return true;
+  }
+  return false;
+}
+
 // Pins the memory in place during a turn of this process. The arbiter is asked outside the gate, since a
 // thread that waits for the arbiter inside the gate would block a drain.
-CUresult settle(Pinning& memory, CUdeviceptr address, Bytes size) {
-  for (;;) {
+CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
+  for (unsigned exchanges = 0;;) {
     { gate::Pass in_our_turn; }
     CUresult result = memory.settle(address, size);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
+    if (bring_in(memory, address)) {
+      if (++exchanges == kMostExchanges) return CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+      gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
+    }
   }
 }
 
-CUresult settle_mappings(Pinning& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
+CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
   while (address < end) {
     const auto mapping = program.next(address, {end - address});
     if (!mapping) break;

@@ -7,11 +7,15 @@
 // declare get wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments
 // against cuda.h.
 #include <cstdint>
+#include <cstring>
 
 #include "interposer/backlog/stream_of.h"
 #include "interposer/driver/real.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/graph_kernels.h"
+#include "interposer/hooks/oversized.h"
 #include "interposer/hooks/peer.h"
+#include "interposer/oversize/active.h"
 
 namespace {
 
@@ -26,6 +30,8 @@ constexpr Result kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 // Passes the gate, and counts the submission on the stream whose queue it fills.
 template <int stream, bool own>
 struct Way : backlog::Submission {
+  static constexpr int kStream = stream;
+  static constexpr bool kOwn = own;
   template <class... Words>
   explicit Way(Words... words) : Submission(backlog::stream_of<stream>(words...), own) {}
 };
@@ -39,13 +45,40 @@ struct Way<backlog::kFillsNoQueue, own> : sharedgpu::gate::Pass {
   }
 };
 
-template <Function function, class Way, bool copies, class... Words>
+template <class Way, hooks::LaunchForm form, class... Words>
+[[gnu::noinline]] Result launch_oversized(void* target, Words... words) {
+  const std::uintptr_t stream = backlog::stream_of<Way::kStream>(words...);
+  hooks::OversizedLaunch launch(hooks::kernel_launch<form>(stream, Way::kOwn, words...));
+  Way way(words...);
+  launch.begin();
+  const Result result = reinterpret_cast<Result (*)(Words...)>(target)(words...);
+  launch.end();
+  return result;
+}
+
+template <hooks::GraphForm form, class... Words>
+void note_graph(Words... words) {
+  const Word all[] = {words...};
+  Word executable = all[0];
+  if constexpr (form == hooks::GraphForm::made)
+    std::memcpy(&executable, reinterpret_cast<const void*>(all[0]), sizeof executable);
+  hooks::note_graph(executable, all[1]);
+}
+
+template <Function function, class Way, bool copies, hooks::LaunchForm form, hooks::GraphForm graph,
+          class... Words>
 inline Result submit(Words... words) {
   void* target = sharedgpu::driver::real(function);
   if (target == nullptr) return kNotFound;
+  if constexpr (form != hooks::LaunchForm::none)
+    if (sharedgpu::oversize::is_active()) [[unlikely]]
+      return launch_oversized<Way, form>(target, words...);
   const auto call = [=] {
     Way way(words...);
-    return reinterpret_cast<Result (*)(Words...)>(target)(words...);
+    const Result result = reinterpret_cast<Result (*)(Words...)>(target)(words...);
+    if constexpr (graph != hooks::GraphForm::none)
+      if (result == 0) note_graph<graph>(words...);
+    return result;
   };
   if constexpr (copies) return hooks::copy_with_access(call);
   return call();
@@ -77,9 +110,11 @@ inline Result submit(Words... words) {
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
-#define SUBMIT(name, words)                                                           \
-  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                                  \
-    using Its = Way<backlog::stream_at(#name, words), backlog::to_own_stream(#name)>; \
-    return submit<Function::name, Its, backlog::copies(#name)>(ARGUMENTS_##words);    \
+#define SUBMIT(name, words)                                                                     \
+  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                                            \
+    using Its = Way<backlog::stream_at(#name, words), backlog::to_own_stream(#name)>;           \
+    constexpr hooks::LaunchForm form = hooks::launch_form(#name);                               \
+    constexpr hooks::GraphForm graph = hooks::graph_form(#name);                                \
+    return submit<Function::name, Its, backlog::copies(#name), form, graph>(ARGUMENTS_##words); \
   }
 #include "interposer/driver/functions.def"

@@ -35,6 +35,12 @@ Way KernelWays::way(Key key) const {
   return records_.size() < kMostKeys ? Way::untried : Way::needs_gpu;
 }
 
+bool KernelWays::decided(Key key) const {
+  const auto found = records_.find(key);
+  if (found == records_.end()) return records_.size() >= kMostKeys;
+  return found->second.final || found->second.way == Way::streams;
+}
+
 void KernelWays::ran_away(Key key, Nanoseconds took, Bytes away) {
   Record* const record = away.count != 0 ? record_of(key) : nullptr;
   if (record == nullptr || record->final) return;

@@ -34,6 +34,8 @@ class KernelWays {
   // The way of an operand. Once kMostKeys keys are known, further keys need the GPU: an exchange costs
   // milliseconds, but a matrix product with an operand that is away may take seconds.
   Way way(Key key) const;
+  // Returns true if the time of another launch would not change the way.
+  bool decided(Key key) const;
   // A launch took the time `took` with `away` bytes of the operand away. The first launch of a kernel also
   // loads the kernel's code, and must not be reported.
   void ran_away(Key key, Nanoseconds took, Bytes away);

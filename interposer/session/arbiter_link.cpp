@@ -55,10 +55,13 @@ void ArbiterLink::set_gpu(const Attach& attach, const ReportSource* reports) {
 }
 
 Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
+  const ReportSource::Reading now = reports().reading();
   return {.request = request,
-          .use = reports().use(),
+          .use = now.use,
           .stuck = stuck,
-          .job_host_limit = reports().job_host_limit()};
+          .job_host_limit = reports().job_host_limit(),
+          .moved = {},
+          .away = now.beyond};
 }
 
 void ArbiterLink::run() {

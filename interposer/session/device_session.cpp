@@ -12,6 +12,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/closing.h"
 #include "interposer/memory/driver_device.h"
+#include "interposer/oversize/active.h"
 #include "interposer/session/backend.h"
 #include "interposer/session/log.h"
 #include "interposer/session/refusal_text.h"
@@ -122,10 +123,28 @@ void DeviceSession::attach(CUdevice device) {
   link_.set_gpu(attach, made.memory);
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
-  capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
+  const Attached attached =
+      answered ? request.answer.as<Attached>() : Attached{.gpu = {}, .capacity = attach.total};
+  capacity_ = attached.capacity;
+  may_be_oversized_.store(attached.oversize != 0, std::memory_order_relaxed);
   outbox_.usage(false);  // this report also contains the host memory limit
   debug("attached to %s, capacity %llu MiB", attach.name,
         static_cast<unsigned long long>(capacity_.count >> 20));
+}
+
+// Called whenever a window opens, which may happen on several threads. The object is never freed, like the
+// memory.
+void DeviceSession::went_oversized() {
+  auto* fresh = new Residence(*memory()->away_memory());
+  Residence* expected = nullptr;
+  if (!residence_.compare_exchange_strong(expected, fresh, std::memory_order_acq_rel)) {
+    delete fresh;
+    return;
+  }
+  oversize::activate();
+  say("this program needs more memory than the GPU can give it; the rest is in host memory, so the program "
+      "may "
+      "run much slower");
 }
 
 // Only one thread at a time reads the contexts and acts on them, so the last thread acts on the newest state.

@@ -14,6 +14,7 @@
 
 #include "interposer/memory/memory.h"
 #include "interposer/session/arbiter_link.h"
+#include "interposer/session/residence.h"
 #include "interposer/shared_memory/import.h"
 
 namespace sharedgpu {
@@ -64,7 +65,16 @@ class DeviceSession final : public Books {
   bool capturing() override { return gate::capturing(); }
   bool idle() override { return contexts_.done(); }
   void claim() override { outbox_.claim(); }
+  bool may_be_oversized() override { return may_be_oversized_.load(std::memory_order_relaxed); }
+  void went_oversized() override;
   bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
+
+  // Decides about kernel launches; null if no memory of the session is beyond the window.
+  Residence* residence() const { return residence_.load(std::memory_order_acquire); }
+  // See TurnWorker.
+  bool exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
+    return turns_.exchange(std::move(out), std::move(in));
+  }
 
   shared_memory::Exports& exports() { return exports_; }
   // Requests a piece of exported memory from another process of the tenant, through this session's
@@ -100,6 +110,8 @@ class DeviceSession final : public Books {
   DriverDevice* copier_ =
       nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
   Bytes capacity_;
+  std::atomic<bool> may_be_oversized_{false};
+  std::atomic<Residence*> residence_{nullptr};
 };
 
 }  // namespace sharedgpu::session

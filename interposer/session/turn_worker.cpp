@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
+constexpr Nanoseconds kDrainPatience = 500ms;  // time after which an exchange is given up
 constexpr Nanoseconds kRetry = 2ms;  // pause before a restore is repeated, while the driver still frees
                                      // another process's memory
 constexpr Nanoseconds kTend = 1s;
@@ -91,6 +92,8 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
     case TurnOrder::Kind::evict:
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       return std::holds_alternative<Restoring>(phase_) ? Closed{} : phase_;
+    case TurnOrder::Kind::exchange:
+      return exchange(*order.exchange);
     case TurnOrder::Kind::go_plain:
       if (!restore_memory()) return Restoring{order};
       gate::open_for_good(slot_);
@@ -132,6 +135,38 @@ LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
 // IdleWatch keeps its state.
 LeasePhase TurnWorker::holding() const {
   return std::holds_alternative<Holding>(phase_) ? phase_ : Holding{};
+}
+
+bool TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
+  const auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
+  push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
+  const Nanoseconds end = now() + kDrainPatience;
+  for (;;) {
+    const std::uint32_t seen = request->changed.seen();
+    if (request->done()) return request->complete();
+    const Nanoseconds left = end - now();
+    if (left <= Nanoseconds(0) && request->cancel()) {
+      gate::resume();
+      return false;
+    }
+    request->changed.wait(seen, std::max(left, kQuietLook));
+  }
+}
+
+// The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
+// afterwards.
+LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
+  AwayMemory* const mine = memory() == nullptr ? nullptr : memory()->away_memory();
+  bool complete = false;
+  if (mine != nullptr && gate::is_open() && request.begin() && gate::pause()) {
+    if (parts_.drain.close()) {
+      if (request.move()) complete = mine->exchange(request.out, request.in);
+      gate::hold();
+    }
+    gate::resume();
+  }
+  request.end(complete);
+  return phase_;
 }
 
 bool TurnWorker::evict(TurnMemory& memory) {

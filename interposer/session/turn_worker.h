@@ -7,6 +7,7 @@
 // answer in the middle of a capture that the drain waits for.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -14,6 +15,7 @@
 
 #include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
+#include "interposer/session/exchange_request.h"
 #include "interposer/session/idle.h"
 #include "interposer/session/outbox.h"
 #include "interposer/session/submission_clock.h"
@@ -21,13 +23,14 @@
 
 namespace sharedgpu::session {
 
-// An order from the arbiter.
+// An order from the arbiter, or an exchange that a thread of the program has requested.
 struct TurnOrder {
-  enum class Kind { restore, revoke, step, evict, go_plain };
+  enum class Kind { restore, revoke, step, evict, go_plain, exchange };
   Kind kind = Kind::restore;
   Epoch epoch;
   std::uint64_t number = 0;  // number of the order, for revoke and step
   Nanoseconds since{};       // time of arrival
+  std::shared_ptr<ExchangeRequest> exchange = {};
 };
 
 // The phase of the session's lease. Between two orders, the turn thread acts according to the phase.
@@ -62,6 +65,11 @@ class TurnWorker {
   void give_back();
   // Called when other tenants begin to wait: checks at once whether the session is idle.
   void look();
+  // Exchanges handles of the session's memory between the window and host memory, at a moment without work of
+  // this process on the GPU. Waits until this is done. Gives up if the process's work has not ended within
+  // half a second. Returns true if all handles of `in` are in the window. Call it outside the gate.
+  // Thread-safe.
+  bool exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
@@ -79,6 +87,7 @@ class TurnWorker {
   LeasePhase restore(const TurnOrder& order);
   LeasePhase after_drain(bool drained, const TurnOrder& order);
   LeasePhase holding() const;
+  LeasePhase exchange(ExchangeRequest& request);
 
   bool restore_memory();
   bool evict(TurnMemory& memory);

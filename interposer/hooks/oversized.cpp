@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/oversized.h"
+
+#include <utility>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/clock.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/graph_kernels.h"
+#include "interposer/hooks/kernel_arguments.h"
+#include "interposer/process/process.h"
+
+namespace sharedgpu::hooks {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Functions that the cuda.h of CUDA 11.8 lacks.
+using Load = CUresult(std::uintptr_t kernel);
+using ElapsedTime = CUresult(float* milliseconds, CUevent start, CUevent end);
+
+// A kernel that takes longer is no trial: it may wait for the program.
+constexpr Nanoseconds kLongestTrial = 5s;
+
+// Carries out the exchange that the launch needs. Returns true if the operands are where `choice` expects
+// them.
+bool bring_in(session::DeviceSession& session, const session::Residence::Choice& choice) {
+  if (choice.in.empty()) return choice.missing == Bytes{};
+  const bool complete = session.exchange(choice.out, choice.in);
+  session.residence()->exchanged(complete, gate::now());
+  return complete && choice.missing == Bytes{};
+}
+
+// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
+// does not run now. Inside the gate, the thread must not wait for the turn thread.
+session::DeviceSession* oversized_session() {
+  if (gate::capturing() || gate::inside()) return nullptr;
+  session::DeviceSession* const session = process::current_session();
+  return session == nullptr || session->residence() == nullptr ? nullptr : session;
+}
+
+}  // namespace
+
+void before_graph_launch(std::uintptr_t graph) {
+  session::DeviceSession* const session = oversized_session();
+  if (session == nullptr) return;
+  const std::vector<session::KernelUse> uses = kernels_of_graph(graph);
+  if (!uses.empty()) bring_in(*session, session->residence()->choose(uses, gate::now()));
+}
+
+struct OversizedLaunch::Work {
+  session::Residence* residence = nullptr;
+  session::Residence::Choice choice;
+  CUstream stream = nullptr;
+  CUevent begun = nullptr;
+  CUevent ended = nullptr;
+  bool timed = false;
+
+  void finish();
+};
+
+OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
+  session::DeviceSession* const session = oversized_session();
+  if (session == nullptr) return;
+  session::Residence* const residence = session->residence();
+  const session::KernelUse use{.kernel = launch.kernel,
+                               .arguments = kernel_arguments(launch.kernel, launch.parameters, launch.extra)};
+  if (use.arguments.empty()) return;
+  session::Residence::Choice choice = residence->choose({&use, 1}, gate::now());
+  // The time of a launch whose operands are somewhere else than expected tells nothing.
+  if (!bring_in(*session, choice) || choice.trials.empty()) return;
+  work_ = std::make_unique<Work>();
+  work_->residence = residence;
+  work_->choice = std::move(choice);
+  work_->stream = launch.stream != 0 ? reinterpret_cast<CUstream>(launch.stream)
+                  : launch.own       ? CU_STREAM_PER_THREAD
+                                     : CU_STREAM_LEGACY;
+  // The driver may load a kernel's code only at its first launch, which would take a part of the time.
+  driver::call<Load>(driver::Function::cuFuncLoad, launch.kernel);
+}
+
+OversizedLaunch::~OversizedLaunch() {
+  if (work_) work_->finish();
+}
+
+void OversizedLaunch::begin() {
+  if (!work_ || SHAREDGPU_REAL(cuEventCreate, &work_->begun, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
+  if (SHAREDGPU_REAL(cuEventCreate, &work_->ended, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
+  work_->timed = SHAREDGPU_REAL(cuEventRecord, work_->begun, work_->stream) == CUDA_SUCCESS;
+}
+
+void OversizedLaunch::end() {
+  if (work_ && work_->timed)
+    work_->timed = SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
+}
+
+void OversizedLaunch::Work::finish() {
+  const Nanoseconds end = gate::now() + kLongestTrial;
+  CUresult result = timed ? CUDA_ERROR_NOT_READY : CUDA_ERROR_UNKNOWN;
+  while (result == CUDA_ERROR_NOT_READY && gate::now() < end && !gate::capturing()) {
+    gate::nap(20us);
+    result = SHAREDGPU_REAL(cuEventQuery, ended);
+  }
+  float milliseconds = 0;
+  if (result == CUDA_SUCCESS && driver::call<ElapsedTime>(driver::Function::cuEventElapsedTime, &milliseconds,
+                                                          begun, ended) == CUDA_SUCCESS)
+    residence->ran(choice, Nanoseconds(static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6)));
+  if (begun != nullptr) SHAREDGPU_REAL(cuEventDestroy_v2, begun);
+  if (ended != nullptr) SHAREDGPU_REAL(cuEventDestroy_v2, ended);
+}
+
+}  // namespace sharedgpu::hooks

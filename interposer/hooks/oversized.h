@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel launches of an oversized process: before the launch, the operands that must be on the GPU come in;
+// the launch is timed if its time tells something about the kernel.
+//
+// Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace sharedgpu::hooks {
+
+// The words of a launch function's arguments that matter here; zero where the function lacks the argument.
+struct KernelLaunch {
+  std::uintptr_t kernel = 0;      // CUfunction or CUkernel
+  std::uintptr_t parameters = 0;  // void**
+  std::uintptr_t extra = 0;       // void**
+  std::uintptr_t stream = 0;
+  bool own = false;  // stream 0 means the per-thread default stream
+};
+
+// Where a function that launches a kernel has its arguments: as a function's name shows.
+enum class LaunchForm { none, words, config };
+constexpr LaunchForm launch_form(std::string_view name) {
+  if (name.starts_with("cuLaunchKernelEx")) return LaunchForm::config;
+  const bool cooperative =
+      name.starts_with("cuLaunchCooperativeKernel") && name.find("MultiDevice") == name.npos;
+  return cooperative || name.starts_with("cuLaunchKernel") ? LaunchForm::words : LaunchForm::none;
+}
+
+// `stream` and `own` are those of backlog::Submission.
+template <LaunchForm form, class... Words>
+KernelLaunch kernel_launch(std::uintptr_t stream, bool own, Words... words) {
+  const std::uintptr_t all[] = {words...};
+  if constexpr (form == LaunchForm::config)
+    return {.kernel = all[1], .parameters = all[2], .extra = all[3], .stream = stream, .own = own};
+  constexpr std::size_t kParameters = 9;
+  KernelLaunch launch{.kernel = all[0], .parameters = all[kParameters], .stream = stream, .own = own};
+  if constexpr (sizeof...(words) > kParameters + 1) launch.extra = all[kParameters + 1];
+  return launch;
+}
+
+// Made before the gate, and destroyed behind it. begin() and end() are called inside the gate, around the
+// launch. If nothing is to be done, all of this has no effect. The destructor may wait for the kernel.
+class OversizedLaunch {
+ public:
+  explicit OversizedLaunch(const KernelLaunch& launch);
+  ~OversizedLaunch();
+  OversizedLaunch(const OversizedLaunch&) = delete;
+  OversizedLaunch& operator=(const OversizedLaunch&) = delete;
+  void begin();
+  void end();
+
+ private:
+  struct Work;
+  std::unique_ptr<Work> work_;
+};
+
+// Brings in the operands of the kernels of an executable graph (CUgraphExec), as far as they are known.
+// Called before the gate.
+void before_graph_launch(std::uintptr_t graph);
+
+}  // namespace sharedgpu::hooks
