@@ -198,6 +198,103 @@ DONE:
   ret;
 }
 
+// A step of all words of the blocks to which a table of pointers leads. One thread a word, in a grid-stride loop.
+.visible .entry pattern_hidden(.param .u64 pattern_hidden_table, .param .u64 pattern_hidden_count, .param .u64 pattern_hidden_words, .param .u64 pattern_hidden_iteration)
+{
+  .reg .pred %p<3>;
+  .reg .u32 %r<8>;
+  .reg .u64 %i, %n, %stride, %data, %at, %thread;
+  .reg .u64 %words, %c, %x, %block, %j;
+  ld.param.u64 %data, [pattern_hidden_table];
+  ld.param.u64 %n, [pattern_hidden_count];
+  ld.param.u64 %words, [pattern_hidden_words];
+  ld.param.u64 %c, [pattern_hidden_iteration];
+  shl.b64 %c, %c, 1;
+  add.u64 %c, %c, 1;
+  mul.lo.u64 %n, %n, %words;
+  mov.u32 %r0, %tid.x;
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, %nctaid.x;
+  mul.wide.u32 %i, %r1, %r2;
+  cvt.u64.u32 %thread, %r0;
+  add.u64 %i, %i, %thread;
+  mul.wide.u32 %stride, %r2, %r3;
+LOOP:
+  setp.ge.u64 %p0, %i, %n;
+  @%p0 bra DONE;
+  div.u64 %block, %i, %words;
+  mul.lo.u64 %j, %block, %words;
+  sub.u64 %j, %i, %j;
+  mad.lo.u64 %at, %block, 8, %data;
+  ld.global.u64 %block, [%at];
+  mad.lo.u64 %at, %j, 8, %block;
+  ld.global.u64 %x, [%at];
+  mad.lo.u64 %x, %x, 6364136223846793005, %c;
+  st.global.u64 [%at], %x;
+  add.u64 %i, %i, %stride;
+  bra LOOP;
+DONE:
+  ret;
+}
+
+// Each block adds up the whole operand, and then changes its part of the words.
+.visible .entry pattern_product(.param .u64 pattern_product_data, .param .u64 pattern_product_count, .param .u64 pattern_product_operand, .param .u64 pattern_product_operand_count, .param .u64 pattern_product_iteration)
+{
+  .reg .pred %p<3>;
+  .reg .u32 %r<8>;
+  .reg .u64 %i, %n, %stride, %data, %at, %thread, %dim;
+  .reg .u64 %operand, %m, %c, %x, %total;
+  .shared .align 8 .u64 pattern_product_total;
+  ld.param.u64 %data, [pattern_product_data];
+  ld.param.u64 %n, [pattern_product_count];
+  ld.param.u64 %operand, [pattern_product_operand];
+  ld.param.u64 %m, [pattern_product_operand_count];
+  ld.param.u64 %c, [pattern_product_iteration];
+  shl.b64 %c, %c, 1;
+  add.u64 %c, %c, 1;
+  mov.u32 %r0, %tid.x;
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, %nctaid.x;
+  cvt.u64.u32 %thread, %r0;
+  cvt.u64.u32 %dim, %r2;
+  mov.u64 %total, 0;
+  setp.ne.u32 %p0, %r0, 0;
+  @%p0 bra CLEARED;
+  st.shared.u64 [pattern_product_total], %total;
+CLEARED:
+  bar.sync 0;
+  mov.u64 %i, %thread;
+ADD:
+  setp.ge.u64 %p0, %i, %m;
+  @%p0 bra ADDED;
+  mad.lo.u64 %at, %i, 8, %operand;
+  ld.global.u64 %x, [%at];
+  add.u64 %total, %total, %x;
+  add.u64 %i, %i, %dim;
+  bra ADD;
+ADDED:
+  red.shared.add.u64 [pattern_product_total], %total;
+  bar.sync 0;
+  ld.shared.u64 %total, [pattern_product_total];
+  add.u64 %c, %c, %total;
+  mul.wide.u32 %i, %r1, %r2;
+  add.u64 %i, %i, %thread;
+  mul.wide.u32 %stride, %r2, %r3;
+LOOP:
+  setp.ge.u64 %p0, %i, %n;
+  @%p0 bra DONE;
+  mad.lo.u64 %at, %i, 8, %data;
+  ld.global.u64 %x, [%at];
+  mad.lo.u64 %x, %x, 6364136223846793005, %c;
+  st.global.u64 [%at], %x;
+  add.u64 %i, %i, %stride;
+  bra LOOP;
+DONE:
+  ret;
+}
+
 // Keeps the GPU busy for a number of nanoseconds.
 .visible .entry spin(.param .u64 spin_nanoseconds)
 {

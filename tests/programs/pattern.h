@@ -34,6 +34,13 @@ struct History {
   constexpr std::uint64_t operator()(std::uint64_t word) const { return word * factor + sum; }
 };
 
+// A word after one more iteration of the product, whose operand's words have this sum.
+constexpr std::uint64_t product(std::uint64_t word, std::uint64_t iteration, std::uint64_t operand) {
+  return step(word, iteration) + operand;
+}
+// The blocks of a launch of the product. Each block reads the whole operand, as in a product of matrices.
+inline constexpr unsigned kProductBlocks = 48;
+
 // The contribution of a word to a buffer's checksum. The checksum is the sum of all contributions, modulo
 // 2^64.
 constexpr std::uint64_t weigh(std::uint64_t word, std::uint64_t index) { return word * (index * 2 + 1); }

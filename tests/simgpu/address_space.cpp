@@ -207,6 +207,22 @@ bool AddressSpace::lies_on_host(Address at) const {
   return mapping != mappings_.end() && mapping->second.physical->device() == kHostNumber;
 }
 
+Bytes AddressSpace::bytes_on_host(const Range& range) const {
+  Bytes sum;
+  auto add = [&](Address begin, Bytes size) {
+    const Address from = std::max(begin, range.begin);
+    const Address to = std::min(begin + size.count, range.end());
+    if (from < to) sum += Bytes{to - from};
+  };
+  std::lock_guard lock(mutex_);
+  auto mapping = find_mapping(range.begin);
+  if (mapping == mappings_.end()) mapping = mappings_.lower_bound(range.begin);
+  for (; mapping != mappings_.end() && mapping->first < range.end(); ++mapping)
+    if (mapping->second.physical->device() == kHostNumber) add(mapping->first, mapping->second.size);
+  for (const auto& [begin, region] : host_) add(begin, region.size);
+  return sum;
+}
+
 std::optional<Range> AddressSpace::reservation_at(Address at) const {
   std::lock_guard lock(mutex_);
   return find_reservation(at);
@@ -254,10 +270,12 @@ bool AddressSpace::accessible(const Range& range) const {
   return is_accessible(range);
 }
 
-bool AddressSpace::is_usable(const Range& range) const {
+// The ranges of one use never conflict with each other; `own` is the use to which `range` will belong.
+bool AddressSpace::is_usable(const Range& range, const Use* own) const {
   if (!is_accessible(range)) return false;
   if (!conflicts_forbidden_) return true;
   for (const UsePtr& use : uses_) {
+    if (use.get() == own) continue;
     for (const Range& other : use->ranges) {
       if (!range.conflicts(other)) continue;
       std::fprintf(stderr, "simgpu: %#lx of %lu bytes is used while other work %s %#lx of %lu bytes\n",
@@ -281,7 +299,7 @@ UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
 
 bool AddressSpace::extend(const UsePtr& use, const Range& range) {
   std::lock_guard lock(mutex_);
-  if (!is_usable(range)) return false;
+  if (!is_usable(range, use.get())) return false;
   use->ranges.push_back(range);
   return true;
 }

@@ -84,6 +84,8 @@ class AddressSpace {
   void unmap(Address begin, Bytes size);  // unmaps whole mappings only; no error if nothing is mapped
   PhysicalPtr physical_at(Address at) const;
   bool lies_on_host(Address at) const;  // returns true if memory of the host is mapped at `at`
+  // The part of the range that is memory of the host: mapped at device addresses, or pinned.
+  Bytes bytes_on_host(const Range& range) const;
 
   // The reservation that `at` lies in, mapped or not.
   std::optional<Range> reservation_at(Address at) const;
@@ -123,7 +125,7 @@ class AddressSpace {
   Mappings::const_iterator find_mapping(Address at) const;
   bool may_access(const Mapping& mapping, const Range& range) const;
   bool is_accessible(const Range& range) const;
-  bool is_usable(const Range& range) const;
+  bool is_usable(const Range& range, const Use* own = nullptr) const;
   bool whole_mappings(const Range& range) const;
   bool cuts_mapping(const Range& range) const;
 

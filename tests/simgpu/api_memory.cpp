@@ -34,6 +34,12 @@ bool in_heap(Address at) {
   return found;
 }
 
+// Returns true if `at` lies in memory of the host that cuMemSetAccess lets the host use.
+bool host_may_access(Address at) {
+  const AddressSpace& space = *driver().space;
+  return space.lies_on_host(at) && space.access_at(at, kHostNumber) != Access::none;
+}
+
 // The pool from which the memory at `at` was allocated; null if none.
 CUmemoryPool pool_of(Address at) {
   CUmemoryPool found = nullptr;
@@ -64,7 +70,8 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put(pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      require(host || driver().managed_at(pointer) != nullptr, CUDA_ERROR_INVALID_VALUE);
+      require(host || driver().managed_at(pointer) != nullptr || host_may_access(pointer),
+              CUDA_ERROR_INVALID_VALUE);
       return put(pointer);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put(static_cast<unsigned long long>(device ? device->begin : host->first.begin));
@@ -87,7 +94,8 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return put(static_cast<int>(device && in_heap(device->begin)));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return put(static_cast<int>(device && driver().managed_at(pointer) == nullptr));
+      return put(static_cast<int>(device && driver().managed_at(pointer) == nullptr &&
+                                  !driver().space->lies_on_host(device->begin)));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: {
       std::lock_guard lock(driver().mutex);
       return put(static_cast<unsigned>(device ? driver().sync_memops.count(device->begin) : 0));

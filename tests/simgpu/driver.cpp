@@ -123,8 +123,9 @@ void initialize() {
     d->gpus.push_back(std::move(gpu));
   }
   require(!d->gpus.empty(), CUDA_ERROR_NO_DEVICE);
-  d->host_store =
-      std::make_shared<PhysicalStore>(*d->gpus.front()->shared, kHostNumber, PhysicalStore::Charge::none);
+  // A real driver charges this memory to no memory cgroup (measured, 580).
+  d->host_store = std::make_shared<PhysicalStore>(*d->gpus.front()->shared, kHostNumber,
+                                                  PhysicalStore::Charge::none, d->settings.board);
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   space.release();
   graph_memory.release();

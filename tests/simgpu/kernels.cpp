@@ -65,6 +65,38 @@ CUresult gather_sum(Arg a, const Reach& reach) {
   return CUDA_SUCCESS;
 }
 
+// The ranges to which a table of a[1] pointers leads, each with a[2] words.
+std::vector<Range> gathered(Arg a) {
+  std::vector<Range> ranges;
+  for (std::uint64_t i = 0; i < a[1]; ++i) ranges.push_back({words(a[0])[i], word_bytes(a[2], 8), false});
+  return ranges;
+}
+std::vector<Range> stepped(Arg a) {
+  std::vector<Range> ranges = gathered(a);
+  for (Range& range : ranges) range.written = true;
+  return ranges;
+}
+
+CUresult pattern_hidden(Arg a, const Reach& reach) {
+  for (const Range& range : stepped(a)) {
+    if (!reach(range)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::uint64_t* data = words(range.begin);
+    for (std::uint64_t i = 0, n = a[2], iteration = a[3]; i < n; ++i)
+      data[i] = pattern::step(data[i], iteration);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult pattern_product(Arg a, const Reach&) {
+  const std::uint64_t* operand = words(a[2]);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0, n = a[3]; i < n; ++i) sum += operand[i];
+  std::uint64_t* data = words(a[0]);
+  for (std::uint64_t i = 0, n = a[1], iteration = a[4]; i < n; ++i)
+    data[i] = pattern::product(data[i], iteration, sum);
+  return CUDA_SUCCESS;
+}
+
 CUresult store_word(Arg a, const Reach&) {
   *words(a[0]) = a[1];
   return CUDA_SUCCESS;
@@ -87,7 +119,7 @@ CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
 CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
 
 // One line per kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, additional
-// time.
+// time; then what a table of pointers leads to, and how often the kernel reads what it only reads.
 const Kernel kKernels[] = {
     {"pattern_fill", {8, 8, 8, 8}, buffer, pattern_fill, written, no_extra},
     {"pattern_step", {8, 8, 8}, buffer, pattern_step, read_and_written, no_extra},
@@ -114,7 +146,28 @@ const Kernel kKernels[] = {
      },
      gather_sum,
      [](Arg a) { return word_bytes(a[1] * a[2], 8); },
-     no_extra},
+     no_extra,
+     gathered},
+    {"pattern_hidden",
+     {8, 8, 8, 8},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], word_bytes(a[1], 8), false}};
+     },
+     pattern_hidden,
+     [](Arg a) { return word_bytes(a[1] * a[2], 16); },
+     no_extra,
+     stepped},
+    // Caches take seven of eight reads of the operand while it lies in device memory.
+    {"pattern_product",
+     {8, 8, 8, 8, 8},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], word_bytes(a[1], 8)}, {a[2], word_bytes(a[3], 8), false}};
+     },
+     pattern_product,
+     [](Arg a) { return word_bytes(a[1] * 2 + a[3] * pattern::kProductBlocks / 8, 8); },
+     no_extra,
+     nullptr,
+     pattern::kProductBlocks},
     {"store_word",
      {8, 8},
      [](Arg a) {

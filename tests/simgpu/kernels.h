@@ -43,6 +43,11 @@ struct Kernel {
   // Bytes of device memory moved, and additional time.
   Bytes (*traffic)(const Arguments&);
   Nanoseconds (*extra)(const Arguments&);
+  // What the kernel reaches through a table of pointers, which is the first of `ranges`; null if it has none.
+  std::vector<Range> (*reached)(const Arguments&) = nullptr;
+  // How often the kernel reads each byte that it only reads. A GPU has caches for its own memory, but memory
+  // of the host crosses the bus each time.
+  unsigned reads = 1;
 };
 
 const Kernel* find_kernel(const std::string& name);

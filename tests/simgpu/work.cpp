@@ -17,19 +17,21 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 // Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// Holds a Use during the work. end() returns false if the ranges were unmapped, or used by conflicting work,
-// meanwhile.
+// Holds a Use during the work, and before it while the work only waits for the device, since a real GPU may
+// run it then. end() returns false if the ranges were unmapped, or used by conflicting work, meanwhile.
 class UseGuard {
  public:
-  explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {
-    for (const Range& range : ranges) page_in(range);
-  }
+  explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {}
   ~UseGuard() {
     if (use_) driver().space->end_use(use_);
   }
   UseGuard(const UseGuard&) = delete;
   UseGuard& operator=(const UseGuard&) = delete;
   const UsePtr& get() const { return use_; }
+  // Call this once the device is free for the work.
+  void page_in() const {
+    for (const Range& range : use_->ranges) simgpu::page_in(range);
+  }
   bool end() { return driver().space->end_use(std::exchange(use_, nullptr)); }
 
  private:
@@ -41,16 +43,42 @@ std::vector<Range> on(int device, std::vector<Range> ranges) {
   return ranges;
 }
 
+// Adds the ranges to which a table of pointers in device memory leads, which is the first of `ranges`.
+// Returns false if the kernel cannot read the table.
+bool add_reached(int device, const Kernel& kernel, const Arguments& arguments, std::vector<Range>& ranges) {
+  if (kernel.reached == nullptr) return true;
+  UseGuard use({ranges.front()});
+  if (!use.get()) return false;
+  use.page_in();
+  std::vector<Range> reached;
+  const bool read =
+      driver().space->touch(use.get(), [&] { reached = on(device, kernel.reached(arguments)); });
+  if (!read || !use.end()) return false;
+  ranges.insert(ranges.end(), reached.begin(), reached.end());
+  return true;
+}
+
+// The time that the kernel's accesses to memory of the host take.
+Nanoseconds bus_time(const Kernel& kernel, const std::vector<Range>& ranges) {
+  Bytes moved;
+  for (const Range& range : ranges)
+    moved.count += driver().space->bytes_on_host(range).count * (range.written ? 1 : kernel.reads);
+  return driver().copy_time(moved);
+}
+
 CUresult run_kernel(const Context& context, const Kernel& kernel, const Arguments& arguments) {
   Driver& d = driver();
   SharedDevice& device = *d.gpu(context.device()).shared;
+  std::vector<Range> ranges = on(context.device(), kernel.ranges(arguments));
+  if (!add_reached(context.device(), kernel, arguments, ranges)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   auto extra = static_cast<double>((d.settings.launch + kernel.extra(arguments)).count());
-  Nanoseconds duration = d.memory_time(kernel.traffic(arguments)) +
+  Nanoseconds duration = std::max(d.memory_time(kernel.traffic(arguments)), bus_time(kernel, ranges)) +
                          Nanoseconds(static_cast<std::int64_t>(extra * d.settings.slowdown));
+  UseGuard use(ranges);
+  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   TimePoint start = device.occupy(Engine::compute, duration);
   device.count_kernel();
-  UseGuard use(on(context.device(), kernel.ranges(arguments)));
-  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  use.page_in();
   // The effect comes last, so that a premature read sees the old contents.
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
@@ -98,24 +126,30 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   SharedDevice& device = *d.gpu(context.device()).shared;
   const bool to_mapped = d.space->reservation_at(plan.target).has_value();
   const bool from_mapped = d.space->reservation_at(plan.source).has_value();
-  const bool to_device = to_mapped && !d.space->lies_on_host(plan.target);
-  const bool from_device = from_mapped && !d.space->lies_on_host(plan.source);
-  TimePoint start = now();
-  Nanoseconds duration{};
-  if (to_device && from_device) {
-    duration = d.memory_time({plan.size().count * 2});
-    start = device.occupy(Engine::compute, duration);
-  } else if (to_device || from_device) {
-    Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;
-    duration = d.copy_time(plan.size());
-    start = device.occupy(engine, duration);
-    device.count_copy(engine, plan.size());
-  }
+  // Bytes of each side that lie on the host, and bytes of the copy that cross the bus.
+  auto on_host = [&](bool mapped, const Range& range) {
+    return mapped ? std::min(d.space->bytes_on_host(range), plan.size()) : plan.size();
+  };
   std::vector<Range> ranges;
   if (to_mapped) ranges.push_back(plan.target_range());
   if (from_mapped) ranges.push_back(plan.source_range());
   UseGuard use(ranges);
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const Bytes to_host = on_host(to_mapped, plan.target_range());
+  const Bytes from_host = on_host(from_mapped, plan.source_range());
+  const Bytes crossing = std::max(to_host, from_host);
+  TimePoint start = now();
+  Nanoseconds duration{};
+  if (crossing == Bytes{}) {
+    duration = d.memory_time({plan.size().count * 2});
+    start = device.occupy(Engine::compute, duration);
+  } else if (to_mapped || from_mapped) {
+    Engine engine = to_host < plan.size() ? Engine::host_to_device : Engine::device_to_host;
+    duration = d.copy_time(crossing) + d.memory_time({minus(plan.size(), crossing).count * 2});
+    start = device.occupy(engine, duration);
+    if (to_host < plan.size() || from_host < plan.size()) device.count_copy(engine, crossing);
+  }
+  use.page_in();
   bool whole =
       in_pieces(context.device(), plan.width, plan.height, start, duration,
                 [&](std::size_t row, std::size_t offset, std::size_t size) {
@@ -136,10 +170,13 @@ void fill_row(Address at, std::uint32_t value, std::size_t count) {
 CUresult run_set(const Context& context, const SetPlan& plan) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
   Driver& d = driver();
-  Nanoseconds duration = d.memory_time({plan.width * plan.height * plan.element});
-  TimePoint start = d.gpu(context.device()).shared->occupy(Engine::compute, duration);
+  const Bytes size{plan.width * plan.height * plan.element};
+  const Bytes on_host = std::min(d.space->bytes_on_host(plan.range()), size);
+  Nanoseconds duration = d.memory_time(minus(size, on_host)) + d.copy_time(on_host);
   UseGuard use(on(context.device(), {plan.range()}));
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  TimePoint start = d.gpu(context.device()).shared->occupy(Engine::compute, duration);
+  use.page_in();
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
   bool whole = d.space->touch(use.get(), [&] {

@@ -61,8 +61,15 @@ CUresult added_at_once(bool same) {
   const std::size_t count = kMiB;
   const CUdeviceptr memory[] = {gpu.words(count), gpu.words(count)};
   const CUstream streams[] = {gpu.stream(), gpu.stream()};
-  for (int round = 0; round < 20; ++round)
-    for (int i = 0; i < 2; ++i) gpu.add(memory[same ? 0 : i], count, 1, streams[i]);
+  const CUfunction add = gpu.kernel("add_value");
+  const std::uint32_t value = 1;
+  // The launches that follow a conflict fail.
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      const void* parameters[] = {&memory[same ? 0 : i], &count, &value};
+      cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, streams[i], const_cast<void**>(parameters), nullptr);
+    }
+  }
   return cuCtxSynchronize();
 }
 TEST_CASE("Two streams write the same memory", "[.conflict]") {

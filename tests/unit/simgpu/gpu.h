@@ -105,10 +105,16 @@ class Barrier {
   Open open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Physical memory mapped at a reserved range.
+// CU_MEM_LOCATION_TYPE_* of CUDA 12.2.
+inline constexpr auto kOnHost = static_cast<CUmemLocationType>(2);
+inline constexpr auto kOnHostNuma = static_cast<CUmemLocationType>(3);
+inline constexpr auto kOnHostNumaCurrent = static_cast<CUmemLocationType>(4);
+
+// Physical memory of the device, or of the host, mapped at a reserved range.
 class Mapped {
  public:
-  explicit Mapped(std::size_t bytes) : size(bytes) {
+  explicit Mapped(std::size_t bytes, CUmemLocationType where = CU_MEM_LOCATION_TYPE_DEVICE)
+      : size(bytes), place(where) {
     REQUIRE(cuMemAddressReserve(&address, size, 0, 0, 0) == CUDA_SUCCESS);
     REQUIRE(fill() == CUDA_SUCCESS);
   }
@@ -116,7 +122,7 @@ class Mapped {
   CUresult fill() {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.type = place;
     CUresult result = cuMemCreate(&handle, size, &properties, 0);
     if (result != CUDA_SUCCESS) return result;
     REQUIRE(cuMemMap(address, size, 0, handle, 0) == CUDA_SUCCESS);
@@ -137,6 +143,7 @@ class Mapped {
   CUdeviceptr address = 0;
   CUmemGenericAllocationHandle handle = 0;
   std::size_t size;
+  CUmemLocationType place;
 };
 
 // Runs one hidden case of this binary in a separate process, with further environment variables. Returns true

@@ -236,17 +236,16 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
 // The results are those that cuda.h of CUDA 13.0 documents for cuMemCreate and cuMemSetAccess.
 TEST_CASE("Memory of the host can be made and mapped, and takes no room of the device", "[simulated]") {
   Gpu gpu;
-  constexpr int kHost = 2, kHostNuma = 3, kHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_*, of CUDA 12.2
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle handle = 0;
-  properties.location.type = static_cast<CUmemLocationType>(kHostNumaCurrent);
+  properties.location.type = kOnHostNumaCurrent;
   CHECK(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_ERROR_INVALID_VALUE);
   std::size_t before = 0;
   std::size_t after = 0;
   std::size_t total = 0;
   REQUIRE(cuMemGetInfo(&before, &total) == CUDA_SUCCESS);
-  for (const int where : {kHost, kHostNuma}) {
-    properties.location.type = static_cast<CUmemLocationType>(where);
+  for (const CUmemLocationType where : {kOnHost, kOnHostNuma}) {
+    properties.location.type = where;
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     CHECK(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_ERROR_INVALID_VALUE);
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
@@ -275,6 +274,64 @@ TEST_CASE("Memory of the host can be made and mapped, and takes no room of the d
     device.empty();
     REQUIRE(cuMemAddressFree(device.address, kGranule) == CUDA_SUCCESS);
   }
+}
+
+TEST_CASE("Memory changes between device and host at one address") {
+  Gpu gpu;
+  const Mapped memory(2 * kGranule);
+  const Mapped away(2 * kGranule, kOnHostNuma);  // the away memory keeps an address of its own
+  REQUIRE(cuMemsetD32(memory.address, 5, memory.size / 4) == CUDA_SUCCESS);
+  REQUIRE(cuMemcpyDtoD(away.address, memory.address, memory.size) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  std::size_t before = 0, after = 0;
+  REQUIRE(cuMemGetInfo(&before, nullptr) == CUDA_SUCCESS);
+  memory.empty();
+  REQUIRE(cuMemMap(memory.address, memory.size, 0, away.handle, 0) == CUDA_SUCCESS);
+  REQUIRE(memory.open() == CUDA_SUCCESS);
+  REQUIRE(cuMemGetInfo(&after, nullptr) == CUDA_SUCCESS);
+  CHECK(after - before == memory.size);
+  REQUIRE(gpu.add(memory.address, memory.size / 4, 2, nullptr) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  CHECK(word_at(memory.address + memory.size - 4) == 7);
+  CHECK(word_at(away.address + memory.size - 4) == 7);
+  REQUIRE(cuMemsetD32(away.address, 1, 1) == CUDA_SUCCESS);
+  CHECK(word_at(memory.address) == 1);
+
+  CUmemAllocationProp properties = {};
+  REQUIRE(cuMemGetAllocationPropertiesFromHandle(&properties, away.handle) == CUDA_SUCCESS);
+  CHECK(properties.location.type == kOnHostNuma);
+  std::size_t granularity = 0;
+  REQUIRE(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+          CUDA_SUCCESS);
+  CHECK(granularity == kGranule);
+  REQUIRE(cuMemUnmap(memory.address, memory.size) == CUDA_SUCCESS);
+  REQUIRE(cuMemAddressFree(memory.address, memory.size) == CUDA_SUCCESS);
+  CHECK(word_at(away.address + memory.size - 4) == 7);
+  away.empty();
+  REQUIRE(cuMemAddressFree(away.address, away.size) == CUDA_SUCCESS);
+}
+
+// The results follow from the text of cuda.h of CUDA 13.0.
+TEST_CASE("Pointers to memory of the host tell what they are", "[simulated]") {
+  Gpu gpu;
+  const Mapped away(kGranule, kOnHostNuma);
+  unsigned type = 0;
+  REQUIRE(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, away.address + 5) == CUDA_SUCCESS);
+  CHECK(type == CU_MEMORYTYPE_HOST);
+  CUdeviceptr seen = 0;
+  CHECK(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, away.address + 5) == CUDA_SUCCESS);
+  CHECK(seen == away.address + 5);
+  void* host = nullptr;
+  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, away.address) ==
+        CUDA_ERROR_INVALID_VALUE);  // the host has no access yet
+  CUmemAccessDesc access = {};
+  access.location.type = kOnHostNuma;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  REQUIRE(cuMemSetAccess(away.address, away.size, &access, 1) == CUDA_SUCCESS);
+  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, away.address) == CUDA_SUCCESS);
+  CHECK(reinterpret_cast<CUdeviceptr>(host) == away.address);
+  away.empty();
+  REQUIRE(cuMemAddressFree(away.address, away.size) == CUDA_SUCCESS);
 }
 
 }  // namespace sharedgpu::simgpu_test
