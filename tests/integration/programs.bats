@@ -257,6 +257,19 @@ contend() {
   succeeds swapped
 }
 
+@test "buffers that kernels find by their arguments or only by a table of pointers" {
+  contend
+  export SHAREDGPU_DEBUG=1
+  local sized="oversized --count 12 --bytes 12MiB --iterations 60"
+  # shellcheck disable=SC2086
+  for options in "--kind stream --threads 3 --pool" "--kind product --graph --churn" "--kind hidden --own --churn"; do
+    tenant many $sized $options
+    succeeds many
+    grep -q "every word verified" "$DIR/many.out"
+    grep -q " drained, " "$DIR/many.err" # its memory was evicted during the run
+  done
+}
+
 @test "memory that the program makes and maps itself" {
   contend
   export SHAREDGPU_DEBUG=1
