@@ -177,12 +177,19 @@ void AddressSpace::unmap(Address begin, Bytes size) {
   auto reservation = find_reservation(begin);
   require(size.count > 0 && reservation && range.end() <= reservation->end() && !cuts_mapping(range),
           CUDA_ERROR_INVALID_VALUE);
+  auto uses_range = [&](const UsePtr& use) {
+    return std::any_of(use->ranges.begin(), use->ranges.end(),
+                       [&](const Range& used) { return used.overlaps(range); });
+  };
   std::vector<UsePtr> torn;
-  for (const UsePtr& use : uses_)
-    if (std::any_of(use->ranges.begin(), use->ranges.end(),
-                    [&](const Range& used) { return used.overlaps(range); }))
-      torn.push_back(use);
+  std::copy_if(uses_.begin(), uses_.end(), std::back_inserter(torn), uses_range);
   for (const UsePtr& use : torn) use->torn = true;
+  for (const UsePtr& use : queued_) {
+    if (use->torn || !uses_range(use)) continue;
+    use->torn = true;
+    std::fprintf(stderr, "simgpu: %#lx of %lu bytes is unmapped while queued work uses it\n", begin,
+                 size.count);
+  }
   untouched_.wait(lock, [&] {
     return std::none_of(torn.begin(), torn.end(), [](const UsePtr& use) { return use->touching; });
   });
@@ -285,6 +292,25 @@ bool AddressSpace::is_usable(const Range& range, const Use* own) const {
     }
   }
   return true;
+}
+
+UsePtr AddressSpace::queue(std::vector<Range> ranges) {
+  if (!conflicts_forbidden_ || ranges.empty()) return nullptr;
+  auto use = std::make_shared<Use>();
+  use->ranges = std::move(ranges);
+  std::lock_guard lock(mutex_);
+  queued_.push_back(use);
+  return use;
+}
+
+bool AddressSpace::torn(const UsePtr& queued) const {
+  std::lock_guard lock(mutex_);
+  return queued != nullptr && queued->torn;
+}
+
+void AddressSpace::retire(const UsePtr& queued) {
+  std::lock_guard lock(mutex_);
+  if (queued != nullptr) queued_.remove(queued);
 }
 
 UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {

@@ -7,8 +7,8 @@
 //
 // A kernel or copy announces the ranges it works on as a Use. If a range is unmapped during a Use of this
 // range, the Use is torn: its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(),
-// two simultaneous uses of one range are also torn if one of them writes. Thread-safe; failures are thrown as
-// Error.
+// two simultaneous uses of one range are also torn if one of them writes, and queued work has uses, too.
+// Thread-safe; failures are thrown as Error.
 #pragma once
 
 #include <cuda.h>
@@ -101,6 +101,11 @@ class AddressSpace {
   bool accessible(const Range& range) const;
 
   void forbid_conflicts() { conflicts_forbidden_ = true; }
+  // Announces the ranges of work that is only queued. If one of them is unmapped before retire(), this use is
+  // torn. Returns null unless conflicts are forbidden: until the work runs, a real GPU takes no notice.
+  UsePtr queue(std::vector<Range> ranges);
+  bool torn(const UsePtr& queued) const;
+  void retire(const UsePtr& queued);
   // Returns null if one of the ranges is not accessible. Do not pass pageable host memory.
   UsePtr begin_use(std::vector<Range> ranges);
   // Adds a range that becomes known only while the kernel runs.
@@ -135,6 +140,7 @@ class AddressSpace {
   Mappings mappings_;
   std::map<Address, HostRegion> host_;
   std::list<UsePtr> uses_;
+  std::list<UsePtr> queued_;
   bool conflicts_forbidden_ = false;
   std::array<std::array<bool, kMostDevices>, kMostDevices> peers_{};  // [device][peer]
 };

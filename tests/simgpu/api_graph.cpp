@@ -58,14 +58,7 @@ CUresult launch(DefaultStream zero, CUgraphExec handle, CUstream stream_handle) 
     auto exec = driver().graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
     for (const Work& work : exec->works)
       if (work.memory != 0) driver().graph_memory->back(work.memory);
-    submit(find_stream(zero, stream_handle), {CU_GRAPH_NODE_TYPE_GRAPH, [exec](Context& context) {
-                                                for (const Work& work : exec->works) {
-                                                  if (!work.run) continue;
-                                                  CUresult result = work.run(context);
-                                                  if (result != CUDA_SUCCESS) return result;
-                                                }
-                                                return CUDA_SUCCESS;
-                                              }});
+    submit(find_stream(zero, stream_handle), graph_work(exec));
   });
 }
 

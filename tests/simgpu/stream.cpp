@@ -11,8 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/simgpu/context.h"
-#include "tests/simgpu/errors.h"
+#include "tests/simgpu/driver.h"
 
 namespace sharedgpu::simgpu {
 namespace {
@@ -25,6 +24,20 @@ std::condition_variable& task_done() {
 
 bool all_done(const std::vector<TaskPtr>& tasks) {
   return std::all_of(tasks.begin(), tasks.end(), [](const TaskPtr& task) { return task->done; });
+}
+
+CUresult run(const Task& task, Context& context) {
+  const AddressSpace& space = *driver().space;
+  if (space.torn(task.queued)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  try {
+    result = task.work.run(context);
+  } catch (const Error& error) {
+    result = error.code;
+  } catch (...) {
+  }
+  // The later nodes of a graph are queued until the graph ends.
+  return result == CUDA_SUCCESS && space.torn(task.queued) ? CUDA_ERROR_ILLEGAL_ADDRESS : result;
 }
 
 // Runs the stream's tasks until it is closed.
@@ -43,17 +56,12 @@ void work_off(StreamPtr stream) {
     Context& context = *stream->context;
     if (task->work.run && sticky_error() == CUDA_SUCCESS) {
       lock.unlock();
-      CUresult result = CUDA_ERROR_UNKNOWN;
-      try {
-        result = task->work.run(context);
-      } catch (const Error& error) {
-        result = error.code;
-      } catch (...) {
-      }
+      CUresult result = run(*task, context);
       if (result != CUDA_SUCCESS) fail_process(result);
       task->work.run = nullptr;  // destroyed outside the lock
       lock.lock();
     }
+    if (task->queued) driver().space->retire(std::exchange(task->queued, nullptr));
     task->done = true;
     task->finished = now();
     stream->queue.pop_front();
@@ -168,6 +176,7 @@ TaskPtr submit(const StreamPtr& stream, Work work) {
     start_worker(stream);  // starts the worker first, so that nothing is queued if no thread can be created
   auto task = std::make_shared<Task>();
   task->work = std::move(work);
+  if (task->work.ranges) task->queued = driver().space->queue(task->work.ranges());
   task->after = std::move(stream->pending_waits);
   stream->pending_waits.clear();
   order_by_legacy(stream, task->after);

@@ -22,17 +22,21 @@
 namespace sharedgpu::simgpu {
 
 class Context;
+struct Range;
 struct Stream;
+struct Use;
 
 // A unit of work in a stream or a graph node.
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // called without any lock
   std::uint64_t memory = 0;               // the memory's address if this is an allocation node, else 0
+  std::function<std::vector<Range>()> ranges = {};  // those known before the work runs; may be null
 };
 
 struct Task {
   Work work;
+  std::shared_ptr<Use> queued;  // may be null
   std::vector<std::shared_ptr<Task>> after;
   bool done = false;
   TimePoint finished{};

@@ -228,20 +228,52 @@ CUresult run_write(const Context& context, Address word, std::uint32_t value) {
 }  // namespace
 
 Work kernel_work(const Kernel& kernel, Arguments arguments) {
-  return {CU_GRAPH_NODE_TYPE_KERNEL, [&kernel, arguments = std::move(arguments)](Context& context) {
-            Driver& d = driver();
-            if (++d.launches == d.settings.launch_fault) return CUDA_ERROR_LAUNCH_FAILED;
-            return run_kernel(context, kernel, arguments);
-          }};
+  return {.type = CU_GRAPH_NODE_TYPE_KERNEL,
+          .run =
+              [&kernel, arguments](Context& context) {
+                Driver& d = driver();
+                if (++d.launches == d.settings.launch_fault) return CUDA_ERROR_LAUNCH_FAILED;
+                return run_kernel(context, kernel, arguments);
+              },
+          .ranges = [&kernel, arguments] { return kernel.ranges(arguments); }};
 }
 
 Work copy_work(CopyPlan plan) {
-  return {CU_GRAPH_NODE_TYPE_MEMCPY,
-          [plan = std::move(plan)](Context& context) { return run_copy(context, plan); }};
+  return {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+          .run = [plan](Context& context) { return run_copy(context, plan); },
+          .ranges =
+              [plan] {
+                return std::vector<Range>{plan.target_range(), plan.source_range()};
+              }};
 }
 
 Work set_work(SetPlan plan) {
-  return {CU_GRAPH_NODE_TYPE_MEMSET, [plan](Context& context) { return run_set(context, plan); }};
+  return {.type = CU_GRAPH_NODE_TYPE_MEMSET,
+          .run = [plan](Context& context) { return run_set(context, plan); },
+          .ranges = [plan] { return std::vector<Range>{plan.range()}; }};
+}
+
+Work graph_work(std::shared_ptr<const GraphExec> exec) {
+  return {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+          .run =
+              [exec](Context& context) {
+                for (const Work& work : exec->works) {
+                  if (!work.run) continue;
+                  CUresult result = work.run(context);
+                  if (result != CUDA_SUCCESS) return result;
+                }
+                return CUDA_SUCCESS;
+              },
+          .ranges =
+              [exec] {
+                std::vector<Range> all;
+                for (const Work& work : exec->works) {
+                  if (!work.ranges) continue;
+                  const std::vector<Range> ranges = work.ranges();
+                  all.insert(all.end(), ranges.begin(), ranges.end());
+                }
+                return all;
+              }};
 }
 
 Work prefetch_work(const Range& range, bool to_device) {

@@ -83,6 +83,59 @@ TEST_CASE("SIMGPU_FORBID_CONFLICTS makes work fail that uses what other work wri
   CHECK(passes_alone("[.no-conflict]", forbidden));
 }
 
+// The result of work that still waits in its stream while its memory goes and comes back.
+CUresult unmapped_in_queue(bool in_graph) {
+  Gpu gpu;
+  const Mapped first(kGranule);
+  Mapped memory(kGranule);
+  const CUstream stream = gpu.stream();
+  CUgraphExec exec = nullptr;
+  if (in_graph) {
+    CUgraph graph = nullptr;
+    REQUIRE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(gpu.add(first.address, 16, 1, stream) == CUDA_SUCCESS);
+    REQUIRE(gpu.add(memory.address, 16, 1, stream) == CUDA_SUCCESS);
+    REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS);
+  }
+  {
+    Barrier barrier(stream);
+    REQUIRE((in_graph ? cuGraphLaunch(exec, stream) : gpu.add(memory.address, 16, 1, stream)) ==
+            CUDA_SUCCESS);
+    memory.empty();
+    REQUIRE(memory.fill() == CUDA_SUCCESS);
+  }
+  return cuStreamSynchronize(stream);
+}
+TEST_CASE("The memory of a queued kernel is unmapped", "[.queued-kernel]") {
+  CHECK(unmapped_in_queue(false) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("The memory of a queued graph is unmapped", "[.queued-graph]") {
+  CHECK(unmapped_in_queue(true) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("The memory of queued work goes and comes back", "[.queued-forgiven]") {
+  CHECK(unmapped_in_queue(false) == CUDA_SUCCESS);
+}
+TEST_CASE("SIMGPU_FORBID_CONFLICTS makes queued work fail whose memory is unmapped", "[simulated]") {
+  CHECK(passes_alone("[.queued-kernel]", {{"SIMGPU_FORBID_CONFLICTS", "1"}}));
+  CHECK(passes_alone("[.queued-graph]", {{"SIMGPU_FORBID_CONFLICTS", "1"}}));
+  CHECK(passes_alone("[.queued-forgiven]", {{"SIMGPU_FORBID_CONFLICTS", "0"}}));
+}
+
+TEST_CASE("A table leads to memory that is gone", "[.hidden]") {
+  Gpu gpu;
+  const Mapped memory(kGranule);
+  const CUdeviceptr table = gpu.words(2);
+  const std::uint64_t one = 1;
+  REQUIRE(cuMemcpyHtoD(table, &memory.address, sizeof memory.address) == CUDA_SUCCESS);
+  memory.empty();
+  REQUIRE(gpu.launch("pattern_hidden", nullptr, {&table, &one, &one, &one}) == CUDA_SUCCESS);
+  CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("A kernel faults at memory that only a table of pointers names") {
+  CHECK(passes_alone("[.hidden]", {}));
+}
+
 TEST_CASE("The device is lost", "[.lost]") {
   Gpu gpu;
   CUstream stream = gpu.stream();
