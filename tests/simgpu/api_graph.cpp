@@ -37,7 +37,7 @@ CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
                          const Parameters* p) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return add_node("cuGraphAddKernelNode", out, graph, after, count, [&] {
-    auto function = find_function(p->func);
+    auto function = find_launchable(p->func);
     check_grid({p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ});
     return kernel_work(*function->kernel, collect(*function->kernel, p->kernelParams, p->extra));
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules, functions and launches.
+// Modules, libraries, functions and launches.
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -15,31 +15,48 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
+// The known kernels of an image.
+std::vector<const Kernel*> kernels_of(const std::string& text) {
+  auto entries = parse_ptx(text);
+  require(entries.has_value(), CUDA_ERROR_INVALID_IMAGE);
+  std::vector<const Kernel*> kernels;
+  for (const PtxEntry& entry : *entries) {
+    const Kernel* kernel = find_kernel(entry.name);
+    if (kernel == nullptr) {
+      std::fprintf(stderr, "simgpu: kernel '%s' is not known to the simulated GPU\n", entry.name.c_str());
+      continue;
+    }
+    if (kernel->parameters != entry.parameters) {
+      std::fprintf(stderr, "simgpu: kernel '%s' has other parameters than the simulated GPU knows\n",
+                   entry.name.c_str());
+      throw Error{CUDA_ERROR_INVALID_PTX};
+    }
+    kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
 CUresult load(const char* name, CUmodule* out, const std::string& text) {
   return call(name, Needs::context, [&] {
     require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
-    auto entries = parse_ptx(text);
-    require(entries.has_value(), CUDA_ERROR_INVALID_IMAGE);
     auto module = std::make_shared<Module>();
     module->context = current_context();
-    for (const PtxEntry& entry : *entries) {
-      const Kernel* kernel = find_kernel(entry.name);
-      if (kernel == nullptr) {
-        std::fprintf(stderr, "simgpu: kernel '%s' is not known to the simulated GPU\n", entry.name.c_str());
-        continue;
-      }
-      if (kernel->parameters != entry.parameters) {
-        std::fprintf(stderr, "simgpu: kernel '%s' has other parameters than the simulated GPU knows\n",
-                     entry.name.c_str());
-        throw Error{CUDA_ERROR_INVALID_PTX};
-      }
+    for (const Kernel* kernel : kernels_of(text)) {
       auto function = std::make_shared<Function>(Function{kernel, module.get()});
-      module->functions[entry.name] = function;
+      module->functions[kernel->name] = function;
       driver().functions.add(function);
     }
     *out = reinterpret_cast<CUmodule>(driver().modules.add(module));
   });
 }
+
+#if CUDA_VERSION >= 12040
+void get_parameter(const Kernel& kernel, std::size_t index, std::size_t* offset, std::size_t* size) {
+  require(offset != nullptr && index < kernel.parameters.size(), CUDA_ERROR_INVALID_VALUE);
+  *offset = parameter_offset(kernel.parameters, index);
+  if (size != nullptr) *size = kernel.parameters[index];
+}
+#endif
 
 CUresult load_data(const char* name, CUmodule* out, const void* image) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +66,7 @@ CUresult load_data(const char* name, CUmodule* out, const void* image) {
 CUresult launch(const char* name, DefaultStream zero, const CUlaunchConfig& c, CUfunction handle,
                 void** parameters, void** extra) {
   return call(name, Needs::context, [&] {
-    auto function = find_function(handle);
+    auto function = find_launchable(handle);
     check_grid({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ});
     StreamPtr stream = find_stream(zero, c.hStream);
     submit(stream, kernel_work(*function->kernel, collect(*function->kernel, parameters, extra)));
@@ -105,7 +122,8 @@ CUresult launch_on_several(const CUDA_LAUNCH_PARAMS* launches, unsigned count, u
               CUDA_ERROR_INVALID_VALUE);
       check_grid({l.gridDimX, l.gridDimY, l.gridDimZ}, {l.blockDimX, l.blockDimY, l.blockDimZ});
       streams.push_back(driver().streams.get(l.hStream));
-      require(function->module->context == streams.back()->context, CUDA_ERROR_INVALID_VALUE);
+      require(function->module == nullptr || function->module->context == streams.back()->context,
+              CUDA_ERROR_INVALID_VALUE);
       require(devices.insert(streams.back()->context->device()).second, CUDA_ERROR_INVALID_DEVICE);
       kernels.push_back(kernel_work(*function->kernel, collect(*function->kernel, l.kernelParams, nullptr)));
     }
@@ -207,12 +225,67 @@ CUresult CUDAAPI cuFuncGetName(const char** out, CUfunction handle) {
 #if CUDA_VERSION >= 12040
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset,
                                     std::size_t* size) {
-  return call("cuFuncGetParamInfo", Needs::context, [&] {
-    require(offset != nullptr, CUDA_ERROR_INVALID_VALUE);
-    const auto& parameters = find_function(handle)->kernel->parameters;
-    require(index < parameters.size(), CUDA_ERROR_INVALID_VALUE);
-    *offset = parameter_offset(parameters, index);
-    if (size != nullptr) *size = parameters[index];
+  return call("cuFuncGetParamInfo", Needs::context,
+              [&] { get_parameter(*find_function(handle)->kernel, index, offset, size); });
+}
+CUresult CUDAAPI cuKernelGetParamInfo(CUkernel handle, std::size_t index, std::size_t* offset,
+                                      std::size_t* size) {
+  return call("cuKernelGetParamInfo", Needs::context,
+              [&] { get_parameter(*driver().kernels.get(handle)->kernel, index, offset, size); });
+}
+#endif
+
+#if CUDA_VERSION >= 12000
+CUresult CUDAAPI cuLibraryLoadData(CUlibrary* out, const void* image, CUjit_option*, void**, unsigned int,
+                                   CUlibraryOption*, void**, unsigned int) {
+  return call("cuLibraryLoadData", Needs::init, [&] {
+    require(out != nullptr && image != nullptr, CUDA_ERROR_INVALID_VALUE);
+    auto library = std::make_shared<Library>();
+    for (const Kernel* kernel : kernels_of(static_cast<const char*>(image))) {
+      auto made = std::make_shared<LibraryKernel>();
+      made->kernel = kernel;
+      made->function = std::make_shared<Function>(Function{kernel, nullptr});
+      library->kernels[kernel->name] = made;
+      driver().kernels.add(made);
+      driver().functions.add(made->function);
+    }
+    *out = reinterpret_cast<CUlibrary>(driver().libraries.add(library));
+  });
+}
+
+CUresult CUDAAPI cuLibraryUnload(CUlibrary handle) {
+  return call("cuLibraryUnload", Needs::init, [&] {
+    auto library = driver().libraries.remove(handle);
+    for (const auto& [name, kernel] : library->kernels) {
+      driver().functions.remove(kernel->function.get());
+      driver().kernels.remove(kernel.get());
+    }
+  });
+}
+
+CUresult CUDAAPI cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
+  return call("cuLibraryGetKernel", Needs::init, [&] {
+    require(out != nullptr && name != nullptr, CUDA_ERROR_INVALID_VALUE);
+    auto library = driver().libraries.get(handle);
+    auto found = library->kernels.find(name);
+    require(found != library->kernels.end(), CUDA_ERROR_NOT_FOUND);
+    *out = reinterpret_cast<CUkernel>(found->second.get());
+  });
+}
+
+CUresult CUDAAPI cuKernelGetFunction(CUfunction* out, CUkernel handle) {
+  return call("cuKernelGetFunction", Needs::context, [&] {
+    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    *out = reinterpret_cast<CUfunction>(driver().kernels.get(handle)->function.get());
+  });
+}
+#endif
+
+#if CUDA_VERSION >= 12030
+CUresult CUDAAPI cuKernelGetName(const char** out, CUkernel handle) {
+  return call("cuKernelGetName", Needs::init, [&] {
+    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    *out = driver().kernels.get(handle)->kernel->name;
   });
 }
 #endif

@@ -21,12 +21,22 @@ struct Module;
 
 struct Function {
   const Kernel* kernel = nullptr;
-  Module* module = nullptr;
+  Module* module = nullptr;  // null: the function belongs to a library
 };
 
 struct Module {
   std::shared_ptr<Context> context;
   std::map<std::string, std::shared_ptr<Function>> functions;
+};
+
+// A kernel of a library, which belongs to no context. The same function serves in every context.
+struct LibraryKernel {
+  const Kernel* kernel = nullptr;
+  std::shared_ptr<Function> function;
+};
+
+struct Library {
+  std::map<std::string, std::shared_ptr<LibraryKernel>> kernels;
 };
 
 class Context : public std::enable_shared_from_this<Context> {

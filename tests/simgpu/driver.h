@@ -59,6 +59,8 @@ struct Driver {
   Handles<Event> events;
   Handles<Module> modules;
   Handles<Function> functions;
+  Handles<Library> libraries;
+  Handles<LibraryKernel> kernels;
   Handles<Graph> graphs;
   Handles<GraphExec> graph_execs;
   Handles<Pool> pools;

@@ -5,6 +5,11 @@ namespace sharedgpu::simgpu {
 
 std::shared_ptr<Function> find_function(CUfunction handle) { return driver().functions.get(handle); }
 
+std::shared_ptr<Function> find_launchable(CUfunction handle) {
+  auto kernel = driver().kernels.find(handle);
+  return kernel != nullptr ? kernel->function : find_function(handle);
+}
+
 void check_grid(Dimensions grid, Dimensions block) {
   require(
       grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535,

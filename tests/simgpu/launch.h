@@ -12,6 +12,8 @@ struct Dimensions {
 };
 
 std::shared_ptr<Function> find_function(CUfunction handle);
+// The function of a launch, which also takes a CUkernel in place of its CUfunction.
+std::shared_ptr<Function> find_launchable(CUfunction handle);
 // Throws CUDA_ERROR_INVALID_VALUE if the device does not support such a grid.
 void check_grid(Dimensions grid, Dimensions block);
 // Copies the arguments from cuLaunchKernel's `kernelParams`, or from its `extra`.

@@ -234,6 +234,39 @@ TEST_CASE("Arguments come packed in a buffer too, and functions tell their param
 #endif
 }
 
+#if CUDA_VERSION >= 12040
+TEST_CASE("A kernel of a library tells its parameters, and is launched with or without a function") {
+  Gpu gpu;
+  CUlibrary library = nullptr;
+  CUkernel add = nullptr;
+  CUkernel none = nullptr;
+  REQUIRE(cuLibraryLoadData(&library, programs::kKernelsPtx, nullptr, nullptr, 0, nullptr, nullptr, 0) ==
+          CUDA_SUCCESS);
+  REQUIRE(cuLibraryGetKernel(&add, library, "add_value") == CUDA_SUCCESS);
+  CHECK(cuLibraryGetKernel(&none, library, "no_such_kernel") == CUDA_ERROR_NOT_FOUND);
+  const char* name = nullptr;
+  REQUIRE(cuKernelGetName(&name, add) == CUDA_SUCCESS);
+  CHECK(std::string(name) == "add_value");
+  std::size_t offset = 0, bytes = 0;
+  REQUIRE(cuKernelGetParamInfo(add, 2, &offset, &bytes) == CUDA_SUCCESS);
+  CHECK(offset == 16);
+  CHECK(bytes == 4);
+  CHECK(cuKernelGetParamInfo(add, 3, &offset, &bytes) == CUDA_ERROR_INVALID_VALUE);
+
+  CUfunction function = nullptr;
+  REQUIRE(cuKernelGetFunction(&function, add) == CUDA_SUCCESS);
+  CUdeviceptr memory = gpu.words(4);
+  std::uint64_t count = 4;
+  std::uint32_t value = 3;
+  void* parameters[] = {&memory, &count, &value};
+  for (CUfunction each : {function, reinterpret_cast<CUfunction>(add)})
+    REQUIRE(cuLaunchKernel(each, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  CHECK(word_at(memory + 12) == 6);
+  CHECK(cuLibraryUnload(library) == CUDA_SUCCESS);
+}
+#endif
+
 TEST_CASE("A stream waits for an external semaphore and signals it, in its order", "[simulated]") {
   Gpu gpu;
   const int file = memfd_create("timeline", MFD_CLOEXEC);
