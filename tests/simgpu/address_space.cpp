@@ -277,10 +277,32 @@ bool AddressSpace::accessible(const Range& range) const {
   return is_accessible(range);
 }
 
+std::vector<Piece> AddressSpace::pieces_of(const Range& range) const {
+  std::vector<Piece> pieces;
+  for (auto mapping = find_mapping(range.begin); mapping != mappings_.end() && mapping->first < range.end();
+       ++mapping) {
+    const Address from = std::max(mapping->first, range.begin);
+    const Address to = std::min(mapping->first + mapping->second.size.count, range.end());
+    Range part = range;
+    part.begin = from - mapping->first;
+    part.size = {to - from};
+    pieces.push_back({mapping->second.physical.get(), part});
+  }
+  return pieces;
+}
+
+void AddressSpace::add_range(Use& use, const Range& range) const {
+  use.ranges.push_back(range);
+  if (!conflicts_forbidden_) return;
+  const std::vector<Piece> pieces = pieces_of(range);
+  use.pieces.insert(use.pieces.end(), pieces.begin(), pieces.end());
+}
+
 // The ranges of one use never conflict with each other; `own` is the use to which `range` will belong.
 bool AddressSpace::is_usable(const Range& range, const Use* own) const {
   if (!is_accessible(range)) return false;
   if (!conflicts_forbidden_) return true;
+  const std::vector<Piece> pieces = pieces_of(range);
   for (const UsePtr& use : uses_) {
     if (use.get() == own) continue;
     for (const Range& other : use->ranges) {
@@ -289,6 +311,14 @@ bool AddressSpace::is_usable(const Range& range, const Use* own) const {
                    range.begin, range.size.count, other.written ? "writes" : "reads", other.begin,
                    other.size.count);
       return false;
+    }
+    for (const Piece& other : use->pieces) {
+      for (const Piece& piece : pieces) {
+        if (piece.physical != other.physical || !piece.part.conflicts(other.part)) continue;
+        std::fprintf(stderr, "simgpu: %#lx of %lu bytes is used while other work %s it at another address\n",
+                     range.begin, range.size.count, other.part.written ? "writes" : "reads");
+        return false;
+      }
     }
   }
   return true;
@@ -313,12 +343,12 @@ void AddressSpace::retire(const UsePtr& queued) {
   if (queued != nullptr) queued_.remove(queued);
 }
 
-UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
+UsePtr AddressSpace::begin_use(const std::vector<Range>& ranges) {
   std::lock_guard lock(mutex_);
   for (const Range& range : ranges)
     if (!is_usable(range)) return nullptr;
   auto use = std::make_shared<Use>();
-  use->ranges = std::move(ranges);
+  for (const Range& range : ranges) add_range(*use, range);
   uses_.push_back(use);
   return use;
 }
@@ -326,7 +356,7 @@ UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
 bool AddressSpace::extend(const UsePtr& use, const Range& range) {
   std::lock_guard lock(mutex_);
   if (!is_usable(range, use.get())) return false;
-  use->ranges.push_back(range);
+  add_range(*use, range);
   return true;
 }
 

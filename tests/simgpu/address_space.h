@@ -7,8 +7,8 @@
 //
 // A kernel or copy announces the ranges it works on as a Use. If a range is unmapped during a Use of this
 // range, the Use is torn: its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(),
-// two simultaneous uses of one range are also torn if one of them writes, and queued work has uses, too.
-// Thread-safe; failures are thrown as Error.
+// two simultaneous uses of one range, or of the same physical memory at two addresses, are also torn if one
+// of them writes, and queued work has uses, too. Thread-safe; failures are thrown as Error.
 #pragma once
 
 #include <cuda.h>
@@ -54,9 +54,16 @@ struct Range {
 
 enum class Access { none, read, read_write };
 
+// A part of physical memory, which may be mapped at several addresses. `part` begins at an offset.
+struct Piece {
+  const Physical* physical = nullptr;
+  Range part;
+};
+
 // The ranges that a kernel or copy works on.
 struct Use {
   std::vector<Range> ranges;
+  std::vector<Piece> pieces;  // only if conflicts are forbidden
   bool torn = false;
   bool touching = false;
 };
@@ -107,7 +114,7 @@ class AddressSpace {
   bool torn(const UsePtr& queued) const;
   void retire(const UsePtr& queued);
   // Returns null if one of the ranges is not accessible. Do not pass pageable host memory.
-  UsePtr begin_use(std::vector<Range> ranges);
+  UsePtr begin_use(const std::vector<Range>& ranges);
   // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);
   // Runs `work`, during which no range of the use can be unmapped. Returns false, without running `work`, if
@@ -131,6 +138,8 @@ class AddressSpace {
   bool may_access(const Mapping& mapping, const Range& range) const;
   bool is_accessible(const Range& range) const;
   bool is_usable(const Range& range, const Use* own = nullptr) const;
+  std::vector<Piece> pieces_of(const Range& range) const;
+  void add_range(Use& use, const Range& range) const;
   bool whole_mappings(const Range& range) const;
   bool cuts_mapping(const Range& range) const;
 

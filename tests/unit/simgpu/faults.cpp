@@ -55,31 +55,47 @@ TEST_CASE("SIMGPU_LAUNCH_FAIL_AT makes one launch fail", "[simulated]") {
   CHECK(passes_alone("[.launch-fails]", {{"SIMGPU_LAUNCH_FAIL_AT", "4"}}));
 }
 
-// The result of two streams that add to different words, or to the same word.
-CUresult added_at_once(bool same) {
+enum class Target { different, same, mapped_twice };
+
+// The result of two streams that add to different words, or to the same words, or to the same words at two
+// addresses.
+CUresult added_at_once(Target target) {
   Gpu gpu;
-  const std::size_t count = kMiB;
-  const CUdeviceptr memory[] = {gpu.words(count), gpu.words(count)};
+  const std::size_t count = kGranule / 4;
+  const Mapped one(kGranule);
+  Mapped two(kGranule);
+  if (target == Target::mapped_twice) {
+    two.empty();
+    REQUIRE(cuMemMap(two.address, two.size, 0, one.handle, 0) == CUDA_SUCCESS);
+    REQUIRE(two.open() == CUDA_SUCCESS);
+  }
+  const CUdeviceptr memory[] = {one.address, target == Target::same ? one.address : two.address};
   const CUstream streams[] = {gpu.stream(), gpu.stream()};
   const CUfunction add = gpu.kernel("add_value");
   const std::uint32_t value = 1;
   // The launches that follow a conflict fail.
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 2; ++i) {
-      const void* parameters[] = {&memory[same ? 0 : i], &count, &value};
+      const void* parameters[] = {&memory[i], &count, &value};
       cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, streams[i], const_cast<void**>(parameters), nullptr);
     }
   }
   return cuCtxSynchronize();
 }
 TEST_CASE("Two streams write the same memory", "[.conflict]") {
-  CHECK(added_at_once(true) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(added_at_once(Target::same) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
-TEST_CASE("Two streams do not meet", "[.no-conflict]") { CHECK(added_at_once(false) == CUDA_SUCCESS); }
+TEST_CASE("Two streams write the same memory at two addresses", "[.alias-conflict]") {
+  CHECK(added_at_once(Target::mapped_twice) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("Two streams do not meet", "[.no-conflict]") {
+  CHECK(added_at_once(Target::different) == CUDA_SUCCESS);
+}
 TEST_CASE("SIMGPU_FORBID_CONFLICTS makes work fail that uses what other work writes", "[simulated]") {
   const std::vector<std::pair<std::string, std::string>> forbidden = {{"SIMGPU_FORBID_CONFLICTS", "1"},
                                                                       {"SIMGPU_BANDWIDTH", "1"}};
   CHECK(passes_alone("[.conflict]", forbidden));
+  CHECK(passes_alone("[.alias-conflict]", forbidden));
   CHECK(passes_alone("[.no-conflict]", forbidden));
 }
 
