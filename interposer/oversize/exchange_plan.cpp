@@ -11,6 +11,11 @@ namespace sharedgpu {
 
 namespace {
 
+// A handle comes in early only for handles whose next need is this many times as far away: an exchange before
+// the later need would find handles whose next need is even later. With 2 instead of 4, programs move up to
+// 8% more bytes (build/bench/bench_eviction_order).
+constexpr std::uint64_t kLater = 4;
+
 struct Ranked {
   std::uint64_t handle;
   Bytes size;
@@ -108,7 +113,8 @@ Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
   if (!order.learned()) return result;
   std::ranges::sort(may_come, needed_sooner);
   for (const Ranked& each : may_come) {
-    if (each.next == NeedOrder::kNever || entering + each.size > most || !make_room(each.size, each.next))
+    if (each.next == NeedOrder::kNever || entering + each.size > most ||
+        !make_room(each.size, each.next * kLater))
       break;
     entering += each.size;
     result.in.push_back(each.handle);

@@ -4,8 +4,8 @@
 // ones with the oldest last need.
 //
 // An exchange waits until the GPU has no work left, which takes as long as moving a few handles. So one
-// exchange also brings in handles that will be needed soon, as long as each of them is needed before the
-// handles that leave for it. If no order is learned, nothing comes in early.
+// exchange also brings in handles that will be needed soon, as long as each of them is needed much sooner
+// than the handles that leave for it. If no order is learned, nothing comes in early.
 //
 // A pure function: no state, no failure, memory in proportion to the candidates. It takes O(n log n) for n
 // candidates.

@@ -17,6 +17,8 @@ constexpr std::size_t kShortestMatch = 2;
 constexpr std::size_t kLongestMatch = 256;
 // A handle may have been needed very often. The newest of its needs are compared.
 constexpr int kMostPlaces = 16;
+// So many cycles predict the next need. One of them alone may have left it out.
+constexpr int kCycles = 2;
 // The order counts if half of the last needs were predicted.
 constexpr unsigned kLastNeeds = 16;
 constexpr unsigned kEnough = 8;
@@ -26,10 +28,10 @@ constexpr std::uint32_t kEveryNeed = (1u << kLastNeeds) - 1;
 
 void NeedOrder::note(std::uint64_t handle) {
   gone_.erase(handle);
-  if (!log_.empty() && log_.back() == handle) return;
-  follow(handle);
+  if (!log_.empty() && log_.back().handle == handle) return;
+  const bool found = follow(handle);
   places_.emplace(handle, end());
-  log_.push_back(handle);
+  log_.push_back({handle, found ? present_ : 0});
   if (log_.size() > kMostNeeds) drop_oldest();
 }
 
@@ -47,8 +49,14 @@ std::uint64_t NeedOrder::next(std::uint64_t handle) const {
     const std::uint64_t age = since(handle);
     return age == kNever ? kNever : age + 1;
   }
-  const std::optional<Position> found = first_after(handle, present_);
-  return found ? *found - present_ : kNever;
+  std::uint64_t distance = kNever;
+  Position from = present_;
+  for (int i = 0; i < kCycles && from >= first_; ++i) {
+    if (const std::optional<Position> found = first_after(handle, from))
+      distance = std::min(distance, *found - from);
+    from = log_[from - first_].alike;
+  }
+  return distance;
 }
 
 std::uint64_t NeedOrder::since(std::uint64_t handle) const {
@@ -98,25 +106,27 @@ bool NeedOrder::is_near(std::uint64_t handle) const {
   return found && *found <= present_ + kNear;
 }
 
-void NeedOrder::follow(std::uint64_t handle) {
+bool NeedOrder::follow(std::uint64_t handle) {
   predicted_ = predicted_ << 1 | (is_near(handle) ? 1 : 0);
   if (present_ != 0 && present_ + 1 < end() && at(present_ + 1) == handle) {
     ++present_;
-    return;
+    return true;
   }
   std::size_t length = kShortestMatch - 1;
   if (const std::optional<Position> place = best_place(handle, length)) {
     present_ = *place;
     // From this place, these needs would have been predicted.
     if (length >= kEnough) predicted_ |= length < kLastNeeds ? (1u << length) - 1 : kEveryNeed;
-  } else if (present_ != 0) {
-    const std::optional<Position> ahead = first_after(handle, present_);
-    if (ahead && *ahead <= present_ + kNear) present_ = *ahead;
+    return true;
   }
+  const std::optional<Position> ahead = present_ != 0 ? first_after(handle, present_) : std::nullopt;
+  if (!ahead || *ahead > present_ + kNear) return false;
+  present_ = *ahead;
+  return true;
 }
 
 void NeedOrder::drop_oldest() {
-  const std::uint64_t handle = log_.front();
+  const std::uint64_t handle = log_.front().handle;
   places_.erase({handle, first_});
   log_.pop_front();
   ++first_;

@@ -34,9 +34,9 @@ class NeedOrder {
 
   // Returns true if the recent needs have been predicted from the past.
   bool learned() const;
-  // The distance of the handle's next need. If the order is learned: kNever for a handle that is not needed
-  // between the place in the past and now. Otherwise: the longer ago the last need, the larger is the
-  // distance; kNever for a handle that has never been needed.
+  // The distance of the handle's next need. If the order is learned, the last two cycles predict it; kNever
+  // for a handle that neither of them needed from the present place to its end. Otherwise: the longer ago the
+  // last need, the larger is the distance; kNever for a handle that has never been needed.
   std::uint64_t next(std::uint64_t handle) const;
   // The distance of the handle's last need; 0 for the last one of all; kNever for none.
   std::uint64_t since(std::uint64_t handle) const;
@@ -50,8 +50,13 @@ class NeedOrder {
   using Place =
       std::pair<std::uint64_t, Position>;  // a handle, and one of the positions at which it was needed
 
+  struct Entry {
+    std::uint64_t handle;
+    Position alike;  // the position in the past that corresponded to this need; zero if none was known
+  };
+
   Position end() const { return first_ + log_.size(); }
-  std::uint64_t at(Position position) const { return log_[position - first_]; }
+  std::uint64_t at(Position position) const { return log_[position - first_].handle; }
   // The first position after `after` at which the handle was needed.
   std::optional<Position> first_after(std::uint64_t handle, Position after) const;
   // If a handle is needed now as it was at `place`: how many needs in a row up to `place` are the same as the
@@ -61,11 +66,12 @@ class NeedOrder {
   // its length.
   std::optional<Position> best_place(std::uint64_t handle, std::size_t& longest) const;
   bool is_near(std::uint64_t handle) const;
-  // Moves the present to the position that corresponds to a need of `handle` now.
-  void follow(std::uint64_t handle);
+  // Moves the present to the position that corresponds to a need of `handle` now. Returns false if there is
+  // no such position; then the present stays.
+  bool follow(std::uint64_t handle);
   void drop_oldest();
 
-  std::deque<std::uint64_t> log_;
+  std::deque<Entry> log_;
   Position first_ = 1;            // the position of log_.front()
   std::set<Place> places_;        // of each need in the log
   std::set<std::uint64_t> gone_;  // freed handles that are in the log

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replays a trace of needs in a window of device memory, and counts the bytes that change places. A handle is
+// away until its first need. A need that is larger than the window is skipped.
+#pragma once
+
+#include <cstdint>
+
+#include "bench/needs/traces.h"
+
+namespace sharedgpu::needs {
+
+// What moved after the needs that the trace leaves for learning.
+struct Moved {
+  Bytes bytes;  // in and out together
+  std::uint64_t exchanges = 0;
+};
+
+// With NeedOrder and plan(); `most` bytes come in early.
+Moved with_plans(const Trace& trace, Bytes window, Bytes most);
+// The least recently used handles leave, and nothing comes in early.
+Moved least_recently_used(const Trace& trace, Bytes window);
+// The optimum, with knowledge of all needs to come, if parts of handles could move: no policy that moves
+// whole handles moves fewer bytes. If all sizes are equal and divide the window, this is Belady's optimum of
+// whole handles.
+Moved optimum(const Trace& trace, Bytes window);
+
+}  // namespace sharedgpu::needs

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs of any kind: plans always fit the window, and the memory of the order of needs is bounded.
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "interposer/oversize/exchange_plan.h"
+
+using namespace sharedgpu;
+
+namespace {
+
+Bytes sum(const std::vector<std::uint64_t>& handles, const std::map<std::uint64_t, Candidate>& all) {
+  Bytes total;
+  for (const std::uint64_t handle : handles) total += all.at(handle).size;
+  return total;
+}
+
+// A program that allocates, uses and frees handles, in a window that changes.
+struct World {
+  NeedOrder order;
+  std::map<std::uint64_t, Candidate> handles;
+  Bytes window = mebibytes(500);
+
+  Bytes on_gpu() const {
+    Bytes total;
+    for (const auto& [handle, each] : handles)
+      if (each.on_gpu) total += each.size;
+    return total;
+  }
+
+  void launch(const std::vector<std::uint64_t>& needed, Bytes most) {
+    for (const std::uint64_t handle : needed) order.note(handle);
+    std::vector<Candidate> candidates;
+    for (const auto& [handle, each] : handles) candidates.push_back(each);
+    const Bytes free = minus(window, on_gpu());
+    const Plan made = plan(order, candidates, needed, free, most);
+
+    const auto is_needed = [&](std::uint64_t handle) { return std::ranges::count(needed, handle) != 0; };
+    std::vector<std::uint64_t> moved = made.out;
+    moved.insert(moved.end(), made.in.begin(), made.in.end());
+    RC_ASSERT(std::set(moved.begin(), moved.end()).size() == moved.size());
+    for (const std::uint64_t each : made.out) RC_ASSERT(handles.at(each).on_gpu && !is_needed(each));
+    for (const std::uint64_t each : made.in) RC_ASSERT(!handles.at(each).on_gpu);
+    const Bytes out = sum(made.out, handles);
+    const Bytes in = sum(made.in, handles);
+    RC_ASSERT(free + out >= in);
+    Bytes in_early;
+    for (const std::uint64_t each : made.in)
+      if (!is_needed(each)) in_early += handles.at(each).size;
+    RC_ASSERT(in_early == Bytes{} || in <= most);
+
+    for (const std::uint64_t each : made.out) handles.at(each).on_gpu = false;
+    for (const std::uint64_t each : made.in) handles.at(each).on_gpu = true;
+    // A needed handle stays away only if it does not fit beside the other needed ones that are on the GPU.
+    Bytes held;
+    for (const auto& [handle, each] : handles)
+      if (each.on_gpu && is_needed(handle)) held += each.size;
+    const Bytes room = std::max(window, on_gpu());
+    for (const std::uint64_t each : needed)
+      if (handles.contains(each) && !handles.at(each).on_gpu) RC_ASSERT(held + handles.at(each).size > room);
+  }
+};
+
+struct Step {
+  unsigned kind;
+  std::vector<std::uint64_t> handles;
+  unsigned size;
+};
+
+}  // namespace
+
+TEST_CASE("no plan exceeds the window or moves a handle in vain", "[oversize]") {
+  CHECK(rc::check([] {
+    World world;
+    const auto steps = *rc::gen::container<std::vector<Step>>(rc::gen::apply(
+        [](unsigned kind, std::vector<std::uint64_t> handles, unsigned size) {
+          return Step{kind, std::move(handles), size};
+        },
+        rc::gen::inRange(0u, 10u),
+        rc::gen::container<std::vector<std::uint64_t>>(rc::gen::inRange<std::uint64_t>(1, 30)),
+        rc::gen::inRange(1u, 65u)));
+    for (int cycle = 0; cycle < 3; ++cycle) {
+      for (const auto& [kind, handles, size] : steps) {
+        if (kind < 3) {
+          for (const std::uint64_t each : handles)
+            world.handles.try_emplace(each, Candidate{each, mebibytes(2 * size), false});
+        } else if (kind == 3) {
+          for (const std::uint64_t each : handles) {
+            world.order.forget(each);
+            world.handles.erase(each);
+            RC_ASSERT(world.order.next(each) == NeedOrder::kNever);
+          }
+        } else if (kind == 4) {
+          world.window = mebibytes(16 * size);
+        } else {
+          world.launch(handles, mebibytes(4 * size));
+        }
+      }
+    }
+  }));
+}
+
+TEST_CASE("distances and predictions agree, whatever the needs", "[oversize]") {
+  CHECK(rc::check([] {
+    NeedOrder order;
+    const auto needs = *rc::gen::container<std::vector<std::uint64_t>>(
+        200, rc::gen::inRange<std::uint64_t>(1, *rc::gen::inRange(3, 60)));
+    for (const std::uint64_t each : needs) {
+      order.note(each);
+      RC_ASSERT(order.since(each) == 0);
+      const auto upcoming = order.upcoming(20);
+      RC_ASSERT(upcoming.size() <= 20);
+      RC_ASSERT(upcoming.empty() || order.learned());
+      for (std::size_t i = 0; i < upcoming.size(); ++i) RC_ASSERT(order.next(upcoming[i]) <= i + 1);
+    }
+  }));
+}
+
+TEST_CASE("the order knows a bounded number of handles", "[oversize]") {
+  CHECK(rc::check([] {
+    NeedOrder order;
+    const auto stride = *rc::gen::inRange<std::uint64_t>(1, 1000);
+    constexpr std::uint64_t kHandles = 2 * NeedOrder::kMostNeeds;
+    for (std::uint64_t i = 0; i < kHandles; ++i) {
+      order.note(i);
+      if (i % stride == 0) order.forget(i / 2);
+    }
+    std::size_t known = 0;
+    for (std::uint64_t i = 0; i < kHandles; ++i) known += order.since(i) != NeedOrder::kNever ? 1 : 0;
+    RC_ASSERT(known <= NeedOrder::kMostNeeds);
+    RC_ASSERT(order.upcoming(kHandles).size() <= NeedOrder::kMostNeeds);
+  }));
+}
