@@ -61,7 +61,7 @@ Needs passes(const Handles& handles, unsigned layers) {
 Needs optimizer(const Handles& handles, unsigned layers) {
   Needs needs;
   for (unsigned i = 0; i < layers; ++i)
-    for (const unsigned part : {0, 1, 3, 4}) needs.push_back(handles[5 * i + part]);
+    for (const unsigned part : {0u, 1u, 3u, 4u}) needs.push_back(handles[5 * i + part]);
   return needs;
 }
 

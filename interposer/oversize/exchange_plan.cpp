@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -20,8 +21,13 @@ struct Ranked {
   std::uint64_t handle;
   Bytes size;
   std::uint64_t next;   // NeedOrder::next()
-  std::uint64_t since;  // NeedOrder::since()
+  std::uint64_t since;  // NeedOrder::since(), for a handle without a next need
 };
+
+Ranked ranked(const NeedOrder& order, const Candidate& each) {
+  const std::uint64_t next = order.next(each.handle);
+  return {each.handle, each.size, next, next == NeedOrder::kNever ? order.since(each.handle) : 0};
+}
 
 bool needed_sooner(const Ranked& a, const Ranked& b) {
   return std::tie(a.next, a.since, a.handle) < std::tie(b.next, b.since, b.handle);
@@ -36,37 +42,48 @@ class Leavers {
   }
   Bytes total() const { return total_; }
 
-  // Adds handles of at least `room` bytes to `out`, the handle that is needed last first. No handle is added
-  // without which there would be enough room, and none whose next need is not after `before`. Returns the
-  // bytes of the added handles, or nothing if there are too few handles; then none is added.
-  std::optional<Bytes> leave(Bytes room, std::uint64_t before, std::vector<std::uint64_t>& out) {
+  // Makes handles of at least `room` bytes leave, the handle that is needed last first, and only handles
+  // whose next need is after `before`. A handle stays if the others make enough room. Returns the bytes of
+  // the handles that leave, or nothing if there are too few handles; then none leaves.
+  std::optional<Bytes> leave(Bytes room, std::uint64_t before) {
     Bytes found;
-    std::size_t first = handles_.size();
+    auto first = handles_.end();
     while (found < room) {
-      if (first == 0 || handles_[first - 1].next <= before) return std::nullopt;
-      found += handles_[--first].size;
+      if (first == handles_.begin() || std::prev(first)->next <= before) return std::nullopt;
+      found += (--first)->size;
     }
-    std::size_t stays = first;
-    for (std::size_t i = first; i < handles_.size(); ++i) {
-      const Ranked each = handles_[i];
-      if (found - each.size >= room) {
-        found -= each.size;
-        handles_[stays++] = each;
-      } else {
-        out.push_back(each.handle);
-      }
-    }
-    handles_.erase(handles_.begin() + static_cast<std::ptrdiff_t>(stays), handles_.end());
+    const std::vector<Ranked> chosen(first, handles_.end());
+    handles_.erase(first, handles_.end());
     total_ -= found;
+    // The handles that are needed soonest stay if they can.
+    for (const Ranked& each : chosen) {
+      const bool stays = found - each.size >= room;
+      (stays ? handles_ : left_).push_back(each);
+      if (!stays) continue;
+      found -= each.size;
+      total_ += each.size;
+    }
     return found;
+  }
+  // The handles that have left. `free`: the room that is left over. Handles that fit there stay after all.
+  std::vector<std::uint64_t> left(Bytes free) const {
+    std::vector<std::uint64_t> handles;
+    for (const Ranked& each : left_) {
+      if (each.size <= free)
+        free -= each.size;
+      else
+        handles.push_back(each.handle);
+    }
+    return handles;
   }
 
  private:
   std::vector<Ranked> handles_;
+  std::vector<Ranked> left_;
   Bytes total_;
 };
 
-// The needed handles with their ranks, sorted by address, each once.
+// The needed handles with their ranks, sorted by address. The rank is the position among the needed handles.
 std::vector<std::pair<std::uint64_t, std::size_t>> by_address(std::span<const std::uint64_t> needed) {
   std::vector<std::pair<std::uint64_t, std::size_t>> sorted;
   for (std::size_t i = 0; i < needed.size(); ++i) sorted.emplace_back(needed[i], i);
@@ -79,18 +96,17 @@ std::vector<std::pair<std::uint64_t, std::size_t>> by_address(std::span<const st
 Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
           std::span<const std::uint64_t> needed, Bytes free, Bytes most) {
   const auto ranks = by_address(needed);
-  std::vector<std::pair<std::size_t, Ranked>> missing;  // needed handles that are away, with their ranks
+  std::vector<std::pair<std::size_t, Candidate>> missing;  // needed handles that are away, with their ranks
   std::vector<Ranked> may_leave;
   std::vector<Ranked> may_come;
   for (const Candidate& each : candidates) {
     const auto rank = std::ranges::lower_bound(ranks, std::pair(each.handle, std::size_t{0}));
     const bool is_needed = rank != ranks.end() && rank->first == each.handle;
     if (is_needed && each.on_gpu) continue;
-    const Ranked ranked{each.handle, each.size, order.next(each.handle), order.since(each.handle)};
     if (is_needed)
-      missing.emplace_back(rank->second, ranked);
+      missing.emplace_back(rank->second, each);
     else
-      (each.on_gpu ? may_leave : may_come).push_back(ranked);
+      (each.on_gpu ? may_leave : may_come).push_back(ranked(order, each));
   }
   std::ranges::sort(missing, {}, [](const auto& each) { return each.first; });
   Leavers leavers(std::move(may_leave));
@@ -103,22 +119,23 @@ Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
     result.in.push_back(each.handle);
   }
   const auto make_room = [&](Bytes size, std::uint64_t before) {
-    const std::optional<Bytes> left = leavers.leave(minus(size, free), before, result.out);
+    const std::optional<Bytes> left = leavers.leave(minus(size, free), before);
     if (left) free = free + *left - size;
     return left.has_value();
   };
   make_room(entering, 0);
 
   // Before an order is learned, nothing is known about coming needs.
-  if (!order.learned()) return result;
+  if (!order.learned()) may_come.clear();
   std::ranges::sort(may_come, needed_sooner);
   for (const Ranked& each : may_come) {
-    if (each.next == NeedOrder::kNever || entering + each.size > most ||
-        !make_room(each.size, each.next * kLater))
-      break;
+    if (each.next == NeedOrder::kNever || entering + each.size > most) break;
+    if (!make_room(each.size, each.next * kLater)) break;
     entering += each.size;
     result.in.push_back(each.handle);
   }
+  // A handle that left for a needed one may no longer be necessary after others have left.
+  result.out = leavers.left(free);
   return result;
 }
 

@@ -16,7 +16,7 @@ constexpr std::uint64_t kNear = 8;
 constexpr std::size_t kShortestMatch = 2;
 constexpr std::size_t kLongestMatch = 256;
 // A handle may have been needed very often. The newest of its needs are compared.
-constexpr int kMostPlaces = 16;
+constexpr std::size_t kMostPlaces = 16;
 // So many cycles predict the next need. One of them alone may have left it out.
 constexpr int kCycles = 2;
 // The order counts if half of the last needs were predicted.
@@ -26,17 +26,30 @@ constexpr std::uint32_t kEveryNeed = (1u << kLastNeeds) - 1;
 
 }  // namespace
 
+void NeedOrder::Positions::drop_first() {
+  if (++dropped_ <= all_.size() / 2) return;
+  // A copy has no unused capacity, unlike the vector itself after erase().
+  all_ = std::vector<Position>(all_.begin() + static_cast<std::ptrdiff_t>(dropped_), all_.end());
+  dropped_ = 0;
+}
+
+std::optional<NeedOrder::Position> NeedOrder::Positions::first_after(Position after) const {
+  const auto found = std::ranges::upper_bound(all(), after);
+  return found == all().end() ? std::nullopt : std::optional(*found);
+}
+
 void NeedOrder::note(std::uint64_t handle) {
-  gone_.erase(handle);
+  Handle& its = handles_[handle];
+  its.freed = false;
   if (!log_.empty() && log_.back().handle == handle) return;
-  const bool found = follow(handle);
-  places_.emplace(handle, end());
+  const bool found = follow(handle, its.needs);
+  its.needs.add(end());
   log_.push_back({handle, found ? present_ : 0});
   if (log_.size() > kMostNeeds) drop_oldest();
 }
 
 void NeedOrder::forget(std::uint64_t handle) {
-  if (first_after(handle, 0)) gone_.insert(handle);
+  if (const auto found = handles_.find(handle); found != handles_.end()) found->second.freed = true;
 }
 
 bool NeedOrder::learned() const {
@@ -44,93 +57,88 @@ bool NeedOrder::learned() const {
 }
 
 std::uint64_t NeedOrder::next(std::uint64_t handle) const {
-  if (gone_.contains(handle)) return kNever;
-  if (!learned()) {
-    const std::uint64_t age = since(handle);
-    return age == kNever ? kNever : age + 1;
-  }
+  const Handle* const its = find(handle);
+  if (its == nullptr || its->freed) return kNever;
+  if (!learned()) return end() - its->needs.last();
   std::uint64_t distance = kNever;
   Position from = present_;
   for (int i = 0; i < kCycles && from >= first_; ++i) {
-    if (const std::optional<Position> found = first_after(handle, from))
+    if (const std::optional<Position> found = its->needs.first_after(from))
       distance = std::min(distance, *found - from);
-    from = log_[from - first_].alike;
+    from = at(from).alike;
   }
   return distance;
 }
 
 std::uint64_t NeedOrder::since(std::uint64_t handle) const {
-  const auto after = places_.lower_bound({handle, end()});
-  if (after == places_.begin() || std::prev(after)->first != handle) return kNever;
-  return end() - 1 - std::prev(after)->second;
+  const Handle* const its = find(handle);
+  return its != nullptr ? end() - 1 - its->needs.last() : kNever;
 }
 
 std::vector<std::uint64_t> NeedOrder::upcoming(std::size_t count) const {
   std::vector<std::uint64_t> needs;
   if (!learned()) return needs;
   for (Position each = present_ + 1; each < end() && needs.size() < count; ++each)
-    if (!gone_.contains(at(each))) needs.push_back(at(each));
+    if (!find(at(each).handle)->freed) needs.push_back(at(each).handle);
   return needs;
 }
 
-std::optional<NeedOrder::Position> NeedOrder::first_after(std::uint64_t handle, Position after) const {
-  const auto found = places_.lower_bound({handle, after + 1});
-  if (found == places_.end() || found->first != handle) return std::nullopt;
-  return found->second;
+const NeedOrder::Handle* NeedOrder::find(std::uint64_t handle) const {
+  const auto found = handles_.find(handle);
+  return found != handles_.end() ? &found->second : nullptr;
+}
+
+bool NeedOrder::is_near(const Positions& needs) const {
+  if (present_ == 0) return false;
+  const std::optional<Position> found = needs.first_after(present_ - std::min(present_, kNear));
+  return found && *found <= present_ + kNear;
 }
 
 std::size_t NeedOrder::match(Position place) const {
   const std::size_t most = std::min<std::size_t>(kLongestMatch - 1, place - first_);
   std::size_t length = 0;
-  while (length < most && at(place - 1 - length) == at(end() - 1 - length)) ++length;
+  while (length < most && at(place - 1 - length).handle == at(end() - 1 - length).handle) ++length;
   return length + 1;
 }
 
-std::optional<NeedOrder::Position> NeedOrder::best_place(std::uint64_t handle, std::size_t& longest) const {
+std::optional<NeedOrder::Position> NeedOrder::best_place(const Positions& needs, std::size_t& longest) const {
   std::optional<Position> best;
-  auto place = places_.lower_bound({handle, end()});
-  for (int i = 0; i < kMostPlaces && longest < kLongestMatch && place != places_.begin(); ++i) {
-    --place;
-    if (place->first != handle) break;
-    const std::size_t length = match(place->second);
+  const auto all = needs.all();
+  const auto newest = all.last(std::min(kMostPlaces, all.size()));
+  for (auto place = newest.rbegin(); place != newest.rend() && longest < kLongestMatch; ++place) {
+    const std::size_t length = match(*place);
     if (length <= longest) continue;
     longest = length;
-    best = place->second;
+    best = *place;
   }
   return best;
 }
 
-bool NeedOrder::is_near(std::uint64_t handle) const {
-  if (present_ == 0) return false;
-  const std::optional<Position> found = first_after(handle, present_ - std::min(present_, kNear));
-  return found && *found <= present_ + kNear;
-}
-
-bool NeedOrder::follow(std::uint64_t handle) {
-  predicted_ = predicted_ << 1 | (is_near(handle) ? 1 : 0);
-  if (present_ != 0 && present_ + 1 < end() && at(present_ + 1) == handle) {
+bool NeedOrder::follow(std::uint64_t handle, const Positions& needs) {
+  predicted_ = predicted_ << 1 | (is_near(needs) ? 1 : 0);
+  if (present_ != 0 && present_ + 1 < end() && at(present_ + 1).handle == handle) {
     ++present_;
     return true;
   }
   std::size_t length = kShortestMatch - 1;
-  if (const std::optional<Position> place = best_place(handle, length)) {
+  if (const std::optional<Position> place = best_place(needs, length)) {
     present_ = *place;
     // From this place, these needs would have been predicted.
     if (length >= kEnough) predicted_ |= length < kLastNeeds ? (1u << length) - 1 : kEveryNeed;
     return true;
   }
-  const std::optional<Position> ahead = present_ != 0 ? first_after(handle, present_) : std::nullopt;
+  const std::optional<Position> ahead = present_ != 0 ? needs.first_after(present_) : std::nullopt;
   if (!ahead || *ahead > present_ + kNear) return false;
   present_ = *ahead;
   return true;
 }
 
 void NeedOrder::drop_oldest() {
-  const std::uint64_t handle = log_.front().handle;
-  places_.erase({handle, first_});
+  const auto found = handles_.find(log_.front().handle);
+  found->second.needs.drop_first();
+  if (found->second.needs.empty()) handles_.erase(found);
   log_.pop_front();
   ++first_;
-  if (!first_after(handle, 0)) gone_.erase(handle);
   if (present_ < first_) present_ = 0;
 }
 

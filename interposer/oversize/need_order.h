@@ -4,18 +4,18 @@
 // place is known, the order is that of the last use. Needs are counted, not timed: a distance of 3 means the
 // third need from now.
 //
-// Pure and bounded: no clock, at most kMostNeeds needs (about 5 MiB). Not thread-safe. A handle is identified
-// by its address; zero is no handle. A call takes the time of a search in a balanced tree, but a need that
-// was not predicted may be compared with kMostPlaces earlier places. No call fails.
+// Pure and bounded: no clock, at most kMostNeeds needs (at most kMostMemory). Not thread-safe. A handle is
+// identified by its address; zero is no handle. A call takes the time of a search in a balanced tree, but a
+// need that was not predicted may be compared with kMostPlaces earlier places. No call fails.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
-#include <set>
-#include <utility>
+#include <span>
 #include <vector>
 
 namespace sharedgpu {
@@ -24,6 +24,7 @@ class NeedOrder {
  public:
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::size_t kMostNeeds = std::size_t{1} << 16;
+  static constexpr std::size_t kMostMemory = std::size_t{16} << 20;  // bytes
 
   // A launch needs the handle on the GPU. A repetition of the previous need counts as the same need.
   void note(std::uint64_t handle);
@@ -47,34 +48,48 @@ class NeedOrder {
  private:
   // Positions of needs grow for ever; the log keeps the newest positions.
   using Position = std::uint64_t;
-  using Place =
-      std::pair<std::uint64_t, Position>;  // a handle, and one of the positions at which it was needed
-
-  struct Entry {
+  struct Need {
     std::uint64_t handle;
     Position alike;  // the position in the past that corresponded to this need; zero if none was known
   };
+  // The positions at which a handle was needed, in order.
+  class Positions {
+   public:
+    void add(Position position) { all_.push_back(position); }
+    void drop_first();
+    bool empty() const { return dropped_ == all_.size(); }
+    Position last() const { return all_.back(); }
+    std::optional<Position> first_after(Position after) const;
+    // All positions in the log.
+    std::span<const Position> all() const { return std::span(all_).subspan(dropped_); }
+
+   private:
+    std::vector<Position> all_;
+    std::size_t dropped_ = 0;  // so many of the first ones are no longer in the log
+  };
+  struct Handle {
+    Positions needs;
+    bool freed = false;
+  };
 
   Position end() const { return first_ + log_.size(); }
-  std::uint64_t at(Position position) const { return log_[position - first_].handle; }
-  // The first position after `after` at which the handle was needed.
-  std::optional<Position> first_after(std::uint64_t handle, Position after) const;
+  const Need& at(Position position) const { return log_[position - first_]; }
+  const Handle* find(std::uint64_t handle) const;  // null if the handle is not in the log
+  bool is_near(const Positions& needs) const;
   // If a handle is needed now as it was at `place`: how many needs in a row up to `place` are the same as the
   // newest needs, this one included; at most kLongestMatch.
   std::size_t match(Position place) const;
-  // The newest of the handle's places with the longest match, if one is longer than `longest`, which becomes
+  // The newest of a handle's places with the longest match, if one is longer than `longest`, which becomes
   // its length.
-  std::optional<Position> best_place(std::uint64_t handle, std::size_t& longest) const;
-  bool is_near(std::uint64_t handle) const;
-  // Moves the present to the position that corresponds to a need of `handle` now. Returns false if there is
+  std::optional<Position> best_place(const Positions& needs, std::size_t& longest) const;
+  // Moves the present to the position that corresponds to a need of a handle now. Returns false if there is
   // no such position; then the present stays.
-  bool follow(std::uint64_t handle);
+  bool follow(std::uint64_t handle, const Positions& needs);
   void drop_oldest();
 
-  std::deque<Entry> log_;
-  Position first_ = 1;            // the position of log_.front()
-  std::set<Place> places_;        // of each need in the log
-  std::set<std::uint64_t> gone_;  // freed handles that are in the log
+  std::deque<Need> log_;
+  Position first_ = 1;                       // the position of log_.front()
+  std::map<std::uint64_t, Handle> handles_;  // of each handle in the log
   // The position in the past that corresponds to the newest need; zero if none is known.
   Position present_ = 0;
   std::uint32_t predicted_ =

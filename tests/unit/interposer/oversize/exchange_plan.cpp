@@ -85,6 +85,12 @@ TEST_CASE("coming needs come in early for handles that are needed later", "[exch
   CHECK(plan(cyclic(6), candidates(on_gpu, away), Handles{6, 7}, {}, kSize).in == Handles{6, 7});
 }
 
+TEST_CASE("nothing comes in early for a handle that is needed little later", "[exchange_plan]") {
+  // The distances are 4 and 16, or 5 and 16.
+  CHECK(plan(cyclic(4), candidates({20}, {9}), {}, {}, gibibytes(1)).in.empty());
+  CHECK(plan(cyclic(4), candidates({1}, {8}), {}, {}, gibibytes(1)).in == Handles{8});
+}
+
 TEST_CASE("what will not be needed does not come in early", "[exchange_plan]") {
   CHECK(plan(cyclic(6), candidates({7}, {30, 31}), {}, gibibytes(1), gibibytes(1)).in.empty());
 }
@@ -97,5 +103,22 @@ TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
                                       {6, mebibytes(100), false}};
   const Plan made = plan(cyclic(6), all, Handles{6}, {}, {});
   CHECK(made.in == Handles{6});
+  CHECK(made.out == Handles{4});
+  // The room of 5 does not serve 12, which would not come in for 5.
+  std::vector<Candidate> more = all;
+  more.push_back({12, mebibytes(30), false});
+  CHECK(plan(cyclic(6), more, Handles{6}, {}, gibibytes(1)).in == Handles{6});
+  more.back().size = mebibytes(28);
+  CHECK(plan(cyclic(6), more, Handles{6}, {}, gibibytes(1)).in == Handles{6, 12});
+}
+
+TEST_CASE("a handle stays that is not necessary any more", "[exchange_plan]") {
+  // 5 leaves for 6. Then 4 leaves for 7, and there would be room without 5.
+  const std::vector<Candidate> all = {{5, mebibytes(4), true},
+                                      {4, mebibytes(104), true},
+                                      {6, mebibytes(2), false},
+                                      {7, mebibytes(100), false}};
+  const Plan made = plan(cyclic(6), all, Handles{6}, {}, gibibytes(1));
+  CHECK(made.in == Handles{6, 7});
   CHECK(made.out == Handles{4});
 }

@@ -76,8 +76,32 @@ TEST_CASE("a single need outside the order does not disturb it", "[need_order]")
 TEST_CASE("a need that occurs elsewhere in the order does not lead away from it", "[need_order]") {
   NeedOrder order = cyclic(40, 5);
   order.note(30);
+  CHECK(order.next(6) == 1);
   order.note(6);
   CHECK(order.next(7) == 1);
+}
+
+TEST_CASE("a need that the last cycle has left out is predicted by the cycle before", "[need_order]") {
+  NeedOrder order = cyclic(20, 20);
+  note_range(order, 1, 9);
+  note_range(order, 11, 20);
+  note_range(order, 1, 5);
+  CHECK(order.next(10) == 5);
+  // Two cycles without the need are a new order.
+  note_range(order, 6, 9);
+  note_range(order, 11, 20);
+  note_range(order, 1, 5);
+  CHECK(order.next(10) == kNever);
+}
+
+TEST_CASE("needs that overtake each other stay predicted", "[need_order]") {
+  NeedOrder order = cyclic(40, 20);
+  for (std::uint64_t handle = 21; handle <= 39; handle += 2) {
+    order.note(handle + 1);
+    order.note(handle);
+  }
+  REQUIRE(order.learned());
+  CHECK(order.next(1) <= 2);
 }
 
 TEST_CASE("another program is recognized by a few of its needs", "[need_order]") {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/needs/replay.h"
+
+#include <catch2/catch.hpp>
+
+using namespace sharedgpu;
+using namespace sharedgpu::needs;
+
+namespace {
+
+constexpr Bytes kSize = mebibytes(64);
+
+Trace cycles(std::uint64_t handles, unsigned count) {
+  Trace trace;
+  for (unsigned i = 0; i < count; ++i)
+    for (std::uint64_t handle = 1; handle <= handles; ++handle) trace.needs.push_back({handle, kSize});
+  return trace;
+}
+
+Bytes times_size(std::uint64_t count) { return {kSize.count * count}; }
+
+}  // namespace
+
+TEST_CASE("what fits comes in once, and never leaves", "[replay]") {
+  const Trace trace = cycles(10, 4);
+  CHECK(optimum(trace, times_size(10)).bytes == times_size(10));
+  CHECK(least_recently_used(trace, times_size(10)).bytes == times_size(10));
+  CHECK(with_plans(trace, times_size(10), {}).bytes == times_size(10));
+}
+
+TEST_CASE("a sweep moves all handles in the order of use, and few in the optimum", "[replay]") {
+  const Trace trace = cycles(5, 3);
+  // All needs bring a handle in, and all but the first four make another one leave.
+  CHECK(least_recently_used(trace, times_size(4)).bytes == times_size(15 + 11));
+  // 1 2 3 4 5 come in, and 5 replaces 4; the next one to come in is 4 (for 3), then 3 (for 2).
+  CHECK(optimum(trace, times_size(4)).bytes == times_size(7 + 3));
+}
+
+TEST_CASE("parts of handles move in the optimum", "[replay]") {
+  Trace trace;
+  for (int i = 0; i < 2; ++i)
+    for (std::uint64_t handle = 1; handle <= 2; ++handle) trace.needs.push_back({handle, kSize});
+  // Half of a handle leaves for the second one, comes back, and so on.
+  CHECK(optimum(trace, {kSize.count * 3 / 2}).bytes == Bytes{2 * kSize.count + 5 * kSize.count / 2});
+}
+
+TEST_CASE("the bytes of the first needs may be left out", "[replay]") {
+  Trace trace = cycles(5, 3);
+  trace.learned = 5;
+  CHECK(optimum(trace, times_size(4)).bytes == times_size(4));
+  CHECK(least_recently_used(trace, times_size(4)).exchanges == 10);
+}
+
+TEST_CASE("a need larger than the window is skipped", "[replay]") {
+  const Trace trace = cycles(3, 2);
+  CHECK(optimum(trace, mebibytes(63)).bytes == Bytes{});
+  CHECK(least_recently_used(trace, mebibytes(63)).bytes == Bytes{});
+  CHECK(with_plans(trace, mebibytes(63), gibibytes(1)).bytes == Bytes{});
+}

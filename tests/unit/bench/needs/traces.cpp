@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/needs/traces.h"
+
+#include <catch2/catch.hpp>
+#include <sstream>
+
+using namespace sharedgpu;
+using namespace sharedgpu::needs;
+
+TEST_CASE("a written trace can be read", "[traces]") {
+  for (const Trace& trace : programs()) {
+    std::stringstream file;
+    write(file, trace);
+    const Trace again = read(file, "file");
+    CHECK(again.needs.size() == trace.needs.size());
+    CHECK(footprint(again) == footprint(trace));
+  }
+}
+
+TEST_CASE("a line that is no need is an error with its number", "[traces]") {
+  for (const char* line : {"", "1", "1 0", "1 2 3", "a 2", "1 b"}) {
+    std::istringstream file(std::string("1 2\n") + line + "\n");
+    CHECK_THROWS_WITH(read(file, "file"), Catch::Matchers::StartsWith("file:2: "));
+  }
+}
+
+TEST_CASE("programs leave needs after those of the first two cycles", "[traces]") {
+  for (const Trace& trace : programs()) {
+    CAPTURE(trace.name);
+    CHECK(trace.learned > 0);
+    CHECK(trace.learned < trace.needs.size());
+    CHECK(largest(trace) <= mebibytes(128));
+  }
+}
