@@ -4,9 +4,10 @@
 // place is known, the order is that of the last use. Needs are counted, not timed: a distance of 3 means the
 // third need from now.
 //
-// Pure and bounded: no clock, at most kMostNeeds needs (at most kMostMemory). Not thread-safe. A handle is
-// identified by its address; zero is no handle. A call takes the time of a search in a balanced tree, but a
-// need that was not predicted may be compared with kMostPlaces earlier places. No call fails.
+// Pure and bounded: no clock, at most kMostNeeds needs and kMostMemory bytes. Not thread-safe. A handle is
+// identified by its address. A call takes the time of a search in a balanced tree; a need that was not
+// predicted is also compared with a few earlier places. No call fails. An object allocates memory from its
+// construction.
 #pragma once
 
 #include <cstddef>
