@@ -10,6 +10,7 @@
 #include "interposer/hooks/graph_kernels.h"
 #include "interposer/hooks/kernel_arguments.h"
 #include "interposer/process/process.h"
+#include "interposer/session/log.h"
 
 namespace sharedgpu::hooks {
 namespace {
@@ -17,19 +18,19 @@ namespace {
 using namespace std::chrono_literals;
 
 // Functions that the cuda.h of CUDA 11.8 lacks.
+using GetName = CUresult(const char** name, std::uintptr_t kernel);
 using Load = CUresult(std::uintptr_t kernel);
 using ElapsedTime = CUresult(float* milliseconds, CUevent start, CUevent end);
 
 // A kernel that takes longer is no trial: it may wait for the program.
 constexpr Nanoseconds kLongestTrial = 5s;
 
-// Carries out the exchange that the launch needs. Returns true if the operands are where `choice` expects
-// them.
-bool bring_in(session::DeviceSession& session, const session::Residence::Choice& choice) {
-  if (choice.in.empty()) return choice.missing == Bytes{};
+// Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
+bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice) {
+  if (choice.in.empty()) return true;
   const bool complete = session.exchange(choice.out, choice.in);
-  session.residence()->exchanged(complete, gate::now());
-  return complete && choice.missing == Bytes{};
+  session.residence()->exchanged(choice, complete, gate::now());
+  return complete;
 }
 
 // The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
@@ -46,7 +47,7 @@ void before_graph_launch(std::uintptr_t graph) {
   session::DeviceSession* const session = oversized_session();
   if (session == nullptr) return;
   const std::vector<session::KernelUse> uses = kernels_of_graph(graph);
-  if (!uses.empty()) bring_in(*session, session->residence()->choose(uses, gate::now()));
+  if (!uses.empty()) bring_in(*session, session->residence()->choose(uses, gate::now()).exchange);
 }
 
 struct OversizedLaunch::Work {
@@ -58,6 +59,7 @@ struct OversizedLaunch::Work {
   bool timed = false;
 
   void finish();
+  void log(float milliseconds) const;
 };
 
 OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
@@ -69,7 +71,7 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
   if (use.arguments.empty()) return;
   session::Residence::Choice choice = residence->choose({&use, 1}, gate::now());
   // The time of a launch whose operands are somewhere else than expected tells nothing.
-  if (!bring_in(*session, choice) || choice.trials.empty()) return;
+  if (!bring_in(*session, choice.exchange) || !choice.timed) return;
   work_ = std::make_unique<Work>();
   work_->residence = residence;
   work_->choice = std::move(choice);
@@ -93,6 +95,23 @@ void OversizedLaunch::begin() {
 void OversizedLaunch::end() {
   if (work_ && work_->timed)
     work_->timed = SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
+}
+
+void OversizedLaunch::Work::log(float milliseconds) const {
+  Bytes all;
+  Bytes away;
+  for (const KernelCosts::Operand& operand : choice.operands) {
+    all += operand.size;
+    away += operand.away;
+  }
+  const char* name = nullptr;
+  if (driver::call<GetName>(driver::Function::cuFuncGetName, &name, choice.operands[0].key.kernel) !=
+          CUDA_SUCCESS ||
+      name == nullptr)
+    name = "a kernel";
+  debug("%.3f ms with %llu of %llu MiB away: %.100s", static_cast<double>(milliseconds),
+                 static_cast<unsigned long long>(away.count >> 20),
+                 static_cast<unsigned long long>(all.count >> 20), name);
 }
 
 void OversizedLaunch::Work::finish() {

@@ -22,8 +22,8 @@ bool bring_in(Memory& memory, CUdeviceptr address) {
   for (const CUdevice device : process::devices()) {
     session::DeviceSession* const session = process::session_of(device);
     if (session->memory() != &memory || session->residence() == nullptr) continue;
-    const session::Residence::Choice choice = session->residence()->choose(address);
-    if (choice.in.empty()) return choice.missing != Bytes{};
+    if (std::ranges::none_of(memory.away_memory()->operands(address), &AwayHandle::away)) return false;
+    const session::ExchangeChoice choice = session->residence()->choose(address);
     session->exchange(choice.out, choice.in);
     return true;
   }

@@ -33,6 +33,8 @@ class AwayMemory {
   virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
   // Returns all handles that can be moved.
   virtual std::vector<AwayHandle> handles() const = 0;
+  // The size of the handles in the window.
+  virtual Bytes window() const = 0;
   // How many bytes can enter the window without another handle leaving it.
   virtual Bytes room() const = 0;
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips

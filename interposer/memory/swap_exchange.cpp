@@ -54,6 +54,11 @@ bool SwapExchange::any_away() const {
   return common_.residency.away() != Bytes{};
 }
 
+Bytes SwapExchange::window() const {
+  const MutexLock lock(common_.mutex);
+  return common_.residency.in_window();
+}
+
 Bytes SwapExchange::room() const {
   const MutexLock lock(common_.mutex);
   return common_.residency.room();

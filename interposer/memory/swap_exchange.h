@@ -17,6 +17,7 @@ class SwapExchange final : public AwayMemory {
   bool any_away() const override;
   std::vector<AwayHandle> operands(CUdeviceptr address) override;
   std::vector<AwayHandle> handles() const override;
+  Bytes window() const override;
   Bytes room() const override;
   bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override;
   // Maintenance, about once a second: releases host memory that exchanges do not need.

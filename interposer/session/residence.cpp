@@ -10,94 +10,109 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// An exchange brings in up to this much, so that the next launches need no exchange of their own.
-constexpr Bytes kBatch = mebibytes(512);
+// An exchange also brings in handles that will be needed soon, up to this much (bench/eviction_order.cpp).
+constexpr Bytes kBatch = mebibytes(256);
+// The time of an exchange by byte: one handle of 64 MiB leaves while another one enters (measured on one
+// H100).
+constexpr double kExchange = 1.84e6 / static_cast<double>(mebibytes(64).count);
+// An operand that costs less than this part of an exchange is not worth an exchange in any order.
+constexpr double kLight = 0.5;
 // The pause after an exchange that was given up doubles from the first to the second value.
 constexpr Nanoseconds kFirstPause = 1s;
 constexpr Nanoseconds kLongestPause = 60s;
 
+double count(Bytes bytes) { return static_cast<double>(bytes.count); }
+
 }  // namespace
 
-// Several kernels cannot be timed apart, so an operand of theirs that was never tried counts as needed.
-void Residence::look_at(const KernelUse& use, bool may_try, Choice& choice, std::vector<AwayHandle>& needed) {
-  for (const Argument& argument : use.arguments) {
-    const std::vector<AwayHandle> handles = memory_.operands(argument.address);
-    Bytes all;
-    Bytes away;
-    for (const AwayHandle& handle : handles) {
-      all += handle.size;
-      if (handle.away) away += handle.size;
+// Each handle counts once, for the first argument that names it.
+std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
+                                               std::vector<KernelCosts::Operand>& operands) {
+  std::vector<Use> uses;
+  for (const KernelUse& kernel : kernels)
+    for (const Argument& argument : kernel.arguments) {
+      KernelCosts::Operand operand{
+          .key = {.kernel = kernel.kernel, .word = argument.word}, .size = {}, .away = {}};
+      for (const AwayHandle& handle : memory_.operands(argument.address)) {
+        const auto same = [&](const Use& use) { return use.handle.address == handle.address; };
+        if (std::ranges::any_of(uses, same)) continue;
+        uses.push_back({handle, operand.key, operands.size()});
+        operand.size += handle.size;
+        if (handle.away) operand.away += handle.size;
+      }
+      if (operand.size != Bytes{}) operands.push_back(operand);
     }
-    const KernelWays::Key key{.kernel = use.kernel, .word = argument.word};
-    const Way way = ways_.way(key);
-    if (all == Bytes{} || way == Way::streams) continue;
-    if (may_try && way == Way::untried && away != Bytes{}) {
-      choice.trials.push_back({.key = key, .away = true});
-      choice.away += away;
-      continue;
+  return uses;
+}
+
+// The handles that should be on the GPU, whether they are there or not. A kernel that was never seen with the
+// operand away is tried that way, unless it cannot be timed alone.
+std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may_try) {
+  std::vector<AwayHandle> found;
+  const Bytes window = memory_.window();
+  for (const Use& use : uses) debts_.launch(use.handle.size);
+  for (const Use& use : uses) {
+    const std::optional<double> cost = costs_.per_byte(use.key);
+    const bool heavy = !cost || *cost >= kLight * kExchange;
+    if (heavy) order_.note(use.handle.address);
+    bool wants = heavy && !use.handle.away;
+    if (use.handle.away && cost) {
+      const double lost = *cost * count(use.handle.size);
+      wants = debts_.add(use.handle.address, lost, window) >= kExchange * count(use.handle.size);
+    } else if (use.handle.away) {
+      wants = !may_try;
     }
-    if (may_try && way == Way::needs_gpu && !ways_.decided(key))
-      choice.trials.push_back({.key = key, .away = false});
-    choice.here += all;
-    for (const AwayHandle& handle : handles) {
-      order_.note(handle.address);
-      if (std::ranges::find(needed, handle.address, &AwayHandle::address) == needed.end())
-        needed.push_back(handle);
-    }
+    if (wants) found.push_back(use.handle);
   }
+  return found;
 }
 
-Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseconds now) {
-  Choice choice;
-  std::vector<AwayHandle> needed;
-  const std::lock_guard lock(mutex_);
-  for (const KernelUse& use : kernels) look_at(use, kernels.size() == 1, choice, needed);
-  if (now < paused_until_) {
-    choice.trials.clear();  // operands may be away that should be on the GPU
-    return choice;
-  }
-  plan_for(needed, choice);
-  return choice;
-}
-
-Residence::Choice Residence::choose(CUdeviceptr address) {
-  Choice choice;
-  const std::lock_guard lock(mutex_);
-  plan_for(memory_.operands(address), choice);
-  return choice;
-}
-
-void Residence::plan_for(const std::vector<AwayHandle>& needed, Choice& choice) {
-  for (const AwayHandle& handle : needed)
-    if (handle.away) choice.missing += handle.size;
-  if (choice.missing == Bytes{}) return;
+ExchangeChoice Residence::plan_for(const std::vector<AwayHandle>& wanted) {
+  ExchangeChoice choice;
+  if (std::ranges::none_of(wanted, &AwayHandle::away)) return choice;
   std::vector<Candidate> candidates;
   for (const AwayHandle& handle : memory_.handles())
     candidates.push_back({.handle = handle.address, .size = handle.size, .on_gpu = !handle.away});
   std::vector<std::uint64_t> addresses;
-  for (const AwayHandle& handle : needed) addresses.push_back(handle.address);
-  const Plan planned = plan(order_, candidates, addresses, memory_.room(), kBatch);
+  for (const AwayHandle& handle : wanted) addresses.push_back(handle.address);
+  Plan planned = plan(order_, candidates, addresses, memory_.room(), kBatch);
   choice.out.assign(planned.out.begin(), planned.out.end());
   choice.in.assign(planned.in.begin(), planned.in.end());
-  for (const AwayHandle& handle : needed)
-    if (handle.away && std::ranges::find(choice.in, handle.address) != choice.in.end())
-      choice.missing -= handle.size;
+  return choice;
 }
 
-void Residence::exchanged(bool complete, Nanoseconds now) {
+Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseconds now) {
+  Choice choice;
+  const bool single = kernels.size() == 1;
+  const std::lock_guard lock(mutex_);
+  const std::vector<Use> uses = uses_of(kernels, choice.operands);
+  const std::vector<AwayHandle> handles = wanted(uses, single);
+  if (now >= paused_until_) choice.exchange = plan_for(handles);
+  for (const Use& use : uses)
+    if (use.handle.away &&
+        std::ranges::find(choice.exchange.in, use.handle.address) != choice.exchange.in.end())
+      choice.operands[use.operand].away -= use.handle.size;
+  if (!single) choice.operands.clear();
+  choice.timed = costs_.should_time(choice.operands);
+  return choice;
+}
+
+ExchangeChoice Residence::choose(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  return plan_for(memory_.operands(address));
+}
+
+void Residence::exchanged(const ExchangeChoice& exchange, bool complete, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
   pause_ = complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
   paused_until_ = complete ? Nanoseconds{} : now + pause_;
+  if (complete)
+    for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
 }
 
 void Residence::ran(const Choice& choice, Nanoseconds took) {
   const std::lock_guard lock(mutex_);
-  for (const Choice::Trial& trial : choice.trials) {
-    if (trial.away)
-      ways_.ran_away(trial.key, took, choice.away);
-    else if (choice.away == Bytes{})
-      ways_.ran_here(trial.key, took, choice.here);
-  }
+  costs_.ran(choice.operands, took);
 }
 
 }  // namespace sharedgpu::session

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides for each kernel launch of an oversized process which handles must be on the GPU, and learns from
-// the launches.
+// Decides for each kernel launch of an oversized process which handles should be on the GPU, and learns from
+// the times of launches.
 //
-// A launch names its operands by the addresses in its arguments. An operand that the kernel streams may stay
-// away; any other operand should be on the GPU (oversize/kernel_ways.h). A wrong decision costs time only.
+// A launch names its operands by the addresses in its arguments. A handle that is away comes in when launches
+// have lost as much time by it as an exchange takes (oversize/debts.h). A wrong decision costs time only.
 // Thread-safe.
 #pragma once
 
@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "interposer/memory/away_memory.h"
-#include "interposer/oversize/kernel_ways.h"
+#include "interposer/oversize/debts.h"
+#include "interposer/oversize/kernel_costs.h"
 #include "interposer/oversize/need_order.h"
 
 namespace sharedgpu::session {
@@ -31,43 +32,48 @@ struct KernelUse {
   std::vector<Argument> arguments;
 };
 
+// The handles to exchange before a launch; none if `in` is empty.
+struct ExchangeChoice {
+  std::vector<CUdeviceptr> out;
+  std::vector<CUdeviceptr> in;
+};
+
 class Residence {
  public:
   // The memory outlives the object.
   explicit Residence(AwayMemory& memory) : memory_(memory) {}
 
-  // What should happen before and after a launch.
   struct Choice {
-    // The handles to exchange before the launch; none if `in` is empty.
-    std::vector<CUdeviceptr> out;
-    std::vector<CUdeviceptr> in;
-    // The operands about which the time of this launch would tell something.
-    struct Trial {
-      KernelWays::Key key;
-      bool away = false;
-    };
-    std::vector<Trial> trials;
-    Bytes away;     // size of all tried operands that are away
-    Bytes here;     // size of the needed operands
-    Bytes missing;  // size of the needed handles that will still be away after the exchange
+    ExchangeChoice exchange;
+    bool timed = false;  // the time of the launch should be measured
+    // The operands, with the bytes that are away after the exchange. Empty if the launch has several kernels.
+    std::vector<KernelCosts::Operand> operands;
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
-  // The exchange that brings in the allocation at `address`, which must be on the GPU for another reason.
-  Choice choose(CUdeviceptr address);
+  // The exchange that brings in the handles of `address`, which must be on the GPU for another reason.
+  ExchangeChoice choose(CUdeviceptr address);
   // The exchange has ended, or has been given up.
-  void exchanged(bool complete, Nanoseconds now);
+  void exchanged(const ExchangeChoice& exchange, bool complete, Nanoseconds now);
   // The launch has taken `took` on the GPU.
   void ran(const Choice& choice, Nanoseconds took);
 
  private:
-  void look_at(const KernelUse& use, bool may_try, Choice& choice, std::vector<AwayHandle>& needed);
-  void plan_for(const std::vector<AwayHandle>& needed, Choice& choice);
+  // A handle that a launch uses.
+  struct Use {
+    AwayHandle handle;
+    KernelCosts::Key key;
+    std::size_t operand = 0;  // index of the kernel's operand
+  };
+  std::vector<Use> uses_of(std::span<const KernelUse> kernels, std::vector<KernelCosts::Operand>& operands);
+  std::vector<AwayHandle> wanted(const std::vector<Use>& uses, bool may_try);
+  ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
 
   AwayMemory& memory_;
   std::mutex mutex_;  // guards the members below
   NeedOrder order_;
-  KernelWays ways_;
+  KernelCosts costs_;
+  Debts debts_;
   Nanoseconds pause_{};  // how long no exchange is tried after one that was given up
   Nanoseconds paused_until_{};
 };

@@ -26,6 +26,8 @@ constexpr Nanoseconds kTendOften = 50ms;
 constexpr Nanoseconds kWantHome = 1s;  // time after which the request to restore evicted memory is repeated,
                                        // since the arbiter may have died meanwhile
 
+double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
+
 }  // namespace
 
 // Adds an order to the queue. An order to restore or evict moves memory until the resident limit is reached,
@@ -159,9 +161,14 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   AwayMemory* const mine = memory() == nullptr ? nullptr : memory()->away_memory();
   bool complete = false;
   if (mine != nullptr && gate::is_open() && request.begin() && gate::pause()) {
+    const Nanoseconds begun = now();
     if (parts_.drain.close()) {
+      const Nanoseconds drained = now();
       if (request.move()) complete = mine->exchange(request.out, request.in);
       gate::hold();
+      debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
+            request.in.size(), milliseconds(now() - drained), milliseconds(drained - begun),
+            complete ? "" : "; not all have come in");
     }
     gate::resume();
   }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time that launches have lost because a handle is away, since the handle was last used anew. When the
+// debt reaches the time of an exchange, the handle should be on the GPU: whatever the program does next, this
+// rule costs at most twice the time of the better choice (the ski rental problem).
+//
+// A use is anew if, since the previous one, launches have used more bytes than the window holds: then the
+// handle would have left the window in between anyway, so its earlier uses say nothing about the next ones.
+//
+// Pure; its memory is in proportion to the handles. Not thread-safe. No call fails.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+class Debts {
+ public:
+  // A launch uses `size` bytes of operands.
+  void launch(Bytes size) { used_ += size.count; }
+  // The launch uses the handle, which is away, and is slower for that by `lost` nanoseconds. Returns the
+  // debt.
+  double add(std::uint64_t handle, double lost, Bytes window) {
+    Debt& debt = debts_[handle];
+    if (used_ - debt.at > window.count) debt.lost = 0;
+    debt.lost += lost;
+    debt.at = used_;
+    return debt.lost;
+  }
+  // The handle enters the window, or is freed.
+  void clear(std::uint64_t handle) { debts_.erase(handle); }
+
+ private:
+  struct Debt {
+    double lost = 0;
+    std::uint64_t at = 0;  // value of used_ at the last use
+  };
+  std::unordered_map<std::uint64_t, Debt> debts_;
+  std::uint64_t used_ = 0;  // bytes that launches have used so far
+};
+
+}  // namespace sharedgpu
