@@ -169,7 +169,8 @@ void Core::on(const Unplace& event) { placements_.erase(event.tenant); }
 
 void Core::on(const CapSet& event) {
   if (Tenant* tenant = model_.find(event.tenant))
-    set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap}, event.claims);
+    set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap, .oversize = event.oversize},
+              event.claims);
 }
 
 void Core::set_terms(Tenant& tenant, const Limits& limits, const Claims& claims) {
@@ -194,13 +195,15 @@ void Core::on(const SessionCame& event) {
     tenant->job = event.job;
     tenant->gang = tenant->unsettled = true;
   }
-  set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap}, event.claims);
+  set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap, .oversize = event.oversize},
+            event.claims);
 
   const auto [session, known] = model_.add(event.session);
   if (known) return;
   session->step = event.step;
   session->backend = event.hello.backend;
   session->resumes = event.hello.resuming != 0;
+  session->can_be_away = event.can_be_away && session->backend == Backend::swap;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
   // The time that the tenant waited under the earlier arbiter is unknown, so its wait begins now.
@@ -208,6 +211,7 @@ void Core::on(const SessionCame& event) {
   model_.join(*tenant, *session);
   presence_.add(*session);
   memory_.add(*session);
+  memory_.expect_host_limits(*session, event.host_limit, event.job_host_limit);
   turns_.add(*session, wants);
   scheduler_.add(*session);
 
@@ -282,8 +286,10 @@ void Core::on(const From<Attach>& event) {
 }
 
 void Core::attach(Session& session, Gpu& gpu) {
-  const Bytes capacity = MemoryBooks::shown_total(gpu, session.tenant->limits.footprint);
-  effects_.send(session, Attached{.gpu = gpu.uuid, .capacity = capacity});
+  const Viewer viewer = viewer_of(session);
+  effects_.send(
+      session,
+      Attached{.gpu = gpu.uuid, .capacity = memory_.shown_total(gpu, viewer), .oversize = viewer.oversize});
   if (attached(&session)) return;
   if (gpu.sessions.empty()) memory_.expect_survey(gpu);
   model_.attach(session, gpu);
@@ -384,8 +390,7 @@ void Core::on(const From<Released>& event) {
 void Core::on(const From<MemoryQuery>& event) {
   const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
-  const Room seen =
-      memory_.room(*session->gpu, session->tenant, session->tenant->limits.footprint, session->step);
+  const Room seen = memory_.room(*session->gpu, viewer_of(*session));
   effects_.send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
 }
 
@@ -461,9 +466,32 @@ Actions Core::forget(TenantId id) {
   return effects_.take();
 }
 
-Core::Room Core::room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const {
-  const Gpu* found = model_.find(gpu);
-  return found == nullptr ? Room{} : memory_.room(*found, model_.find(tenant), limit, step);
+Core::Room Core::room(const GpuUuid& uuid, TenantId id, Bytes limit, const StepName& step,
+                      bool can_be_away) const {
+  const Gpu* gpu = model_.find(uuid);
+  if (gpu == nullptr) return {};
+  const Tenant* tenant = model_.find(id);
+  if (tenant == nullptr) return memory_.room(*gpu, {.limit = limit});
+  // The tenant's sessions and the commands that it runs are to see the same values.
+  if (uses(*tenant, *gpu))
+    can_be_away =
+        std::any_of(tenant->sessions.begin(), tenant->sessions.end(),
+                    [gpu](const Session* session) { return session->gpu == gpu && session->can_be_away; });
+  return memory_.room(*gpu, viewer_of(*tenant, limit, step, can_be_away));
+}
+
+Core::Viewer Core::viewer_of(const Session& session) const {
+  return viewer_of(*session.tenant, session.tenant->limits.footprint, session.step, session.can_be_away);
+}
+
+Core::Viewer Core::viewer_of(const Tenant& tenant, Bytes limit, const StepName& step,
+                             bool can_be_away) const {
+  Viewer viewer{.tenant = &tenant, .limit = limit, .step = step};
+  viewer.oversize = can_be_away && tenant.limits.oversize;
+  if (const auto placed = placements_.find(tenant.id); placed != placements_.end())
+    for (const GpuUuid& uuid : placed->second.gpus)
+      if (const Gpu* gpu = model_.find(uuid)) viewer.gpus.push_back(gpu);
+  return viewer;
 }
 
 double Core::threads_on(const Snapshot::Gpu& gpu, const Claims& claims) {

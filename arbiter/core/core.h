@@ -69,7 +69,7 @@ class Core {
     std::optional<Nanoseconds> turn_left;
   };
   Queue queue(const GpuUuid& gpu, Nanoseconds now) const;
-  // The footprints of the tenant's sessions on a GPU.
+  // The footprints of the tenant's sessions on a GPU, with their away memory.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
   // The tenant's memory that is on GPUs and should leave them.
   Bytes to_evict(TenantId tenant) const;
@@ -80,9 +80,11 @@ class Core {
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
   // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on the tenant's footprint
-  // (zero: none). The tenant needs no session on the GPU.
+  // (zero: none). The tenant needs no session on the GPU. `can_be_away`: the library of the asking process
+  // can keep memory away; this matters only if the tenant has no session on the GPU.
   using Room = MemoryBooks::Room;
-  Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
+  Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step,
+            bool can_be_away = false) const;
   // Returns the limit that forbids the session to allocate `size` more bytes, evictable ones or, if `pinned`
   // is true, pinned ones. The caller sets `request` and `told` of the reply.
   RefusalReply explain(SessionId session, Bytes size, bool pinned = false) const;
@@ -141,6 +143,9 @@ class Core {
   void open_ready(const Domain& domain);
   void poll_processes(const Domain& domain);
 
+  using Viewer = MemoryBooks::Viewer;
+  Viewer viewer_of(const Session& session) const;
+  Viewer viewer_of(const Tenant& tenant, Bytes limit, const StepName& step, bool can_be_away) const;
   Snapshot::Session view_of(const Session& session) const;
   Snapshot::Tenant view_of(const Tenant& tenant) const;
   Snapshot::Gpu view_of(const Gpu& gpu) const;

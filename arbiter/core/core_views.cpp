@@ -16,6 +16,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.step = session.step;
   if (attached(&session)) view.gpu = session.gpu->uuid;
   view.use = book.use;
+  view.away = book.away;
   view.resident_limit = book.resident_limit;
   view.backend = session.backend;
   view.evidence = book.evidence;
@@ -35,7 +36,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.returned = turns_.returned(session);
   view.host_short = scheduler_.host_short(session);
   view.defers_growth = !book.deferred.empty();
-  view.requests = book.requests.size();
+  view.requests = book.requests.size() + book.away_requests.size();
   view.order = turns_.order(session);
   view.prepared_host = book.prepared_host;
   view.sharers = book.sharers;
@@ -145,7 +146,7 @@ std::vector<std::pair<SessionId, Bytes>> Core::footprints(TenantId tenant, const
   if (const Tenant* found = model_.find(tenant))
     for (const Session* session : found->sessions)
       if (attached(session) && session->gpu->uuid == gpu)
-        all.emplace_back(session->id, memory_.of(*session).use.footprint());
+        all.emplace_back(session->id, memory_.of(*session).size());
   return all;
 }
 

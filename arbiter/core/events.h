@@ -43,11 +43,17 @@ struct SessionCame {
   SessionId session;
   TenantId tenant;
   StepName step;
-  Bytes cap;              // the tenant's limit on its footprint; zero: none
-  Bytes host_cap = {};    // the tenant's limit on host memory for swap; zero: none
-  Claims claims = {};     // the claims of the tenant's job
-  bool expected = false;  // the session is among those that Recovered::expected_sessions counts
-  std::uint32_t job = 0;  // number of the tenant's job if the job spans several nodes; otherwise zero
+  Bytes cap;                 // the tenant's limit on its footprint; zero: none
+  Bytes host_cap = {};       // the tenant's limit on host memory for swap; zero: none
+  bool oversize = false;     // the tenant may have away memory
+  Claims claims = {};        // the claims of the tenant's job
+  bool expected = false;     // the session is among those that Recovered::expected_sessions counts
+  std::uint32_t job = 0;     // number of the tenant's job if the job spans several nodes; otherwise zero
+  bool can_be_away = false;  // the session's library can keep memory away
+  // The limits on evicted memory of the step and of the job, as the arbiter has read them, until the session
+  // reports its limits (MemoryUse::host_limit, Usage::job_host_limit). Zero: none or unknown.
+  Bytes host_limit = {};
+  Bytes job_host_limit = {};
   Hello hello;
 };
 
@@ -63,6 +69,7 @@ struct CapSet {
   TenantId tenant;
   Bytes cap;
   Bytes host_cap = {};
+  bool oversize = false;
   Claims claims = {};
 };
 

@@ -35,6 +35,7 @@ struct Snapshot {
     StepName step;
     std::optional<GpuUuid> gpu;  // none until Attach
     MemoryUse use;               // as reported, including growth that the session waits for
+    Bytes away;                  // away memory, as granted
     Backend backend = Backend::swap;
     Bytes resident_limit;  // upper bound on the session's evictable resident memory
     bool gate_open = false;

@@ -39,7 +39,8 @@ Event next_event(const Core& core, Input& in) {
   switch (in.byte() % 19) {
     case 0: {
       Hello hello;
-      hello.resuming = in.byte() % 2;
+      const std::uint8_t kind = in.byte();
+      hello.resuming = kind % 2;
       hello.held = in.byte() % 2;
       hello.wants = in.byte() % 2;
       hello.epoch = epoch;
@@ -48,16 +49,22 @@ Event next_event(const Core& core, Input& in) {
                          .step = {.job = 1, .step = in.byte() % 2u},
                          .cap = in.size(),
                          .host_cap = in.size(),
+                         .oversize = kind / 2 % 2 != 0,
                          .expected = in.byte() % 2 == 0,
                          .job = in.byte() % 2 == 0 ? in.byte() % 4u : 0,
+                         .can_be_away = kind / 4 % 2 != 0,
+                         .host_limit = mebibytes(kind / 8),
                          .hello = hello};
     }
     case 1:
       return SessionGone{.session = session, .heir = SessionId{in.byte() % 12u}};
     case 2:
       return From<Attach>{session, {.gpu = {{in.byte()}}, .total = {}, .name = {}}};
-    case 3:
-      return From<Usage>{session, {.request = in.byte() % 2u, .use = in.use(), .stuck = in.byte()}};
+    case 3: {
+      const std::uint8_t kind = in.byte();
+      return From<Usage>{
+          session, {.request = kind % 2u, .use = in.use(), .stuck = in.byte(), .away = mebibytes(kind / 2)}};
+    }
     case 4:
       return From<Want>{session, {.host_short = in.byte()}};
     case 5:
@@ -73,8 +80,13 @@ Event next_event(const Core& core, Input& in) {
                              .use = in.use()}};
     case 8:
       return From<MemoryQuery>{session, {}};
-    case 9:
-      return CapSet{.tenant = TenantId{in.byte() % 4u + 1}, .cap = in.size(), .host_cap = in.size()};
+    case 9: {
+      const std::uint8_t which = in.byte();
+      return CapSet{.tenant = TenantId{which % 4u + 1},
+                    .cap = in.size(),
+                    .host_cap = in.size(),
+                    .oversize = which / 4 % 2 != 0};
+    }
     case 10:
       return Looked{.session = session, .stopped = in.byte() % 2 == 0};
     case 11:

@@ -12,8 +12,6 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostRequests = 4096;  // each thread of the session can have one request
-
 // The memory of a session once its pin request is granted.
 MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
   use.swappable = minus(use.swappable, pin_request);
@@ -27,25 +25,31 @@ MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
 void MemoryBooks::report(const Session& session, const Usage& usage, const Residency& at, bool recovering) {
   SessionBook& its = book(session);
   MemoryUse reported = usage.use;
+  const bool asks_for_away = usage.request != 0 && !its.unreported && usage.away > its.away;
+  const bool asks = usage.request != 0 && !asks_for_away;
   const Bytes pins = std::min({reported.settling, reported.swappable, reported.resident, reported.pinned});
   // Memory that is to be pinned in place counts as swappable until the request is granted.
-  if (usage.request != 0 || its.unreported) reported.pinned -= pins;
+  if (asks || its.unreported) reported.pinned -= pins;
   reported.settling = {};
   its.reported_swappable = reported.swappable;
   its.reported_pinned = reported.pinned;
   its.job_host_limit = usage.job_host_limit;
+  its.reported_away = usage.away;
+  if (its.unreported)
+    its.away = usage.away;
+  else if (!asks)
+    its.away = std::min(its.away, usage.away);
   // While a session restores, a report counts as progress only if it shows more resident memory. Otherwise a
   // session could delay the turn by reports alone.
   if (at.phase != Phase::entering || reported.resident > its.use.resident) note_progress(session);
   if (std::exchange(its.unreported, false)) take_first_report(session, reported);
 
   const MemoryUse wanted = as_granted(reported, pins);
-  const bool asks = usage.request != 0;
   const bool reported_before = asks && std::exchange(its.may_have_reported_growth, false);
   const bool grows =
       reported_before || wanted.swappable > its.use.swappable;  // a decrease is always accepted
   if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
-  const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
+  const Bytes host_most = grows ? passed_host_limit(session, holding(session, wanted)) : Bytes{};
   // During the recovery, other sessions may not have reported their memory yet, so end_recovery() judges the
   // request later.
   const bool judged = asks && !recovering;
@@ -56,7 +60,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     refuse(session, usage.request, host_most);
   } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
     effects_.drop(session, "too many requests at once");
-  } else if (fits == Fit::later || (judged && grows && waits_for_host(session, wanted))) {
+  } else if (fits == Fit::later || (judged && grows && waits_for_host(session, holding(session, wanted)))) {
     reported.swappable = std::min(reported.swappable, its.use.swappable);
     if (fits == Fit::later) reported.pinned = std::min(reported.pinned, its.use.pinned);
     take_use(session, reported, true, at);
@@ -75,6 +79,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     its.restored_same_twice = true;
   }
   if (at.drained) note_eviction_report(session, usage.stuck != 0);
+  if (asks_for_away) ask_for_away(session, usage.request, at, recovering);
 }
 
 // A session of an earlier arbiter already has the memory that it reports. So the promises to such sessions
@@ -97,6 +102,7 @@ void MemoryBooks::pass_over(const Model& model, Nanoseconds standstill) {
     if (its.all_since) *its.all_since += standstill;
     its.requested_at += standstill;
     its.deferred_at += standstill;
+    its.away_requested_at += standstill;
     if (its.crowded_since) *its.crowded_since += standstill;
   }
 }
@@ -127,7 +133,7 @@ void MemoryBooks::judge_request(const Session& session, const Residency& at) {
   its.unjudged = its.unjudged && !its.requests.empty();
   if (!its.unjudged) return;
   const MemoryUse wanted = as_granted(its.use, its.pin_request);
-  const Bytes host_most = passed_host_limit(session, wanted);
+  const Bytes host_most = passed_host_limit(session, holding(session, wanted));
   const Fit fits = host_most == Bytes{} ? fit(session, wanted, at) : Fit::never;
   its.unjudged = fits == Fit::later;
   if (its.unjudged) effects_.wake_at(crowded_until(session, at));
@@ -138,18 +144,20 @@ void MemoryBooks::judge_request(const Session& session, const Residency& at) {
 void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
     judge_request(*session, at[*session]);
+    judge_away(*session, at[*session]);
     SessionBook& its = book(*session);
     if (its.deferred.empty()) continue;
     MemoryUse use = its.use;
     use.swappable = std::max(use.swappable, its.reported_swappable);
     use.pinned = std::max(use.pinned, its.reported_pinned);
     const Nanoseconds due = its.deferred_at + tuning_.host_patience;
-    const bool waits = waits_for_host(*session, use);
+    const bool waits = waits_for_host(*session, holding(*session, use));
     if (waits && effects_.now() < due) {
       effects_.wake_at(due);
       continue;
     }
-    const Bytes host_most = waits ? session->tenant->limits.host : passed_host_limit(*session, use);
+    const Bytes host_most =
+        waits ? session->tenant->limits.host : passed_host_limit(*session, holding(*session, use));
     const Fit fits =
         host_most == Bytes{} ? fit(*session, as_granted(use, its.pin_request), at[*session]) : Fit::never;
     if (fits == Fit::later) {
@@ -255,6 +263,8 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
   for (const auto& [uuid, gpu] : model.gpus()) expect_survey(gpu);
   for (const auto& [id, session] : model.sessions()) {
+    book(session).away_unjudged = false;
+    if (attached(&session)) judge_away(session, at[session]);
     if (of(session).requests.empty()) continue;
     book(session).unjudged = true;
     judge_request(session, at[session]);
@@ -304,6 +314,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     return its;
   };
   Bytes footprint;
+  Bytes away;
   Bytes hidden;  // hidden memory of the tenant, which counts against its limit
   Bytes own_pinned;
   Bytes pinned;
@@ -312,12 +323,13 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
     pinned += has.pinned;
     if (other->tenant != session.tenant) continue;
     footprint += has.footprint();
+    away += other == &session ? holding(session, use).away : of(*other).away;
     own_pinned += has.pinned;
     if (basis != Basis::uncrowded) hidden += unreported(*other);
   }
   const Bytes room = usable(gpu, basis);
   const Bytes limit = session.tenant->limits.footprint;
-  if (limit != Bytes{} && footprint + hidden > limit) return false;
+  if (limit != Bytes{} && footprint + away + hidden > limit) return false;
   if (footprint + (pinned - own_pinned) > room) return false;
   if (use.pinned <= of(session).use.pinned) return true;
 
@@ -339,28 +351,38 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   Evictable sum;
   for (const Session* session : tenant.sessions) {
     if (session == but) continue;
-    const MemoryUse& use = of(*session).use;
-    sum.of_all += use.swappable;
-    sum.held += std::max(use.swappable, use.host);
-    if (session->step == step) sum.of_step += use.swappable;
+    sum.add({of(*session).use, of(*session).away}, session->step == step);
   }
   return sum;
 }
 
-// Does the same as evictable(), as if `session` had the memory `use`.
-MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const MemoryUse& use) const {
+void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
+  const Bytes evictable = holding.use.swappable + holding.away;
+  of_all += evictable;
+  held += std::max(holding.use.swappable, holding.use.host) + holding.away;
+  if (same_step) of_step += evictable;
+}
+
+// A session that requests growth on the GPU may state less away memory than is counted, see Usage.
+MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
+  const SessionBook& its = of(session);
+  return {use, std::min(its.away, its.reported_away)};
+}
+
+// Does the same as evictable(), as if `session` had the memory `holding`.
+MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const Holding& holding) const {
   Evictable sum = evictable(*session.tenant, session.step, &session);
-  sum.of_step += use.swappable;
-  sum.of_all += use.swappable;
-  sum.held += std::max(use.swappable, use.host);
+  sum.add(holding, true);
   return sum;
 }
 
-// Returns the limit on host memory that the tenant would exceed if `session` had the memory `use`; zero:
-// none. The limit of a step covers the memory that the step's processes may have to evict. The limit of the
-// job covers all of its steps. Sessions report these two limits. The site's limit covers the whole tenant.
-Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& use) const {
-  const Evictable sum = evictable_with(session, use);
+// Returns the limit on host memory that the tenant would exceed if `session` had the memory `holding`; zero:
+// none. The limit of a step covers the away memory of the step's processes, and the memory that they may have
+// to evict. The limit of the job covers all of its steps. Sessions report these two limits. The site's limit
+// covers the whole tenant.
+Bytes MemoryBooks::passed_host_limit(const Session& session, const Holding& holding) const {
+  const Evictable sum = evictable_with(session, holding);
+  const MemoryUse& use = holding.use;
   const Bytes site = session.tenant->limits.host;
   const Bytes job = of(session).job_host_limit;
   if (use.host_limit != Bytes{} && sum.of_step > use.host_limit) return use.host_limit;
@@ -371,9 +393,9 @@ Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& us
 
 // Returns true if the tenant exceeds the site's limit only because its processes still hold host memory for
 // device memory that they have freed.
-bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) const {
+bool MemoryBooks::waits_for_host(const Session& session, const Holding& holding) const {
   const Bytes site = session.tenant->limits.host;
-  return site != Bytes{} && evictable_with(session, use).held > site;
+  return site != Bytes{} && evictable_with(session, holding).held > site;
 }
 
 // The amount that a process of `step` may still allocate before it reaches a limit on host memory.
@@ -407,7 +429,7 @@ HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
 
 Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   Bytes sum;
-  for (const Session* session : tenant.sessions) sum += of(*session).use.host;
+  for (const Session* session : tenant.sessions) sum += of(*session).use.host + of(*session).away;
   return sum;
 }
 
@@ -418,8 +440,9 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
   if (!pinned) use.swappable += size;
   Bytes footprint = size;
   for (const Session* other : session.tenant->sessions)
-    if (other->gpu == session.gpu) footprint += of(*other).use.footprint();
-  const Evictable sum = evictable_with(session, use);
+    if (other->gpu == session.gpu) footprint += of(*other).size();
+  const Holding holding{use, of(session).away};
+  const Evictable sum = evictable_with(session, holding);
   const Limits& limits = session.tenant->limits;
   const Bytes job = of(session).job_host_limit;
   Passed passed;
@@ -429,35 +452,44 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
     passed = {};  // pinned memory needs no host memory
   else if (limits.host != Bytes{} && sum.of_all > limits.host)
     passed = {Bound::units, limits.host, sum.of_all};
-  else if (const Bytes most = passed_host_limit(session, use); most != Bytes{})
+  else if (const Bytes most = passed_host_limit(session, holding); most != Bytes{})
     passed = {Bound::job, most, job != Bytes{} && sum.of_all > job ? sum.of_all : sum.of_step};
-  if (passed.bound != Bound::none && footprint > session.gpu->capacity)
+  const bool needs_gpu = pinned || !may_grow_away(session);
+  if (passed.bound != Bound::none && needs_gpu && footprint > session.gpu->capacity)
     passed = {Bound::gpu, session.gpu->capacity, footprint};
   return passed;
 }
 
-MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes limit,
-                                    const StepName& step) const {
+// A process that may have away memory can allocate it if the GPU has no room, so only the limits bound it.
+MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Viewer& viewer) const {
   Bytes own;
   Bytes hidden;  // hidden memory of the tenant's processes
   Bytes others_pinned;
   for (const Session* session : gpu.sessions) {
-    if (session->tenant == tenant) {
+    if (session->tenant == viewer.tenant) {
       own += of(*session).use.footprint();
       hidden += unreported(*session);
     } else {
       others_pinned += believed_pins(*session, of(*session).use.pinned);
     }
   }
-  const Bytes total = shown_total(gpu, limit);
-  Bytes free = minus(std::min(minus(usable(gpu), others_pinned), minus(total, hidden)), own);
-  if (tenant != nullptr) free = std::min(free, host_room(*tenant, step));
+  const Bytes away = viewer.tenant == nullptr ? Bytes{} : away_on(gpu, *viewer.tenant);
+  const Bytes total = shown_total(gpu, viewer);
+  Bytes free;
+  if (away_shown(gpu, viewer)) {
+    free = minus(total, hidden + own + away);
+  } else {
+    free = minus(std::min(minus(usable(gpu), others_pinned), minus(total, hidden)), own);
+    if (viewer.limit != Bytes{}) free = std::min(free, minus(viewer.limit, hidden + own + away));
+  }
+  if (viewer.tenant != nullptr) free = std::min(free, host_room(*viewer.tenant, viewer.step));
   return {.total = total, .free = free};
 }
 
-Bytes MemoryBooks::shown_total(const Gpu& gpu, Bytes limit) {
+Bytes MemoryBooks::shown_total(const Gpu& gpu, const Viewer& viewer) const {
   constexpr Bytes kPage = mebibytes(2);
-  const Bytes most = limit == Bytes{} ? gpu.capacity : std::min(limit, gpu.capacity);
+  Bytes most = gpu.capacity + away_shown(gpu, viewer).value_or(Bytes{});
+  if (viewer.limit != Bytes{}) most = std::min(most, viewer.limit);
   return {most.count / kPage.count * kPage.count};
 }
 

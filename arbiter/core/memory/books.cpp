@@ -22,12 +22,18 @@ void MemoryBooks::add(const Session& session) {
   book.last_progress = effects_.now();
 }
 
+void MemoryBooks::expect_host_limits(const Session& session, Bytes of_step, Bytes of_job) {
+  book(session).use.host_limit = of_step;
+  book(session).job_host_limit = of_job;
+}
+
 // The heir, the session on the new connection of the process, begins without requests and orders: it is
 // unknown whether the last requests and orders on the old connection arrived.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
   to.use = from.use;
+  to.away = to.reported_away = from.away;
   to.resident_limit = std::max(from.resident_limit, from.restore_in_flight);
   to.use.resident = std::max(to.use.resident, std::min(to.resident_limit, to.use.swappable));
   to.pin_limit = from.pin_limit;

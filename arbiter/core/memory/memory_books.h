@@ -54,6 +54,15 @@ struct SessionBook {
   Bytes reported_pinned;                     // as of the session's last report, including deferred growth
   Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
 
+  // Away memory: the amount granted, and the amount of the last report, which may include growth that has no
+  // Verdict yet. Requests for it wait only for the end of the recovery, or for freed host memory to be
+  // returned.
+  Bytes away;
+  Bytes reported_away;
+  std::vector<std::uint64_t> away_requests;
+  Nanoseconds away_requested_at{};
+  bool away_unjudged = false;  // the recovery is not over yet
+
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
   // growth that was never granted. Growth that this report requests counts as already promised.
   bool unreported = false;
@@ -89,6 +98,8 @@ struct SessionBook {
   std::optional<Nanoseconds> less_host_since;  // since when less host memory than prepared_host has sufficed
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
+  // The footprint on the GPU and the away memory.
+  Bytes size() const { return use.footprint() + away; }
   // Does not include memory that the session asks to pin, since the request may not be granted yet.
   Claimed claimed(Backend backend) const {
     const Bytes kept = granted_pins + use.context;
@@ -119,6 +130,8 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session);
+  // Sets the session's limits on host memory until its first report, see SessionCame.
+  void expect_host_limits(const Session& session, Bytes of_step, Bytes of_job);
   // The heir takes over the memory of `old`: both are sessions of one process, which has reconnected.
   void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
@@ -230,14 +243,24 @@ class MemoryBooks {
   // The memory of the session that stays on the GPU outside its turn because its process is stopped.
   Bytes kept_by_stop(const Session& session, const Residency& at) const;
 
-  // The device memory that a tenant sees: the total, and the part that it may still allocate.
+  // A process that asks for the memory of a GPU. The pointers are valid as long as the model is unchanged.
+  struct Viewer {
+    const Tenant* tenant = nullptr;  // null: the process belongs to no tenant, or its tenant has no session
+    Bytes limit = {};                // the limit on the tenant's footprint; zero: none
+    StepName step = {};
+    bool oversize = false;              // the process may have away memory
+    std::vector<const Gpu*> gpus = {};  // the GPUs on which the tenant is placed
+  };
+  // The device memory that a process sees: the total, and the part that it may still allocate. If the process
+  // may have away memory and a limit on its host memory is known, both values include the host memory that
+  // its away memory may use.
   struct Room {
     Bytes total;
     Bytes free;
   };
-  Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
+  Room room(const Gpu& gpu, const Viewer& viewer) const;
   // Room::total, in whole pages, as the driver reports the memory of a GPU.
-  static Bytes shown_total(const Gpu& gpu, Bytes limit);
+  Bytes shown_total(const Gpu& gpu, const Viewer& viewer) const;
   HostLimits host_limits(const Tenant& tenant) const;
   // The limit that forbids the session to grow by `size` bytes: its kind, its value (`most`), and the value
   // that would allow the growth (`needed`), see RefusalReply.
@@ -247,12 +270,14 @@ class MemoryBooks {
     Bytes needed = {};
   };
   Passed passed_limit(const Session& session, Bytes size, bool pinned) const;
-  // The host memory that the tenant's sessions hold for swap.
+  // The host memory that the tenant's sessions hold for swap and away memory.
   Bytes host_held(const Tenant& tenant) const;
   // The timeout of a session that has to move `moving` bytes.
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
+  static constexpr std::size_t kMostRequests = 4096;  // each thread of a session can have one request
+
   // The ways to count the memory of other sessions. `believed`: all memory that these sessions are believed
   // to have. `certain`: only memory that surveys have shown; on a GPU without surveys, the same as
   // `believed`. `uncrowded`: the same as `believed`, but without the memory of processes that have no
@@ -266,11 +291,18 @@ class MemoryBooks {
   // Growth fits, may fit when processes without sessions have ended, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
-  // The most memory that the processes of a tenant can have to evict, summed over all GPUs.
+  // The memory that a session would have: `use` on the GPU or evicted, and away memory.
+  struct Holding {
+    MemoryUse use;
+    Bytes away;
+  };
+  // The memory of a tenant's processes that the host must be able to hold: away memory, and the most that the
+  // processes can have to evict, summed over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
     Bytes held;  // of_all, plus host memory still held for freed device memory
+    void add(const Holding& holding, bool same_step);
   };
 
   // belief.cpp
@@ -300,9 +332,10 @@ class MemoryBooks {
   Fit fit(const Session& session, const MemoryUse& use, const Residency& at);
   Nanoseconds crowded_until(const Session& session, const Residency& at) const;
   Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but = nullptr) const;
-  Evictable evictable_with(const Session& session, const MemoryUse& use) const;
-  Bytes passed_host_limit(const Session& session, const MemoryUse& use) const;
-  bool waits_for_host(const Session& session, const MemoryUse& use) const;
+  Holding holding(const Session& session, const MemoryUse& use) const;
+  Evictable evictable_with(const Session& session, const Holding& holding) const;
+  Bytes passed_host_limit(const Session& session, const Holding& holding) const;
+  bool waits_for_host(const Session& session, const Holding& holding) const;
   Bytes host_room(const Tenant& tenant, const StepName& step) const;
   void judge_request(const Session& session, const Residency& at);
   void admit_deferred(const Gpu& gpu, const Residencies& at);
@@ -310,6 +343,13 @@ class MemoryBooks {
   void refuse(const Session& session, std::uint64_t request, Bytes host_most);
   void refuse_all(const Session& session, Bytes host_most = {});
   bool is_promised_already(const Session& session, const Residencies& at);
+
+  // away.cpp
+  static bool may_grow_away(const Session& session);
+  void ask_for_away(const Session& session, std::uint64_t request, const Residency& at, bool recovering);
+  void judge_away(const Session& session, const Residency& at);
+  Bytes away_on(const Gpu& gpu, const Tenant& tenant) const;
+  std::optional<Bytes> away_shown(const Gpu& gpu, const Viewer& viewer) const;
 
   // eviction.cpp
   Bytes pin_in_place(const Gpu& gpu, const Residencies& at);

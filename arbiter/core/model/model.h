@@ -39,13 +39,15 @@ struct Session {
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
   Backend backend = Backend::swap;
-  bool resumes = false;  // the session's process was connected to an earlier arbiter
+  bool resumes = false;      // the session's process was connected to an earlier arbiter
+  bool can_be_away = false;  // the session's library can keep memory away (Usage::away)
 };
 
 // Limits of a tenant. Zero: none.
 struct Limits {
-  Bytes footprint = {};  // per GPU
-  Bytes host = {};       // host memory for swap, over all GPUs
+  Bytes footprint = {};   // per GPU
+  Bytes host = {};        // host memory for swap, over all GPUs
+  bool oversize = false;  // the tenant may have away memory
 };
 
 // A job on this node, with all its processes.

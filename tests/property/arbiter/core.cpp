@@ -69,6 +69,33 @@ TEST_CASE(
 
 TEST_CASE("Programs that come, grow, compute and end") { CHECK(holds("plain", any_scenario)); }
 
+TEST_CASE("Programs that are larger than the GPU") {
+  CHECK(holds("oversize", [] {
+    Scenario scenario = any_scenario();
+    scenario.oversize = true;
+    scenario.host_cap = *rc::gen::inRange(0u, 2u) * *rc::gen::inRange(20u, 300u);
+    scenario.host_limit = *rc::gen::inRange(0u, 2u) * *rc::gen::inRange(20u, 300u);
+    scenario.job_host_limit = *rc::gen::inRange(0u, 2u) * *rc::gen::inRange(20u, 300u);
+    scenario.restarts = *rc::gen::inRange(0u, 3u);
+    scenario.queries = true;
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("The worlds of programs that are larger than the GPU are lively") {
+  Scenario scenario;
+  scenario.oversize = true;
+  scenario.job_host_limit = 200;
+  scenario.largest_growth = 60;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().away > 50);
+  CHECK(world.tally().kept_home > 20);
+  CHECK(world.tally().kernels > 500);
+}
+
 TEST_CASE("Processes that die at any moment") {
   CHECK(holds("deaths", [] {
     Scenario scenario = any_scenario();

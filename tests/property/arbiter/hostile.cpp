@@ -52,6 +52,10 @@ TEST_CASE("Hostile clients with absurd units, shares and deadlines gain nothing 
   CHECK(holds("absurd", [](Scenario& scenario) { scenario.absurd = true; }));
 }
 
+TEST_CASE("Hostile clients beside honest processes with away memory") {
+  CHECK(holds("away", [](Scenario& scenario) { scenario.oversize = true; }));
+}
+
 TEST_CASE("Hostile clients beside honest processes that die") {
   CHECK(holds("deaths", [](Scenario& scenario) { scenario.deaths = true; }));
 }

@@ -69,8 +69,10 @@ SessionId HostileClients::connect(TenantId tenant) {
                           .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = 0},
                           .cap = {},
                           .host_cap = {},
+                          .oversize = world_.random(0, 1) == 0,
                           .claims = claims(),
                           .expected = false,
+                          .can_be_away = world_.random(0, 3) != 0,
                           .hello = hello});
   return session;
 }
@@ -179,7 +181,8 @@ void HostileClients::claim_memory(SessionId session, Client&) {
   say(session, Usage{.request = world_.random(0, 1) == 0 ? 0 : requests_ + 1,
                      .use = any_use(),
                      .stuck = static_cast<std::uint8_t>(world_.random(0, 1)),
-                     .job_host_limit = {}});
+                     .job_host_limit = {},
+                     .away = any_size()});
   if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
 }
 
@@ -221,7 +224,7 @@ void HostileClients::answer_wrongly(SessionId session, Client& client) {
 
 void HostileClients::ask_much(SessionId session, Client&) {
   for (unsigned i = world_.random(1, 20); i > 0 && owns(session); --i) {
-    say(session, Usage{.request = requests_ + 1, .use = any_use()});
+    say(session, Usage{.request = requests_ + 1, .use = any_use(), .away = any_size()});
     say(session, MemoryQuery{.request = i});
     say(session, Deadlines{.met = world_.random(0, 1), .missed = std::uint64_t{1} << 32});
   }
@@ -285,7 +288,9 @@ void HostileClients::alternate(SessionId session, Client& client) {
   use.host = any_size();
   const bool more = (client.resident++ + session.value) / world_.random(1, 20) % 2 == 0;
   use.resident = more ? use.swappable : Bytes{};
-  say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0, .use = use});
+  say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0,
+                     .use = use,
+                     .away = more ? Bytes{} : any_size()});
   obey(session, use);
   if (world_.random(0, 9) == 0) come(tenant);
 }

@@ -280,8 +280,10 @@ void World::arrive(TenantId tenant, unsigned gpu) {
                    .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = its.step},
                    .cap = caps_[tenant],
                    .host_cap = mebibytes(scenario_.host_cap),
+                   .oversize = scenario_.oversize,
                    .claims = claims_of(tenant),
                    .expected = false,
+                   .can_be_away = true,
                    .hello = {}});
   say(its, Attach{.gpu = uuids_[gpu], .total = {}, .name = {}});
 }
@@ -349,8 +351,10 @@ void World::restart() {
                        .step = {.job = job, .step = its.step},
                        .cap = caps_[its.tenant],
                        .host_cap = mebibytes(scenario_.host_cap),
+                       .oversize = scenario_.oversize,
                        .claims = claims_of(its.tenant),
                        .expected = its.attached,
+                       .can_be_away = true,
                        .hello = hello});
       if (!its.page.open && its.computing) its.in_turn = true;
       say(its, Attach{.gpu = uuids_[its.gpu], .total = {}, .name = {}});
@@ -422,6 +426,7 @@ void World::change_terms() {
   tell(CapSet{.tenant = tenant,
               .cap = caps_[tenant],
               .host_cap = mebibytes(scenario_.host_cap),
+              .oversize = scenario_.oversize,
               .claims = claims_of(tenant)});
 }
 

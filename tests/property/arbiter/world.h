@@ -47,6 +47,7 @@ struct Scenario {
   unsigned host_limit = 0;
   unsigned job_host_limit = 0;
   unsigned restarts = 0;
+  bool oversize = false;  // the site permits away memory, and programs use it
   bool pins = false;
   bool lockstep = false;  // a session's n-th submission ends only when all sessions of its tenant have
                           // submitted n times
@@ -115,6 +116,8 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned given_up = 0;    // mute tenants without memory that lost their lease
     unsigned cancelled = 0;   // mute tenants that were ended
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
+    unsigned away = 0;        // requests for away memory that were granted
+    unsigned kept_home = 0;   // requests for away memory that were refused
     unsigned dropped = 0;     // sessions of hostile clients that were dropped
     unsigned gpu_changes = 0;
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost

@@ -127,6 +127,7 @@ void World::check_waits() {
 void World::check_refusal(const Client& client, const Snapshot& state) const {
   if (!hostile_) return;
   Bytes footprint = client.use.footprint();
+  Bytes away = client.away;
   const Bytes cap = caps_.at(client.tenant);
   Bytes pinned = held_by_hostile(scenario_);
   Bytes contexts = pinned;
@@ -136,11 +137,15 @@ void World::check_refusal(const Client& client, const Snapshot& state) const {
     contexts += other.use.context;
     if (other.tenant != client.tenant)
       pinned += other.use.pinned;
-    else if (each != client.id)
+    else if (each != client.id) {
       footprint += other.use.footprint();
+      away += other.away;
+    }
   }
   const Bytes lost = minus(contexts, mebibytes(kForContexts));
-  const bool fits = footprint <= cap && footprint + pinned + lost <= mebibytes(scenario_.capacity);
+  const bool needs_gpu = client.away == client.before_growth_away;
+  const bool fits =
+      footprint + away <= cap && (!needs_gpu || footprint + pinned + lost <= mebibytes(scenario_.capacity));
   must(!fits, "growth that fits is refused");
 }
 
@@ -193,8 +198,8 @@ void World::check_alone(const Snapshot& state) {
   }
 }
 
-// Evictable memory never exceeds the limits of a step and of a job. Neither this memory nor the host memory
-// that holds evicted memory exceeds the site's limit for a tenant.
+// Evictable memory and away memory together never exceed the limits of a step and of a job. Neither this
+// memory nor the host memory that holds evicted memory exceeds the site's limit for a tenant.
 void World::check_host() {
   std::map<TenantId, Bytes> of_job;
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
@@ -202,10 +207,11 @@ void World::check_host() {
   for (const auto& [key, client] : clients_) {
     // Memory for which a pin request is open does not count. If the arbiter has granted the request, the
     // session receives this answer before any later Evict.
-    const Bytes evictable = minus(client->granted(), client->use.settling);
+    const Bytes evictable = minus(client->granted(), client->use.settling) + client->granted_away();
     of_job[client->tenant] += evictable;
     of_step[{client->tenant, client->step}] += evictable;
-    held[client->tenant] += std::max(client->use.host, evictable);
+    held[client->tenant] +=
+        std::max(client->use.host, evictable - client->granted_away()) + client->granted_away();
   }
   const auto within = [](const auto& sums, unsigned limit, const char* what) {
     for (const auto& [whose, sum] : sums) must(limit == 0 || sum <= mebibytes(limit), what);

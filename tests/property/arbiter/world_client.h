@@ -65,6 +65,8 @@ struct World::Client : simulation::Session {
   std::uint64_t requests = 0;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
+  Bytes away;  // away memory, including the growth that the client asks for
+  Bytes before_growth_away;
   Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
   unsigned generation = 0;
   Nanoseconds restored_at{};
@@ -78,6 +80,7 @@ struct World::Client : simulation::Session {
     return stopped;
   }
 
+  Bytes granted_away() const { return asking ? std::min(away, before_growth_away) : away; }
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 

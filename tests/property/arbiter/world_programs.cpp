@@ -49,11 +49,13 @@ void World::deliver(SessionId key, const Message& message) {
       auto verdict = message.as<Verdict>();
       if (!client.asking || verdict.request != client.requests) break;
       client.asking = false;
+      if (client.away > client.before_growth_away) ++(verdict.granted == 0 ? tally_.kept_home : tally_.away);
       if (verdict.granted == 0) {
         ++tally_.refusals;
         tally_.host_refusals += verdict.host_most != Bytes{} ? 1 : 0;
         client.use.swappable = client.before_growth_swappable;
         client.use.pinned = client.before_growth_pinned;
+        client.away = client.before_growth_away;
         client.use.settling = {};
         client.use.resident = std::min(client.use.resident, client.use.swappable);
         say(client, usage(client));
@@ -224,8 +226,11 @@ void World::let_through(Client& client) {
 void World::grow(Client& client) {
   client.before_growth_swappable = client.use.swappable;
   client.before_growth_pinned = client.use.pinned;
+  client.before_growth_away = client.away;
   const unsigned what = scenario_.pins ? random(0, 5) : 2;
-  if (what == 0) {
+  if (scenario_.oversize && random(0, 2) == 0) {
+    client.away += mebibytes(random(1, scenario_.largest_growth));
+  } else if (what == 0) {
     client.use.pinned += mebibytes(random(1, 5));
   } else if (what == 1) {
     client.use.settling = std::min(client.use.resident, mebibytes(random(1, 5)));
@@ -248,6 +253,7 @@ void World::shrink(Client& client) {
   Bytes from_away = std::min(freed, client.missing());
   client.use.swappable -= freed;
   client.use.resident -= freed - from_away;
+  if (scenario_.oversize) client.away = minus(client.away, mebibytes(random(0, scenario_.largest_growth)));
   say(client, usage(client));
   // The program frees the host memory of the freed device memory later.
   at(now() + delay(2000), [this, key = client.key] {
@@ -336,7 +342,8 @@ Usage World::usage(const Client& client, std::uint64_t request, bool stuck) cons
   return {.request = request,
           .use = client.use,
           .stuck = stuck,
-          .job_host_limit = mebibytes(scenario_.job_host_limit)};
+          .job_host_limit = mebibytes(scenario_.job_host_limit),
+          .away = client.away};
 }
 
 // Now and then the program needs the host memory that holds evicted memory.
