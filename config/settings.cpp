@@ -345,6 +345,7 @@ constexpr Key kKeys[] = {
     {"MaxRequest", set_max_request, kOfJobs},
     {"Priority", set_priority<&Settings::priority>, kOfJobs},
     {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
+    {"Oversize", set_flag<&Settings::oversize>, kOfJobs},
     {"Mps", set_flag<&Settings::mps>},
     {"SwapPerUnit", set_swap_per_unit, kOfNode, kLive},
     {"GpuMemory", set_gpu_memory, kOfNode, kLive},

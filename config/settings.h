@@ -113,6 +113,7 @@ struct Settings {
   double max_request = 100;   // percent of a GPU's time
   std::int32_t priority = 0;  // base priority, to which the job's own priority is added
   std::int32_t max_priority = 0;
+  bool oversize = false;  // a tenant may be larger than the GPU, with away memory
   bool mps = false;
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // needed if swap_per_unit is auto and the host lacks GPUs of a type

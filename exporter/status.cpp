@@ -114,6 +114,7 @@ const std::unordered_map<std::string, Setter>& fields() {
       {".tenants[].footprint_bytes", of_tenant(&Tenant::footprint_bytes)},
       {".tenants[].resident_bytes", of_tenant(&Tenant::resident_bytes)},
       {".tenants[].host_bytes", of_tenant(&Tenant::host_bytes)},
+      {".tenants[].away_bytes", of_tenant(&Tenant::away_bytes)},
       {".tenants[].host_budget_bytes", of_tenant(&Tenant::host_budget_bytes)},
       {".tenants[].lease", of_tenant(&Tenant::lease)},
       {".tenants[].wants", of_tenant(&Tenant::wants)},

@@ -33,7 +33,7 @@ struct Status {
     std::string id, name, job, partition, qos;
     Value lease_seconds, waited_seconds, overuse_seconds, handoffs, evicted_bytes, restored_bytes,
         deadline_seconds, deadlines_met, deadlines_missed, units, footprint_bytes, resident_bytes, host_bytes,
-        host_budget_bytes, lease, wants, stuck;
+        away_bytes, host_budget_bytes, lease, wants, stuck;
     Value overdue_seconds;                  // `seconds` of `overdue`
     std::vector<std::string> gpus, placed;  // UUIDs
     std::vector<Energy> energy;

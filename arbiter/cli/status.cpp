@@ -189,6 +189,8 @@ void print_tenants(const Json& status) {
                 join(tenant.at("pids")).c_str());
     if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
+    if (tenant.value("away_bytes", std::uint64_t{0}) > 0)
+      std::printf("  (larger than the GPU: %s away)", size_of(tenant, "away_bytes").c_str());
     print_deadlines(tenant);
     print_differences(tenant);
     if (const Json group = tenant.value("host_group", Json()); group.is_object())

@@ -75,6 +75,7 @@ CapSet Administration::terms_of(const TenantInfo& tenant) const {
   return {.tenant = tenant.id,
           .cap = tenant.options.memory,
           .host_cap = units_memory(tenant, settings_, largest_gpu_of(tenant.id)),
+          .oversize = settings_of(settings_, tenant.job_class).oversize,
           .claims = claims_of(tenant, settings_)};
 }
 

@@ -94,7 +94,9 @@ void Queries::gpu(Client& client, const GpuQuery& query) {
   if (its_.core.core().knows(query.gpu) && !native) {
     const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
     const Bytes cap = tenant != nullptr ? tenant->options.memory : Bytes{};
-    const Core::Room room = its_.core.core().room(query.gpu, id, cap, peer.step.value_or(StepName{}));
+    const bool can_be_away = client.connection().version() >= Usage::kAway;
+    const Core::Room room =
+        its_.core.core().room(query.gpu, id, cap, peer.step.value_or(StepName{}), can_be_away);
     reply.known = 1;
     reply.total = room.total;
     reply.free = room.free;

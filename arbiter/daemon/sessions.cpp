@@ -74,14 +74,22 @@ void Sessions::begin(Client& client, const Hello& hello) {
   its_.figures.came(tenant.id, step_of(client), told.backend);
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
+  const bool can_be_away = client.connection().version() >= Usage::kAway;
+  // The library reports these limits later. But Attached already tells the capacity, which depends on them.
+  HostMost host;
+  if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});
   its_.core.handle(SessionCame{.session = id,
                                .tenant = tenant.id,
                                .step = step_of(client),
                                .cap = terms.cap,
                                .host_cap = terms.host_cap,
+                               .oversize = terms.oversize,
                                .claims = terms.claims,
                                .expected = past.expected && told.resuming != 0,
                                .job = its_.coordination.job_of(tenant),
+                               .can_be_away = can_be_away,
+                               .host_limit = host.of_step,
+                               .job_host_limit = host.of_job,
                                .hello = told});
   succeed_closed(client);
 }
@@ -284,7 +292,7 @@ void Sessions::check_reconnect(SessionId id) {
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const auto known = its_.core.core().session(entry.client->session());
-  if (!known || (known->use.footprint() == Bytes{} && known->claims_nothing)) return false;
+  if (!known || (known->use.footprint() + known->away == Bytes{} && known->claims_nothing)) return false;
   return peer.program != 0 && may_run(its_.system, peer.pid, peer.program);
 }
 

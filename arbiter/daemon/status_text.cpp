@@ -111,7 +111,10 @@ void write_health(JsonText& json, const StatusView& view, const Snapshot::Gpu& g
 
 struct Sum {
   MemoryUse use;
-  void add(const MemoryUse& more) {
+  Bytes away;
+  void add(const Snapshot::Session& session) {
+    const MemoryUse& more = session.use;
+    away += session.away;
     use.swappable += more.swappable;
     use.resident += more.resident;
     use.pinned += more.pinned;
@@ -124,6 +127,7 @@ struct Sum {
     json.field("pinned_bytes", use.pinned.count);
     json.field("context_bytes", use.context.count);
     json.field("host_bytes", use.host.count);
+    json.field("away_bytes", away.count);
   }
 };
 
@@ -188,7 +192,7 @@ void write_gpu(JsonText& json, const StatusView& view, const Snapshot::Gpu& gpu)
   bool contended = false;
   for (const SessionId id : gpu.sessions) {
     const Snapshot::Session& session = *view.state.find(id);
-    sum.add(session.use);
+    sum.add(session);
     contended = contended || session.contended;
     if (view.core.leases().holds(session.tenant)) holders.insert(session.tenant);
   }
@@ -317,7 +321,7 @@ struct SessionsOf {
     if (tenant == nullptr) return;
     for (const SessionId id : tenant->sessions) {
       const Snapshot::Session& session = *view.state.find(id);
-      sum.add(session.use);
+      sum.add(session);
       if (session.gpu) gpus.insert(format_gpu(*session.gpu));
       stuck = stuck || session.stuck;
       const pid_t pid = pid_of(view, id);
@@ -336,6 +340,7 @@ void write_session(JsonText& json, const StatusView& view, const TenantInfo& inf
   json.field("resident_bytes", (session.use.resident + session.use.pinned).count);
   json.field("allowed_bytes", session.resident_limit.count);
   json.field("host_bytes", session.use.host.count);
+  json.field("away_bytes", session.away.count);
   json.field("device_bytes", size_or_null(shown));
   json.field("unseen_bytes", value_if(shown.has_value(), session.evidence.absent().count));
   json.field("gate_open", session.gate_open);

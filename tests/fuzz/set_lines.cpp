@@ -15,7 +15,7 @@ bool is_same(const Settings& a, const Settings& b) {
   };
   return a.policy == b.policy && a.quantum == b.quantum && a.max_swap_overhead == b.max_swap_overhead &&
          a.max_wait == b.max_wait && a.shares == b.shares && a.max_request == b.max_request &&
-         a.priority == b.priority && a.max_priority == b.max_priority &&
+         a.priority == b.priority && a.max_priority == b.max_priority && a.oversize == b.oversize &&
          std::equal(a.sections.begin(), a.sections.end(), b.sections.begin(), b.sections.end(),
                     is_same_section);
 }

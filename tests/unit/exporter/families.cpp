@@ -76,6 +76,7 @@ Json tenant(unsigned id, bool holds) {
           {"footprint_bytes", 48318382080},
           {"resident_bytes", 40802185000},
           {"host_bytes", 7516192768},
+          {"away_bytes", 3221225472},
           {"host_budget_bytes", 68719476736},
           {"gpus", {gpu(0)["uuid"]}},
           {"placed", {gpu(0)["uuid"]}},

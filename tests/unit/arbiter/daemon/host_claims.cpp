@@ -320,6 +320,40 @@ TEST_CASE("A session states no higher limit on its host memory than its cgroup h
   }
 }
 
+// ---- away memory ----
+
+// The arbiter reads the limits before the session reports them.
+TEST_CASE("A session that may have away memory is told at once how much host memory it may use") {
+  Memory memory;
+  Settings settings;
+  settings.memory_reserve = {};
+  SECTION("larger than the GPU") {
+    settings.oversize = true;
+    Host host(settings, memory);
+    host.start();
+    Guest guest(host, kUser, StepName{.job = 7, .step = 0});
+    REQUIRE(guest.say(Hello{}).find<Welcome>());
+    const auto attached = guest.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+    REQUIRE(attached);
+    CHECK(attached->oversize == 1);
+    CHECK(attached->capacity == gibibytes(8) - mebibytes(256));
+    CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
+    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // states no limit; the kernel's holds
+    CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
+    CHECK(guest.say(GpuQuery{.token = {}, .gpu = kHostGpu}).find<GpuReply>()->total == attached->capacity);
+  }
+  SECTION("not larger than the GPU") {
+    Host host(settings, memory);
+    host.start();
+    Guest guest(host, kUser, StepName{.job = 7, .step = 0});
+    REQUIRE(guest.say(Hello{}).find<Welcome>());
+    const auto attached = guest.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+    REQUIRE(attached);
+    CHECK(attached->oversize == 0);
+    CHECK(attached->capacity == gibibytes(1));
+  }
+}
+
 // ---- host memory that sessions hold ----
 
 struct Holder {

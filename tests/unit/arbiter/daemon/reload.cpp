@@ -3,6 +3,7 @@
 // file changes nothing, and running programs go on.
 #include "arbiter/daemon/reload.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,7 @@ const std::map<std::string, std::string> kExamples = {
     {"MaxRequest", "50%"},
     {"Priority", "-5"},
     {"MaxPriority", "5"},
+    {"Oversize", "yes"},
     {"Mps", "yes"},
     {"SwapPerUnit", "10GiB"},
     {"GpuMemory", "80GiB"},
@@ -179,6 +181,35 @@ TEST_CASE("Reload: a GPU gets more memory at once, and less only when its sessio
   }
   site.host.run_until([&] { return site.capacity() != mebibytes(768).count; });
   CHECK(site.capacity() == mebibytes(300).count);
+}
+
+TEST_CASE("Reload: tenants may be larger than the GPU from the moment that the site permits it") {
+  ReloadedSite site("");
+  Guest session(site.host, kUser);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  CHECK(session.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>()->oversize == 0);
+  const auto asks = [&session](unsigned away) {
+    return session.say(Usage{.request = away, .use = {}, .away = mebibytes(away)}).find<Verdict>()->granted;
+  };
+  CHECK(asks(10) == 0);
+  static_cast<void>(site.reload("Oversize=yes"));
+  CHECK(asks(10) == 1);
+  CHECK(site.host.status()["tenants"][0]["away_bytes"] == mebibytes(10).count);
+  static_cast<void>(site.reload("[qos large]\nOversize=yes"));
+  CHECK(asks(11) == 0);
+  CHECK(site.host.status()["tenants"][0]["away_bytes"] == mebibytes(10).count);
+}
+
+TEST_CASE("A session of an older library may not have away memory") {
+  ReloadedSite site("Oversize=yes");
+  Guest session(site.host, kUser);
+  Message hello = Message::of(Hello{});
+  hello.version = Usage::kAway - 1;
+  REQUIRE(send(session.channel.fd(), &hello, sizeof hello, 0) == sizeof hello);
+  REQUIRE(session.hear().find<Welcome>());
+  const auto attached = session.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+  REQUIRE(attached);
+  CHECK(attached->oversize == 0);
 }
 
 TEST_CASE("Reload: the answer names the keys, and only administrators may ask") {

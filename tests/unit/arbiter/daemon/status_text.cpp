@@ -193,6 +193,8 @@ TEST_CASE("The status has what is known of each GPU, and the sums of its own ses
                                 .pinned = Bytes{128},
                                 .context = Bytes{256},
                                 .host = Bytes{512}};
+  view.state.sessions[0].away = Bytes{1024};
+  view.state.sessions[2].away = Bytes{2048};
   view.state.sessions[2].contended = true;
   view.state.placements = {{TenantId{1}, {.units = 2, .gpus = {kOther, kGpu}}},
                            {TenantId{2}, {.units = 3, .gpus = {kGpu}}}};
@@ -212,6 +214,7 @@ TEST_CASE("The status has what is known of each GPU, and the sums of its own ses
                          {"pinned_bytes", 4 + 128},
                          {"context_bytes", 8 + 256},
                          {"host_bytes", 16 + 512},
+                         {"away_bytes", 1024 + 2048},
                          {"contended", true},
                          {"policy", "round-robin"},
                          {"quantum_seconds", 3.0},
@@ -404,18 +407,19 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                .pinned = Bytes{4},
                .context = Bytes{8},
                .host = Bytes{16}};
+  first.away = Bytes{300};
   first.resident_limit = Bytes{77};
   first.gate_open = true;
   Snapshot::Session& second = view.state.sessions[1];
   second.use.swappable = Bytes{100};
   second.use.host = Bytes{200};
+  second.away = Bytes{4};
   second.stuck = true;
   view.pids = {{{1}, getpid()}, {{2}, getpid()}};
   const Json status = view.read();
-  const Json sums = {{"footprint_bytes", 105}, {"resident_bytes", 6},
-                     {"pinned_bytes", 4},      {"context_bytes", 8},
-                     {"host_bytes", 216},      {"stuck", true},
-                     {"stopped", false},       {"gpus", {kFirstName, kSecondName}},
+  const Json sums = {{"footprint_bytes", 105}, {"resident_bytes", 6}, {"pinned_bytes", 4},
+                     {"context_bytes", 8},     {"host_bytes", 216},   {"away_bytes", 304},
+                     {"stuck", true},          {"stopped", false},    {"gpus", {kFirstName, kSecondName}},
                      {"pids", {getpid()}}};
   CHECK(fields(status["tenants"][0], sums) == sums);
   const Json each = {{{"pid", getpid()},
@@ -427,6 +431,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"device_bytes", nullptr},
                       {"unseen_bytes", nullptr},
                       {"host_bytes", 16},
+                      {"away_bytes", 300},
                       {"gate_open", true},
                       {"stuck", false},
                       {"stopped", false}},
@@ -439,6 +444,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"device_bytes", nullptr},
                       {"unseen_bytes", nullptr},
                       {"host_bytes", 200},
+                      {"away_bytes", 4},
                       {"gate_open", false},
                       {"stuck", true},
                       {"stopped", false}}};
