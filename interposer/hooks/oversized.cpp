@@ -28,9 +28,9 @@ constexpr Nanoseconds kLongestTrial = 5s;
 // Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
 bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice) {
   if (choice.in.empty()) return true;
-  const bool complete = session.exchange(choice.out, choice.in);
-  session.residence()->exchanged(choice, complete, gate::now());
-  return complete;
+  const session::ExchangeResult result = session.exchange(choice.out, choice.in);
+  session.residence()->exchanged(choice, result, gate::now());
+  return result.complete;
 }
 
 // The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
@@ -110,8 +110,8 @@ void OversizedLaunch::Work::log(float milliseconds) const {
       name == nullptr)
     name = "a kernel";
   debug("%.3f ms with %llu of %llu MiB away: %.100s", static_cast<double>(milliseconds),
-                 static_cast<unsigned long long>(away.count >> 20),
-                 static_cast<unsigned long long>(all.count >> 20), name);
+        static_cast<unsigned long long>(away.count >> 20), static_cast<unsigned long long>(all.count >> 20),
+        name);
 }
 
 void OversizedLaunch::Work::finish() {
@@ -122,9 +122,12 @@ void OversizedLaunch::Work::finish() {
     result = SHAREDGPU_REAL(cuEventQuery, ended);
   }
   float milliseconds = 0;
-  if (result == CUDA_SUCCESS && driver::call<ElapsedTime>(driver::Function::cuEventElapsedTime, &milliseconds,
-                                                          begun, ended) == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS)
+    result = driver::call<ElapsedTime>(driver::Function::cuEventElapsedTime, &milliseconds, begun, ended);
+  if (result == CUDA_SUCCESS) {
     residence->ran(choice, Nanoseconds(static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6)));
+    log(milliseconds);
+  }
   if (begun != nullptr) SHAREDGPU_REAL(cuEventDestroy_v2, begun);
   if (ended != nullptr) SHAREDGPU_REAL(cuEventDestroy_v2, ended);
 }

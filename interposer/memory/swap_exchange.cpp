@@ -11,7 +11,8 @@ namespace {
 // A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
 constexpr std::size_t kMostArguments = 65536;
-// The pool of blocks keeps this much for the next exchanges.
+// The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges.
+constexpr std::uint64_t kKeptPart = 4;
 constexpr Bytes kKept = mebibytes(512);
 
 // Handles on their way in one direction, first in first out. Each direction has two lanes: while one copy
@@ -224,6 +225,13 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
   return all;
 }
 
-void SwapExchange::tend() { common_.blocks->trim(kKept); }
+void SwapExchange::tend() {
+  Bytes away;
+  {
+    const MutexLock lock(common_.mutex);
+    away = common_.residency.away();
+  }
+  common_.blocks->trim(away == Bytes{} ? Bytes{} : std::max(kKept, Bytes{away.count / kKeptPart}));
+}
 
 }  // namespace sharedgpu

@@ -72,7 +72,7 @@ class DeviceSession final : public Books {
   // Decides about kernel launches; null if no memory of the session is beyond the window.
   Residence* residence() const { return residence_.load(std::memory_order_acquire); }
   // See TurnWorker.
-  bool exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
+  ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
     return turns_.exchange(std::move(out), std::move(in));
   }
 

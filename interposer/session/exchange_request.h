@@ -13,6 +13,11 @@
 
 namespace sharedgpu::session {
 
+struct ExchangeResult {
+  bool complete = false;  // true: all handles that were to come in are in the window
+  Nanoseconds took{};     // without the drain
+};
+
 class ExchangeRequest {
  public:
   ExchangeRequest(std::vector<CUdeviceptr> leaving, std::vector<CUdeviceptr> entering)
@@ -26,26 +31,25 @@ class ExchangeRequest {
   bool cancel() {
     return advance(State::waiting, State::cancelled) || advance(State::draining, State::cancelled);
   }
-  bool done() const {
-    const State now_in = state_.load(std::memory_order_acquire);
-    return now_in == State::complete || now_in == State::partial;
-  }
-  bool complete() const { return state_.load(std::memory_order_acquire) == State::complete; }
+  bool done() const { return state_.load(std::memory_order_acquire) == State::done; }
+  ExchangeResult result() const { return result_; }  // once done() is true
 
   // For the turn thread. begin() is called before the drain, move() before the first handle moves; both
   // return false if the request has been cancelled.
   bool begin() { return advance(State::waiting, State::draining); }
   bool move() { return advance(State::draining, State::moving); }
-  void end(bool all) {
-    state_.store(all ? State::complete : State::partial, std::memory_order_release);
+  void end(ExchangeResult result) {
+    result_ = result;
+    state_.store(State::done, std::memory_order_release);
     changed.raise();
   }
 
  private:
-  enum class State { waiting, draining, moving, complete, partial, cancelled };
+  enum class State { waiting, draining, moving, done, cancelled };
   bool advance(State from, State to) { return state_.compare_exchange_strong(from, to); }
 
   std::atomic<State> state_{State::waiting};
+  ExchangeResult result_;
 };
 
 }  // namespace sharedgpu::session

@@ -12,11 +12,13 @@ using namespace std::chrono_literals;
 
 // An exchange also brings in handles that will be needed soon, up to this much (bench/eviction_order.cpp).
 constexpr Bytes kBatch = mebibytes(256);
-// The time of an exchange by byte: one handle of 64 MiB leaves while another one enters (measured on one
-// H100).
-constexpr double kExchange = 1.84e6 / static_cast<double>(mebibytes(64).count);
-// An operand that costs less than this part of an exchange is not worth an exchange in any order.
-constexpr double kLight = 0.5;
+// The first estimate for an exchange: a handle of 64 MiB leaves while another one enters (one H100).
+constexpr double kFirstEstimate = 1.84e6 / static_cast<double>(mebibytes(64).count);
+// Smaller exchanges take mostly the time of single calls of the driver.
+constexpr Bytes kLeastMeasured = mebibytes(64);
+constexpr double kNewest = 0.25;  // weight of the newest measurement
+// A handle that comes in makes another one leave, which has to come back later.
+constexpr double kExchanges = 2;
 // The pause after an exchange that was given up doubles from the first to the second value.
 constexpr Nanoseconds kFirstPause = 1s;
 constexpr Nanoseconds kLongestPause = 60s;
@@ -24,6 +26,8 @@ constexpr Nanoseconds kLongestPause = 60s;
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
 }  // namespace
+
+Residence::Residence(AwayMemory& memory) : memory_(memory), per_byte_(kFirstEstimate) {}
 
 // Each handle counts once, for the first argument that names it.
 std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
@@ -53,12 +57,12 @@ std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may
   for (const Use& use : uses) debts_.launch(use.handle.size);
   for (const Use& use : uses) {
     const std::optional<double> cost = costs_.per_byte(use.key);
-    const bool heavy = !cost || *cost >= kLight * kExchange;
+    const bool heavy = !cost || *cost >= per_byte_;
     if (heavy) order_.note(use.handle.address);
     bool wants = heavy && !use.handle.away;
     if (use.handle.away && cost) {
       const double lost = *cost * count(use.handle.size);
-      wants = debts_.add(use.handle.address, lost, window) >= kExchange * count(use.handle.size);
+      wants = debts_.add(use.handle.address, lost, window) >= kExchanges * per_byte_ * count(use.handle.size);
     } else if (use.handle.away) {
       wants = !may_try;
     }
@@ -78,6 +82,8 @@ ExchangeChoice Residence::plan_for(const std::vector<AwayHandle>& wanted) {
   Plan planned = plan(order_, candidates, addresses, memory_.room(), kBatch);
   choice.out.assign(planned.out.begin(), planned.out.end());
   choice.in.assign(planned.in.begin(), planned.in.end());
+  for (const Candidate& candidate : candidates)
+    if (std::ranges::find(planned.in, candidate.handle) != planned.in.end()) choice.size += candidate.size;
   return choice;
 }
 
@@ -102,12 +108,14 @@ ExchangeChoice Residence::choose(CUdeviceptr address) {
   return plan_for(memory_.operands(address));
 }
 
-void Residence::exchanged(const ExchangeChoice& exchange, bool complete, Nanoseconds now) {
+void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
-  pause_ = complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
-  paused_until_ = complete ? Nanoseconds{} : now + pause_;
-  if (complete)
-    for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
+  pause_ = result.complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  paused_until_ = result.complete ? Nanoseconds{} : now + pause_;
+  if (!result.complete) return;
+  for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
+  if (exchange.size >= kLeastMeasured)
+    per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);
 }
 
 void Residence::ran(const Choice& choice, Nanoseconds took) {

@@ -17,6 +17,7 @@
 #include "interposer/oversize/debts.h"
 #include "interposer/oversize/kernel_costs.h"
 #include "interposer/oversize/need_order.h"
+#include "interposer/session/exchange_request.h"
 
 namespace sharedgpu::session {
 
@@ -36,12 +37,13 @@ struct KernelUse {
 struct ExchangeChoice {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
+  Bytes size;  // of `in`
 };
 
 class Residence {
  public:
   // The memory outlives the object.
-  explicit Residence(AwayMemory& memory) : memory_(memory) {}
+  explicit Residence(AwayMemory& memory);
 
   struct Choice {
     ExchangeChoice exchange;
@@ -54,7 +56,7 @@ class Residence {
   // The exchange that brings in the handles of `address`, which must be on the GPU for another reason.
   ExchangeChoice choose(CUdeviceptr address);
   // The exchange has ended, or has been given up.
-  void exchanged(const ExchangeChoice& exchange, bool complete, Nanoseconds now);
+  void exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now);
   // The launch has taken `took` on the GPU.
   void ran(const Choice& choice, Nanoseconds took);
 
@@ -74,6 +76,7 @@ class Residence {
   NeedOrder order_;
   KernelCosts costs_;
   Debts debts_;
+  double per_byte_;      // nanoseconds that an exchange takes, as last measured
   Nanoseconds pause_{};  // how long no exchange is tried after one that was given up
   Nanoseconds paused_until_{};
 };

@@ -139,17 +139,17 @@ LeasePhase TurnWorker::holding() const {
   return std::holds_alternative<Holding>(phase_) ? phase_ : Holding{};
 }
 
-bool TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
+ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
   const auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
   push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
   const Nanoseconds end = now() + kDrainPatience;
   for (;;) {
     const std::uint32_t seen = request->changed.seen();
-    if (request->done()) return request->complete();
+    if (request->done()) return request->result();
     const Nanoseconds left = end - now();
     if (left <= Nanoseconds(0) && request->cancel()) {
       gate::resume();
-      return false;
+      return {};
     }
     request->changed.wait(seen, std::max(left, kQuietLook));
   }
@@ -159,20 +159,21 @@ bool TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr>
 // afterwards.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   AwayMemory* const mine = memory() == nullptr ? nullptr : memory()->away_memory();
-  bool complete = false;
+  ExchangeResult result;
   if (mine != nullptr && gate::is_open() && request.begin() && gate::pause()) {
     const Nanoseconds begun = now();
     if (parts_.drain.close()) {
       const Nanoseconds drained = now();
-      if (request.move()) complete = mine->exchange(request.out, request.in);
+      if (request.move()) result.complete = mine->exchange(request.out, request.in);
       gate::hold();
+      result.took = now() - drained;
       debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
-            request.in.size(), milliseconds(now() - drained), milliseconds(drained - begun),
-            complete ? "" : "; not all have come in");
+            request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
+            result.complete ? "" : "; not all have come in");
     }
     gate::resume();
   }
-  request.end(complete);
+  request.end(result);
   return phase_;
 }
 
