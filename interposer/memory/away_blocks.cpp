@@ -19,27 +19,25 @@ std::optional<AwayBlock> AwayBlocks::take(Bytes size) {
   return budget_.room() < size ? std::nullopt : create(size);
 }
 
-void AwayBlocks::give(const AwayBlock& block, Bytes size) {
+void AwayBlocks::give(const AwayBlock& block) {
   const std::lock_guard lock(mutex_);
-  unused_[size].push_back(block);
-  unused_bytes_ += size;
+  unused_[block.size].push_back(block);
+  unused_bytes_ += block.size;
 }
 
 void AwayBlocks::trim(Bytes keep) {
   for (;;) {
     AwayBlock block;
-    Bytes size;
     {
       const std::lock_guard lock(mutex_);
       if (unused_bytes_ <= keep) return;
       const auto largest = std::prev(unused_.end());
-      size = largest->first;
       block = largest->second.back();
       largest->second.pop_back();
       if (largest->second.empty()) unused_.erase(largest);
-      unused_bytes_ -= size;
+      unused_bytes_ -= block.size;
     }
-    destroy(block, size);
+    if (!destroy(block)) return give(block);
   }
 }
 
@@ -51,30 +49,38 @@ Bytes AwayBlocks::held() const {
 // The block is counted before it is created, so that the count is never below the memory in use.
 std::optional<AwayBlock> AwayBlocks::create(Bytes size) {
   change_held(static_cast<std::int64_t>(size.count));
-  AwayBlock block;
-  CUresult result = device_.create_on_host(&block.physical, size);
-  if (result == CUDA_SUCCESS) {
-    result = device_.reserve(&block.home, size);
-    if (result == CUDA_SUCCESS) {
-      result = device_.map(block.home, size, block.physical);
-      if (result == CUDA_SUCCESS) {
-        result = device_.allow_access(block.home, size);
-        if (result == CUDA_SUCCESS) return block;
-        device_.unmap(block.home, size);
-      }
-      device_.unreserve(block.home, size);
-    }
-    device_.release(block.physical);
+  AwayBlock block{.physical = 0, .home = 0, .size = size};
+  if (device_.create_on_host(&block.physical, size) != CUDA_SUCCESS) {
+    change_held(-static_cast<std::int64_t>(size.count));
+    return std::nullopt;
   }
-  change_held(-static_cast<std::int64_t>(size.count));
+  if (device_.reserve(&block.home, size) != CUDA_SUCCESS) {
+    release(block);
+    return std::nullopt;
+  }
+  if (device_.map(block.home, size, block.physical) != CUDA_SUCCESS) {
+    device_.unreserve(block.home, size);
+    release(block);
+    return std::nullopt;
+  }
+  if (device_.allow_access(block.home, size) == CUDA_SUCCESS) return block;
+  destroy(block);  // if the driver refuses, the block stays in use and counted
   return std::nullopt;
 }
 
-// If the driver refuses to unmap the block, its memory stays in use and counted.
-void AwayBlocks::destroy(const AwayBlock& block, Bytes size) {
-  if (device_.unmap(block.home, size) != CUDA_SUCCESS) return;
-  device_.unreserve(block.home, size);
-  if (device_.release(block.physical) == CUDA_SUCCESS) change_held(-static_cast<std::int64_t>(size.count));
+// Returns false if the driver refuses to unmap the block. The block is then as before.
+bool AwayBlocks::destroy(const AwayBlock& block) {
+  if (device_.unmap(block.home, block.size) != CUDA_SUCCESS) return false;
+  device_.unreserve(block.home, block.size);  // a failure only leaks addresses
+  release(block);
+  return true;
+}
+
+// If the driver refuses to release the memory, it stays in use and counted.
+void AwayBlocks::release(const AwayBlock& block) {
+  for (int attempt = 0; attempt < 3; ++attempt)
+    if (device_.release(block.physical) == CUDA_SUCCESS)
+      return change_held(-static_cast<std::int64_t>(block.size.count));
 }
 
 void AwayBlocks::change_held(std::int64_t by) {

@@ -22,6 +22,7 @@ namespace sharedgpu {
 struct AwayBlock {
   Physical physical = 0;
   CUdeviceptr home = 0;  // the block's own address
+  Bytes size;
 };
 
 class AwayBlocks {
@@ -34,8 +35,8 @@ class AwayBlocks {
   // Returns an unused block of exactly `size` bytes, or a new one; nullopt if the job's budget or the driver
   // has no memory for a new block.
   std::optional<AwayBlock> take(Bytes size);
-  // Takes back a block of `size` bytes that is mapped only at its own address.
-  void give(const AwayBlock& block, Bytes size);
+  // Takes back a block that is mapped only at its own address.
+  void give(const AwayBlock& block);
   // Releases unused blocks while they have more than `keep` bytes together.
   void trim(Bytes keep);
 
@@ -44,7 +45,8 @@ class AwayBlocks {
 
  private:
   std::optional<AwayBlock> create(Bytes size);
-  void destroy(const AwayBlock& block, Bytes size);
+  bool destroy(const AwayBlock& block);
+  void release(const AwayBlock& block);
   void change_held(std::int64_t by);
 
   Device& device_;

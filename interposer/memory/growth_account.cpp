@@ -95,7 +95,7 @@ ReportSource::Reading GrowthAccount::reading() const {
   const Residency& all = common_.residency;
   const Bytes held = common_.pool ? common_.pool->bound(all.in_window()) : common_.mover->host_held();
   return {.use = {.swappable = all.lost() ? all.resident() : all.granted(),
-                  .resident = all.reported_resident(),
+                  .resident = all.lost() ? all.resident() : all.reported_resident(),
                   .pinned = all.pinned(),
                   .context = context_,
                   .host = held,

@@ -30,8 +30,8 @@ struct View {
 //   mapped  contents             state
 //   no      in_place             unbacked: the handle has no memory and no contents yet
 //   yes     in_place             resident if accessible; otherwise the handle has no contents yet
-//   no      in_room or uniform   evicted
-//   yes     in_room or uniform   a restore failed: the memory is mapped, but the contents are not copied yet
+//   no      any other            evicted
+//   yes     any other            a restore failed: the memory is mapped, but the contents are not copied yet
 //
 // `in_room`: the contents are in the host memory `host`. `uniform`: the contents are stored nowhere, since
 // each of their 32-bit words is equal to `word`.
@@ -44,7 +44,10 @@ struct View {
 // `mapped` is true for managed memory, the pages should be on the GPU, otherwise they are on the host.
 //
 // A handle that is `away` has host memory instead of device memory: `block` is mapped at its addresses. Such
-// a handle is never evicted, since it occupies no device memory.
+// a handle is never evicted, since it occupies no device memory. `in_block`: the contents are in `block`, and
+// the block is not mapped at the addresses, since a change of places is under way or has failed. A restore
+// completes the change: if the handle is away, the block is mapped; otherwise the contents are copied from
+// the block to device memory. If an `in_block` handle is mapped, then to device memory.
 //
 // A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
 // to unmap it.
@@ -60,7 +63,7 @@ struct Handle {
     settling,  // being pinned, waiting for the arbiter's answer: counted as swappable and as pinned
     settled,   // pinned in place: counted as pinned only
   };
-  enum class Contents : std::uint8_t { in_place, in_room, uniform };
+  enum class Contents : std::uint8_t { in_place, in_room, uniform, in_block };
   CUdeviceptr address = 0;
   Bytes size;
   bool mapped = false;
@@ -76,7 +79,8 @@ struct Handle {
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool away = false;
-  std::optional<AwayBlock> block;  // the memory of a handle that is away; none if it is not mapped yet
+  std::optional<AwayBlock> block;  // the host memory of a handle that is away or in_block; none if a handle
+                                   // that is away has no memory yet
   bool busy = false;
   Place place = Place::free;
   bool counted = false;         // counted as resident: mapped or about to be mapped, and not pinned in place

@@ -21,7 +21,7 @@ void Residency::shrink(Count count, Bytes size) {
 }
 
 // Once all memory fits the window, the process is not oversized any more. Handles that are still away may
-// enter the window as before.
+// enter as before.
 void Residency::close_window_if_unneeded() {
   if (swappable_ <= window_) window_ = kNoWindow;
 }
@@ -102,9 +102,13 @@ void Residency::set_place(Handle& handle, Handle::Place place) {
   if (!handle.busy) order_.insert(handle);
 }
 
+// The window does not grow by freed memory that was pinned in place: the arbiter grants growth only on
+// request.
 void Residency::strike_off(Range& range) {
   for (Handle& handle : range.handles) {
+    const bool settled = handle.place == Handle::Place::settled;
     set_place(handle, Handle::Place::free);
+    if (settled && has_window()) window_ = minus(window_, handle.size);
     order_.remove(handle);
     swappable_ -= handle.size;
     if (handle.away) away_ -= handle.size;

@@ -46,6 +46,8 @@ class Residency {
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
   // How many more bytes may become resident.
   Bytes room() const { return minus(allowed_, resident_); }
+  // How many bytes may enter the window.
+  Bytes room_in_window() const { return std::min(room(), minus(granted(), in_window())); }
   bool exceeds() const { return resident_ > allowed_; }
   // The bytes that are evicted when only allowed() bytes are resident.
   Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }

@@ -62,7 +62,7 @@ Bytes SwapExchange::window() const {
 
 Bytes SwapExchange::room() const {
   const MutexLock lock(common_.mutex);
-  return common_.residency.room();
+  return common_.residency.room_in_window();
 }
 
 // The first address after `address` that a kernel has got as an argument, but at most `end`.
@@ -128,7 +128,7 @@ Handle* SwapExchange::claim(CUdeviceptr address, bool away) {
   return handle;
 }
 
-// Returns false if no host memory is left, so that no other handle can leave either.
+// Returns false if no host memory is left or the driver fails, so that no other handle should leave either.
 bool SwapExchange::begin_leave(CUdeviceptr address, Lane lane, Handle** begun) {
   Handle* const handle = claim(address, false);
   if (handle == nullptr) return true;
@@ -142,25 +142,26 @@ bool SwapExchange::begin_leave(CUdeviceptr address, Lane lane, Handle** begun) {
   return result == Mover::Begun::yes;
 }
 
-void SwapExchange::end_leave(Handle& handle, Lane lane) {
+bool SwapExchange::end_leave(Handle& handle, Lane lane) {
   common_.mutex.unlock();
   const bool left = common_.mover->end_leave(handle, lane);
   common_.mutex.lock();
   if (left) common_.residency.set_away(handle, true);
   common_.unclaim(handle);
+  return left;
 }
 
 // Returns false if the window or the driver has no room for the handle.
 bool SwapExchange::begin_enter(CUdeviceptr address, Lane lane, Handle** begun) {
   Handle* const handle = claim(address, true);
   if (handle == nullptr) return true;
-  bool entered = handle->size <= common_.residency.room();
+  bool entered = handle->size <= common_.residency.room_in_window();
   if (entered) {
     common_.residency.set_away(*handle, false);
     common_.mutex.unlock();
     entered = common_.mover->begin_enter(*handle, lane);
     common_.mutex.lock();
-    if (!entered) common_.residency.set_away(*handle, true);
+    if (!entered) keep_away(*handle);
   }
   if (entered)
     *begun = handle;
@@ -173,18 +174,30 @@ bool SwapExchange::end_enter(Handle& handle, Lane lane) {
   common_.mutex.unlock();
   const bool entered = common_.mover->end_enter(handle, lane);
   common_.mutex.lock();
-  if (!entered) common_.residency.set_away(handle, true);
+  if (!entered) keep_away(handle);
   common_.unclaim(handle);
   return entered;
 }
 
-// A handle can enter as soon as enough others have left.
+// The handle could not enter. It is away, unless the driver has refused to unmap the new device memory.
+void SwapExchange::keep_away(Handle& handle) {
+  const bool has_device_memory = handle.mapped && handle.contents == Handle::Contents::in_block;
+  if (!has_device_memory) common_.residency.set_away(handle, true);
+}
+
+// Also returns true if the handle has been freed.
+bool SwapExchange::in_window(CUdeviceptr address) {
+  const Handle* const handle = common_.space.handle_at(address);
+  return handle == nullptr || !handle->away;
+}
+
+// A handle can enter as soon as enough others have left. After a failure of the driver, no more handles begin
+// to move in the same direction.
 bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
   const DeviceScope scope(common_.device);
   if (!scope.ok() || !common_.mover->settle()) return false;
   Way leaving(out, 0);
   Way entering(in, Way::kLanes);
-  bool all = true;
   MutexLock lock(common_.mutex);
   for (;;) {
     while (leaving.may_begin()) {
@@ -201,7 +214,6 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
       Handle* begun = nullptr;
       full = !begin_enter(entering.next(), entering.lane(), &begun);
       if (full && !leaving.moves()) {  // no handle that could still make room is leaving
-        all = false;
         entering.skip();
         full = false;
       } else if (begun != nullptr) {
@@ -213,13 +225,14 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
     if (!leaving.moves() && !entering.moves()) break;
     if (leaving.moves()) {
       const auto [handle, lane] = leaving.pop();
-      end_leave(*handle, lane);
+      if (!end_leave(*handle, lane)) leaving.give_up();
     }
     if (entering.moves() && (entering.full() || !leaving.moves())) {
       const auto [handle, lane] = entering.pop();
-      all &= end_enter(*handle, lane);
+      if (!end_enter(*handle, lane)) entering.give_up();
     }
   }
+  const bool all = std::ranges::all_of(in, [this](CUdeviceptr each) { return in_window(each); });
   lock.unlock();
   common_.books.report(false);
   return all;

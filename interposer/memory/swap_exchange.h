@@ -36,8 +36,10 @@ class SwapExchange final : public AwayMemory {
   Handle* claim(CUdeviceptr address, bool away) REQUIRES(common_.mutex);
   bool begin_leave(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
   bool begin_enter(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
-  void end_leave(Handle& handle, Lane lane) REQUIRES(common_.mutex);
+  bool end_leave(Handle& handle, Lane lane) REQUIRES(common_.mutex);
   bool end_enter(Handle& handle, Lane lane) REQUIRES(common_.mutex);
+  void keep_away(Handle& handle) REQUIRES(common_.mutex);
+  bool in_window(CUdeviceptr address) REQUIRES(common_.mutex);
 
   SwapCommon& common_;
   std::set<CUdeviceptr> arguments_ GUARDED_BY(common_.mutex);  // the addresses passed to operands()

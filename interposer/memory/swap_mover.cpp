@@ -15,12 +15,14 @@ constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
 }  // namespace
 
 CUresult SwapMover::back(Handle& handle) {
-  CUresult result = handle.mapped ? CUDA_SUCCESS : map(handle);
+  const bool mapped_before = handle.mapped;
+  CUresult result = mapped_before ? CUDA_SUCCESS : map(handle);
   if (result != CUDA_SUCCESS) return result;
   result = device_.allow_access(handle.address, handle.size);
   handle.accessible = result == CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = show(handle);
-  if (result != CUDA_SUCCESS) unback(handle);
+  const bool keeps = mapped_before && handle.away;  // the contents may be in the mapped block
+  if (result != CUDA_SUCCESS && !keeps) unback(handle);
   return result;
 }
 
@@ -72,18 +74,18 @@ CUresult SwapMover::map_away(Handle& handle) {
   if (!handle.block) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = device_.map(handle.address, handle.size, handle.block->physical);
   handle.mapped = result == CUDA_SUCCESS;
-  if (!handle.mapped) give_block_back(handle);
+  if (!handle.mapped && !handle.evicted()) give_block_back(handle);
   return result;
 }
 
 void SwapMover::give_block_back(Handle& handle) {
-  if (handle.block) blocks_.give(*handle.block, handle.size);
+  if (handle.block) blocks_.give(*handle.block);
   handle.block.reset();
 }
 
 CUresult SwapMover::unback(Handle& handle) {
   const CUresult result = hide_all(handle);
-  if (result == CUDA_SUCCESS) give_block_back(handle);
+  if (result == CUDA_SUCCESS && handle.contents != Handle::Contents::in_block) give_block_back(handle);
   return result;
 }
 
@@ -97,89 +99,102 @@ CUresult SwapMover::hide_all(Handle& handle) {
   return result;
 }
 
-// Maps `physical` at all addresses of a handle that has no memory. On failure the handle has no memory.
-CUresult SwapMover::put(Handle& handle, Physical physical) {
-  CUresult result = device_.map(handle.address, handle.size, physical);
-  handle.mapped = result == CUDA_SUCCESS;
-  if (result != CUDA_SUCCESS) return result;
-  result = device_.allow_access(handle.address, handle.size);
-  handle.accessible = result == CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) result = show(handle);
-  if (result != CUDA_SUCCESS) hide_all(handle);
-  return result;
-}
-
-// Maps at the handle's addresses the memory that was there before. The program may use the handle at any
-// time, so a failure is repeated.
-bool SwapMover::put_back(Handle& handle, Physical physical) {
-  for (int attempt = 0; attempt < 3; ++attempt)
-    if (put(handle, physical) == CUDA_SUCCESS) return true;
+// Maps `physical` at all addresses of a handle that has no memory. Returns false if the driver refuses; then
+// either nothing is mapped, or the memory is mapped but is not accessible at all addresses.
+bool SwapMover::put(Handle& handle, Physical physical) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (!handle.mapped) handle.mapped = device_.map(handle.address, handle.size, physical) == CUDA_SUCCESS;
+    if (!handle.mapped) continue;
+    if (!handle.accessible)
+      handle.accessible = device_.allow_access(handle.address, handle.size) == CUDA_SUCCESS;
+    if (handle.accessible && show(handle) == CUDA_SUCCESS) return true;
+  }
   return false;
 }
 
+// Maps the handle's block, which has the contents. Returns false if nothing could be mapped.
+bool SwapMover::put_block(Handle& handle) {
+  put(handle, handle.block->physical);
+  handle.contents = handle.mapped ? Handle::Contents::in_place : Handle::Contents::in_block;
+  return handle.mapped;
+}
+
 Mover::Begun SwapMover::begin_leave(Handle& handle, Lane lane) {
-  std::optional<AwayBlock>& block = blocks_in_use_[lane.index];
+  std::optional<AwayBlock>& block = targets_[lane.index];
   block = blocks_.take(handle.size);
   if (!block) return Begun::no_room;
   if (device_.copy(lane, block->home, handle.address, handle.size) == CUDA_SUCCESS) return Begun::yes;
-  if (settle(lane)) blocks_.give(*std::exchange(block, std::nullopt), handle.size);
+  settle(lane);
   return Begun::failed;
 }
 
-// The reference to the device memory is kept until the host memory is mapped, so that a failure can be
-// undone.
+// From the moment when the contents have arrived in the block, no failure can lose them. The reference to the
+// device memory keeps it, so that the handle can stay if the block cannot be mapped.
 bool SwapMover::end_leave(Handle& handle, Lane lane) {
-  std::optional<AwayBlock>& block = blocks_in_use_[lane.index];
   Physical before = 0;
-  bool left = device_.wait(lane) == CUDA_SUCCESS;
-  if (!left && !settle(lane)) return false;  // the copy may still be writing to the block
-  left = left && device_.retain(&before, handle.address) == CUDA_SUCCESS;
-  if (left) {
-    left = hide_all(handle) == CUDA_SUCCESS && put(handle, block->physical) == CUDA_SUCCESS;
-    if (!left && (handle.mapped || put_back(handle, before))) {
-      show(handle);
-    } else {
-      left = true;  // if no memory can be mapped, the contents are in the block, which back() maps later
-    }
-    give_back(before);
-  }
-  if (!left) {
-    blocks_.give(*std::exchange(block, std::nullopt), handle.size);
+  if (device_.wait(lane) != CUDA_SUCCESS || device_.retain(&before, handle.address) != CUDA_SUCCESS) {
+    settle(lane);
     return false;
   }
-  forget(handle);  // a clean copy would be a second copy in host memory
-  handle.block = std::exchange(block, std::nullopt);
-  evicted_ += handle.size.count;
-  return true;
+  if (hide_all(handle) != CUDA_SUCCESS) {
+    show(handle);
+    give_back(before);
+    settle(lane);
+    return false;
+  }
+  pool_.give(take_host(handle));  // a clean copy would be a second copy in host memory
+  handle.block = std::exchange(targets_[lane.index], std::nullopt);
+  bool left = put_block(handle);
+  if (!left) {
+    put(handle, before);
+    left = !handle.mapped;
+    if (handle.accessible) {
+      handle.contents = Handle::Contents::in_place;
+      give_block_back(handle);
+    }
+  }
+  give_back(before);
+  if (left) evicted_ += handle.size.count;
+  return left;
 }
 
 bool SwapMover::begin_enter(Handle& handle, Lane lane) {
   Physical physical = 0;
   if (device_.create(&physical, handle.size, handle.kind) != CUDA_SUCCESS) return false;
-  bool entered = hide_all(handle) == CUDA_SUCCESS && put(handle, physical) == CUDA_SUCCESS;
-  give_back(physical);
-  if (entered) {
-    entered = device_.copy(lane, handle.address, handle.block->home, handle.size) == CUDA_SUCCESS;
-    if (!entered && (!settle(lane) || hide_all(handle) != CUDA_SUCCESS)) return false;
+  if (hide_all(handle) != CUDA_SUCCESS) {
+    show(handle);
+    give_back(physical);
+    return false;
   }
-  if (!entered && (handle.mapped || put_back(handle, handle.block->physical))) show(handle);
+  handle.contents = Handle::Contents::in_block;
+  const bool entered = put(handle, physical) &&
+                       device_.copy(lane, handle.address, handle.block->home, handle.size) == CUDA_SUCCESS;
+  give_back(physical);
+  if (!entered) undo_enter(handle, lane);
   return entered;
 }
 
+// If the device memory cannot be unmapped, it stays, and a restore copies the contents to it.
+void SwapMover::undo_enter(Handle& handle, Lane lane) {
+  if (!settle(lane)) return;
+  if (!handle.mapped || hide_all(handle) == CUDA_SUCCESS) put_block(handle);
+}
+
 bool SwapMover::end_enter(Handle& handle, Lane lane) {
-  if (device_.wait(lane) == CUDA_SUCCESS) {
-    give_block_back(handle);
-    restored_ += handle.size.count;
-    return true;
+  if (device_.wait(lane) != CUDA_SUCCESS) {
+    undo_enter(handle, lane);
+    return false;
   }
-  if (settle(lane) && hide_all(handle) == CUDA_SUCCESS) put_back(handle, handle.block->physical);
-  return false;
+  handle.contents = Handle::Contents::in_place;
+  give_block_back(handle);
+  restored_ += handle.size.count;
+  return true;
 }
 
 void SwapMover::forget(Handle& handle) {
   pool_.give(take_host(handle));
   handle.contents = Handle::Contents::in_place;
-  if (!handle.mapped) give_block_back(handle);
+  if (!handle.mapped || !handle.away) give_block_back(handle);
 }
 
 // Detaches the host memory from the handle, and returns it to the caller, who has to free it. From here on,
@@ -299,6 +314,9 @@ bool SwapMover::end_out(Handle& handle, Lane lane) {
 CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   CUresult result = handle.accessible ? show(handle) : back(handle);
   if (result != CUDA_SUCCESS || !handle.evicted()) return result;
+  if (handle.away) handle.contents = Handle::Contents::in_place;  // the block has been mapped
+  if (handle.contents == Handle::Contents::in_block)
+    result = device_.copy(lane, handle.address, handle.block->home, handle.size);
   if (handle.contents == Handle::Contents::uniform)
     result = device_.fill(lane, handle.address, handle.size, handle.word);
   CUdeviceptr to = handle.address;
@@ -342,6 +360,8 @@ bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;
   pool_.give(std::exchange(leaving_[lane.index].room, {}));
+  if (std::optional<AwayBlock>& block = targets_[lane.index])
+    blocks_.give(*std::exchange(block, std::nullopt));
   return true;
 }
 

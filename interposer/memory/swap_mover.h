@@ -67,8 +67,9 @@ class SwapMover final : public Mover {
   CUresult map_away(Handle& handle);
   void give_block_back(Handle& handle);
   CUresult hide_all(Handle& handle);
-  CUresult put(Handle& handle, Physical physical);
-  bool put_back(Handle& handle, Physical physical);
+  bool put(Handle& handle, Physical physical);
+  bool put_block(Handle& handle);
+  void undo_enter(Handle& handle, Lane lane);
   void give_back(Physical physical);
   bool settle(Lane lane);
 
@@ -82,7 +83,8 @@ class SwapMover final : public Mover {
                                                            // running on the lane
 
   // Used by the turn thread only.
-  std::array<std::optional<AwayBlock>, Lane::kAll> blocks_in_use_;  // the blocks of handles that are leaving
+  std::array<std::optional<AwayBlock>, Lane::kAll> targets_;  // the blocks to which contents are being
+                                                              // copied
   std::array<Leaving, Lane::kAll> leaving_;
   Eviction left_;
 };

@@ -86,7 +86,16 @@ bool FakeDevice::ending() {
 Bytes FakeDevice::physical() const {
   const std::lock_guard lock(mutex_);
   Bytes total;
-  for (const auto& [id, piece] : pieces_) total += piece.size;
+  for (const auto& [id, piece] : pieces_)
+    if (!piece.on_host) total += piece.size;
+  return total;
+}
+
+Bytes FakeDevice::host_physical() const {
+  const std::lock_guard lock(mutex_);
+  Bytes total;
+  for (const auto& [id, piece] : pieces_)
+    if (piece.on_host) total += piece.size;
   return total;
 }
 
@@ -213,16 +222,28 @@ CUresult FakeDevice::create(Physical* physical, Bytes size, const CUmemAllocatio
   const std::lock_guard lock(mutex_);
   CUresult code{};
   if (fails(&code)) return code;
-  expect(size.count % granularity_.count == 0 && size.count != 0, "create: not whole granules");
   Bytes taken;
-  for (const auto& [id, piece] : pieces_) taken += piece.size;
+  for (const auto& [id, piece] : pieces_)
+    if (!piece.on_host) taken += piece.size;
   if (out_of_memory_ || taken + size > capacity_) return CUDA_ERROR_OUT_OF_MEMORY;
+  return make(physical, size, false);
+}
+
+CUresult FakeDevice::create_on_host(Physical* physical, Bytes size) {
+  const std::lock_guard lock(mutex_);
+  CUresult code{};
+  if (fails(&code)) return code;
+  return make(physical, size, true);
+}
+
+CUresult FakeDevice::make(Physical* physical, Bytes size, bool on_host) {
+  expect(size.count % granularity_.count == 0 && size.count != 0, "create: not whole granules");
   const int file = memfd_create("fake device", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(size.count)) != 0) return CUDA_ERROR_UNKNOWN;
   const std::vector<std::byte> garbage(size.count, std::byte{0xA5});
   if (pwrite(file, garbage.data(), garbage.size(), 0) < 0) return CUDA_ERROR_UNKNOWN;
   *physical = next_physical_++;
-  pieces_[*physical] = {.size = size, .file = file};
+  pieces_[*physical] = {.size = size, .file = file, .on_host = on_host};
   return CUDA_SUCCESS;
 }
 
@@ -314,8 +335,8 @@ CUresult FakeDevice::unmap(CUdeviceptr address, Bytes size) {
   if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& lane : copies_) {
     for (const Copy& copy : lane) {
-      expect(copy.device + copy.size <= address || copy.device >= address + size.count,
-             "unmap: a copy is under way");
+      for (const CUdeviceptr used : {copy.device, copy.device_source})
+        expect(used + copy.size <= address || used >= address + size.count, "unmap: a copy is under way");
     }
   }
   map_nothing(pointer(address), size.count);
@@ -358,6 +379,16 @@ CUresult FakeDevice::copy_in(Lane lane, CUdeviceptr to, const std::byte* host, B
   expect(entered_ && accessible(to, size) && is_pinned(host, size), "copy_in: bad addresses");
   copied_in_ += size;
   copies_[lane.index].push_back({static_cast<std::byte*>(pointer(to)), host, size.count, to});
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeDevice::copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) {
+  const std::lock_guard lock(mutex_);
+  CUresult code{};
+  if (fails(&code)) return code;
+  expect(entered_ && accessible(to, size) && accessible(from, size), "copy: bad addresses");
+  copies_[lane.index].push_back({static_cast<std::byte*>(pointer(to)),
+                                 static_cast<const std::byte*>(pointer(from)), size.count, to, 0, from});
   return CUDA_SUCCESS;
 }
 

@@ -31,8 +31,9 @@ class FakeDevice : public Device {
   // From now on every call fails as after the driver's shutdown.
   void end();
 
-  // The amounts of memory that exist now.
+  // The amounts of memory that exist now. physical() is device memory alone.
   Bytes physical() const;
+  Bytes host_physical() const;
   Bytes reserved() const;
   Bytes pinned() const;
   unsigned synchronizations() const;
@@ -55,6 +56,7 @@ class FakeDevice : public Device {
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
   CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override;
+  CUresult create_on_host(Physical* physical, Bytes size) override;
   CUresult retain(Physical* physical, CUdeviceptr address) override;
   CUresult release(Physical physical) override;
   CUresult map(CUdeviceptr address, Bytes size, Physical physical) override;
@@ -67,6 +69,7 @@ class FakeDevice : public Device {
   void leave() override;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
   CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) override;
   CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) override;
   CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) override;
   CUresult wait(Lane lane) override;
@@ -90,6 +93,7 @@ class FakeDevice : public Device {
     int file = -1;  // descriptor of the file with the bytes
     unsigned references = 1;
     unsigned mappings = 0;
+    bool on_host = false;
   };
   struct Mapping {
     Bytes size;
@@ -103,7 +107,9 @@ class FakeDevice : public Device {
     std::size_t size;
     CUdeviceptr device;  // the device address of the copy's source or target
     std::uint32_t word = 0;
+    CUdeviceptr device_source = 0;  // if both are device addresses
   };
+  CUresult make(Physical* physical, Bytes size, bool on_host);
   void drop_if_unused(Physical physical);
   bool accessible(CUdeviceptr address, Bytes size) const;
   void run(Lane lane);

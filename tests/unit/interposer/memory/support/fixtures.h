@@ -15,16 +15,20 @@
 
 namespace sharedgpu::test {
 
-// Grants while the footprint is at most `limit`. Set `memory` before the first call.
+// Grants while the footprint is at most `limit`, and the memory beyond the window at most `beyond_limit`. Set
+// `memory` before the first call.
 class FakeBooks final : public Books {
  public:
   Answer grow() override {
     ++asked;
     if (when_asked) when_asked();
-    const MemoryUse use = memory->use();
+    const auto [use, beyond] = memory->reading();
     if (use.settling != Bytes{} && !settles) return {false};
+    if (beyond > Bytes{beyond_limit.load()}) return {false};
     return {use.footprint() <= Bytes{limit.load()}};
   }
+  bool may_be_oversized() override { return beyond_limit != 0; }
+  void went_oversized() override { ++windows; }
   void claim() override { ++claimed; }
   void report(bool is_stuck) override {
     const MemoryUse use = memory->use();
@@ -48,6 +52,8 @@ class FakeBooks final : public Books {
 
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
+  std::atomic<std::uint64_t> beyond_limit{0};
+  std::atomic<unsigned> windows{0};  // how often a window has opened
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
   std::function<void()> when_asked;  // called at each request for growth
@@ -77,7 +83,8 @@ class FakeDestruction final : public Destruction {
 
 class FakeBudget final : public HostBudget {
  public:
-  Bytes room() const override { return left; }
+  void count_uncharged(Bytes size) override { uncharged = size; }
+  Bytes room() const override { return minus(left, uncharged.load()); }
   bool tight(Bytes /*more*/) const override { return is_tight; }
   bool used_up() const override { return is_used_up; }
   Bytes used() const override { return in_use; }
@@ -85,6 +92,7 @@ class FakeBudget final : public HostBudget {
   std::optional<Bytes> job_limit() const override { return most_of_job ? most_of_job : most; }
 
   Bytes left = gibibytes(64);
+  std::atomic<Bytes> uncharged{};
   Bytes in_use;
   bool is_tight = false;
   bool is_used_up = false;

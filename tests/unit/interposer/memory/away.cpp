@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of an oversized process: handles beyond the window are away, and change places with others.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "tests/unit/interposer/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+constexpr Bytes kPiece = kibibytes(128);  // size of a handle
+constexpr Bytes kWindow{6 * kPiece.count};
+constexpr Bytes kBeyond{8 * kPiece.count};  // the most memory beyond the window
+constexpr Bytes kTwo{2 * kPiece.count};
+
+// A process whose window holds six handles.
+template <class SomeDevice = FakeDevice>
+struct OversizedOn : WorldOn<SomeDevice> {
+  OversizedOn() {
+    this->books.limit = kWindow.count;
+    this->books.beyond_limit = kBeyond.count;
+    this->memory.set_allowed(kWindow);
+  }
+  AwayMemory& away = *this->memory.away_memory();
+
+  CUdeviceptr added(Bytes size, unsigned seed) {
+    CUdeviceptr address = 0;
+    REQUIRE(this->memory.allocate(&address, size) == CUDA_SUCCESS);
+    fill(address, size, seed);
+    return address;
+  }
+  Bytes beyond() const { return this->memory.reading().beyond; }
+  std::vector<CUdeviceptr> handles_that_are(bool away_from_gpu) const {
+    std::vector<CUdeviceptr> found;
+    for (const Handle& handle : this->memory.handles())
+      if (handle.away == away_from_gpu) found.push_back(handle.address);
+    return found;
+  }
+  std::vector<CUdeviceptr> all_away() const { return handles_that_are(true); }
+  std::vector<CUdeviceptr> all_here() const { return handles_that_are(false); }
+  bool is_away(CUdeviceptr address) const {
+    const auto handles = all_away();
+    return std::ranges::find(handles, address) != handles.end();
+  }
+
+  // The counts agree with the device, and with the window.
+  void check_counts() const {
+    const auto [use, beyond] = this->memory.reading();
+    Bytes here;
+    Bytes mapped;
+    Bytes away_bytes;
+    Bytes in_blocks;
+    for (const Handle& handle : this->memory.handles()) {
+      REQUIRE_FALSE(handle.busy);
+      REQUIRE(handle.counted == (handle.mapped && !handle.away && handle.place != Handle::Place::settled));
+      const bool pinned = handle.place == Handle::Place::settled;
+      if (handle.away) away_bytes += handle.size;
+      if (!handle.away && !pinned) here += handle.size;
+      if (handle.mapped && !handle.away) mapped += handle.size;
+      if (handle.block) in_blocks += handle.block->size;
+      REQUIRE((handle.contents == Handle::Contents::in_block) <= handle.block.has_value());
+    }
+    REQUIRE(here <= use.swappable);
+    REQUIRE(here + away_bytes == use.swappable + beyond);
+    REQUIRE(use.footprint() <= kWindow);
+    REQUIRE(use.resident <= use.swappable);
+    REQUIRE(this->device.physical() == mapped);
+    REQUIRE(this->device.host_physical() == this->budget.uncharged.load());
+    REQUIRE(in_blocks <= this->device.host_physical());
+    REQUIRE(this->device.misuse() == "");
+  }
+  bool all_usable() const {
+    return std::ranges::all_of(this->memory.handles(), [](const Handle& handle) { return handle.usable(); });
+  }
+};
+using Oversized = OversizedOn<>;
+
+}  // namespace
+
+TEST_CASE("memory that the arbiter refuses for lack of device memory is away", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  CHECK_FALSE(t.away.any_away());
+  const CUdeviceptr second = t.added(kTwo, 2);
+  CHECK(t.books.windows == 1);
+  CHECK(t.books.told == 0);
+  CHECK(t.away.any_away());
+  CHECK(t.beyond() == kTwo);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.memory.use().resident == kWindow);
+  CHECK(t.device.host_physical() == kTwo);
+  CHECK(t.is_away(second));
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+
+  // Once there is a window, further memory is away at once.
+  const unsigned asked = t.books.asked;
+  const CUdeviceptr third = t.added(kPiece, 3);
+  CHECK(t.books.asked == asked + 1);
+  CHECK(t.is_away(third));
+  CHECK(t.beyond() == Bytes{3 * kPiece.count});
+  t.check_counts();
+}
+
+TEST_CASE("an allocation that crosses the end of the window is away in part", "[away]") {
+  Oversized t;
+  t.added(Bytes{4 * kPiece.count}, 1);
+  const CUdeviceptr second = t.added(Bytes{4 * kPiece.count}, 2);
+  // The window is what the arbiter had granted before its refusal.
+  CHECK(t.memory.use().swappable == Bytes{4 * kPiece.count});
+  CHECK(t.all_away().size() == 4);
+  CHECK(holds(second, Bytes{4 * kPiece.count}, 2));
+  t.check_counts();
+}
+
+TEST_CASE("nothing is away where the site forbids it", "[away]") {
+  Oversized t;
+  t.books.beyond_limit = 0;
+  t.added(kWindow, 1);
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kTwo) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.windows == 0);
+  CHECK(t.books.told == 1);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == Bytes{});
+}
+
+TEST_CASE("memory beyond the window that the arbiter refuses is not allocated", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kBeyond + kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.windows == 0);
+  CHECK(t.books.told == 1);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == Bytes{});
+  t.check_counts();
+  t.added(kBeyond, 2);  // the refusal has no effect on later requests
+  CHECK(t.memory.allocate(&address, kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.beyond() == kBeyond);
+  t.check_counts();
+}
+
+TEST_CASE("memory that the job's host memory can never hold is refused, not away", "[away]") {
+  Oversized t;
+  t.budget.most = kWindow + kPiece;
+  t.added(kWindow, 1);
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kTwo) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.windows == 0);
+  CHECK(t.books.told_of_host == 1);
+  CHECK(t.memory.allocate(&address, kPiece) == CUDA_SUCCESS);
+  CHECK(t.beyond() == kPiece);
+}
+
+TEST_CASE("an allocation for which no host memory is left is undone", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  t.budget.left = kTwo;
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kTwo + kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK_FALSE(t.away.any_away());
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.memory.use().swappable == kWindow);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  // The blocks that the attempt has made are used by the next one.
+  CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
+  CHECK(t.budget.uncharged.load() == kTwo);
+  t.check_counts();
+}
+
+TEST_CASE("handles change places, and keep their contents and addresses", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(Bytes{3 * kPiece.count}, 2);
+  const std::vector<CUdeviceptr> here = t.all_here();
+  const std::vector<CUdeviceptr> away = t.all_away();
+  const unsigned reports = t.books.reports;
+  REQUIRE(t.away.exchange({here[0], here[2], here[5]}, away));
+  CHECK(t.books.reports > reports);
+  CHECK_FALSE(t.is_away(second));
+  CHECK(t.all_away() == std::vector<CUdeviceptr>{here[0], here[2], here[5]});
+  CHECK(t.memory.use().resident == kWindow);
+  CHECK(t.memory.moved().evicted == Bytes{3 * kPiece.count});
+  CHECK(t.memory.moved().restored == Bytes{3 * kPiece.count});
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, Bytes{3 * kPiece.count}, 2));
+
+  // More handles than lanes change places in both directions.
+  std::vector<CUdeviceptr> out = t.all_here();
+  out.resize(3);
+  REQUIRE(t.away.exchange(out, t.all_away()));
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, Bytes{3 * kPiece.count}, 2));
+}
+
+TEST_CASE("no handle enters a full window", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  t.memory.set_allowed(gibibytes(1));  // the window is the limit even if more memory could be resident
+  CHECK(t.away.room() == Bytes{});
+  CHECK_FALSE(t.away.exchange({}, {second}));
+  t.check_counts();
+  const CUdeviceptr one = t.all_here().front();
+  CHECK_FALSE(t.away.exchange({one}, t.all_away()));
+  CHECK_FALSE(t.is_away(second));
+  CHECK(t.all_away().size() == 2);
+  t.check_counts();
+}
+
+TEST_CASE("an exchange skips handles that have been freed or are elsewhere already", "[away]") {
+  Oversized t;
+  const CUdeviceptr freed = t.added(kPiece, 1);
+  const CUdeviceptr first = t.added(Bytes{5 * kPiece.count}, 2);
+  const CUdeviceptr second = t.added(kTwo, 3);
+  REQUIRE(t.memory.free(freed) == CUDA_SUCCESS);
+  CHECK(t.away.room() == kPiece);
+  CHECK(t.away.exchange({freed, second}, {freed, first, second}));
+  CHECK_FALSE(t.is_away(second));
+  t.check_counts();
+  CHECK(holds(second, kTwo, 3));
+  // A handle cannot leave and enter at once.
+  CHECK_FALSE(t.away.exchange({first}, {first}));
+  CHECK(t.is_away(first));
+  t.check_counts();
+  CHECK(holds(first, Bytes{5 * kPiece.count}, 2));
+}
+
+TEST_CASE("without host memory no handle leaves, and nothing is lost", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  t.budget.left = kTwo;
+  const std::vector<CUdeviceptr> here = t.all_here();
+  CHECK_FALSE(t.away.exchange(here, t.all_away()));
+  CHECK(t.all_here() == here);
+  t.check_counts();
+  t.budget.left = kTwo + kPiece;  // one block is enough to exchange all
+  CHECK(t.away.exchange({here[0]}, {second}));
+  CHECK(t.away.exchange({here[1]}, {here[0]}));
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+}
+
+TEST_CASE("a process whose memory fits again has no window", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  const CUdeviceptr third = t.added(kTwo, 3);
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.beyond() == kTwo);
+  REQUIRE(t.memory.free(first) == CUDA_SUCCESS);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.memory.use().swappable == kTwo);
+  CHECK(t.is_away(third));
+  CHECK(t.away.room() == kTwo);
+  t.check_counts();
+  REQUIRE(t.away.exchange({}, t.all_away()));
+  CHECK_FALSE(t.away.any_away());
+  CHECK(holds(third, kTwo, 3));
+  t.check_counts();
+  t.added(Bytes{4 * kPiece.count}, 4);
+  CHECK_FALSE(t.away.any_away());
+  CHECK(t.books.windows == 1);
+  t.added(kPiece, 5);
+  CHECK(t.books.windows == 2);
+}
+
+TEST_CASE("freed memory that was away is free, and its blocks are kept for others", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  const unsigned synchronizations = t.device.synchronizations();
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.device.synchronizations() > synchronizations);  // a kernel may still be using it
+  CHECK(t.memory.free(second) == std::nullopt);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.device.host_physical() == kTwo);
+  t.check_counts();
+  t.added(kTwo, 3);
+  CHECK(t.device.host_physical() == kTwo);
+  t.check_counts();
+}
+
+TEST_CASE("turns leave memory that is away where it is", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  const std::vector<CUdeviceptr> away = t.all_away();
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == Bytes{});
+  CHECK(t.device.physical() == Bytes{});
+  CHECK(t.all_away() == away);
+  t.check_counts();
+  CHECK(t.away.room() == Bytes{});
+  CHECK_FALSE(t.away.exchange({}, away));  // no memory may be resident now
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  CHECK(t.memory.use().resident == kWindow);
+  CHECK(t.all_away() == away);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+}
+
+TEST_CASE("an unused part of the window counts as resident while it may be", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kTwo, 1);
+  const CUdeviceptr rest = t.added(kWindow - kTwo, 2);
+  t.added(kTwo, 3);
+  REQUIRE(t.memory.free(first) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.memory.use().resident == kWindow);
+  t.memory.set_allowed(kTwo);
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == kTwo);
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == Bytes{});
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  CHECK(t.memory.use().resident == kWindow);
+  CHECK(holds(rest, kWindow - kTwo, 2));
+  t.check_counts();
+}
+
+TEST_CASE("a clean copy in host memory does not outlive a change of places", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  const std::vector<CUdeviceptr> away = t.all_away();
+  REQUIRE(t.away.exchange({first}, {away.front()}));
+  fill(first, kPiece, 7);  // in the block
+  REQUIRE(t.away.exchange({away.front()}, {first}));
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  CHECK(holds(first, kPiece, 7));
+  t.check_counts();
+}
+
+TEST_CASE("memory that is away does not settle until it has come in", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  CHECK(t.memory.settle(second, kTwo) == CUDA_ERROR_NOT_READY);
+  CHECK(t.memory.use().pinned == Bytes{});
+  const std::vector<CUdeviceptr> here = t.all_here();
+  REQUIRE(t.away.exchange({here[0], here[1]}, t.all_away()));
+  REQUIRE(t.memory.settle(second, kTwo) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == kTwo);
+  CHECK(t.memory.use().swappable == kWindow - kTwo);
+  CHECK(t.beyond() == kTwo);
+  t.check_counts();
+  // What is settled does not leave.
+  CHECK_FALSE(t.away.exchange({second}, {here[0]}));
+  CHECK_FALSE(t.is_away(second));
+  CHECK(t.away.operands(second).empty());
+  // When it is freed, the window has not grown.
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == Bytes{});
+  CHECK(t.memory.use().swappable == kWindow - kTwo);
+  CHECK(t.beyond() == kTwo);
+  t.check_counts();
+}
+
+TEST_CASE("memory that the program has made itself is away at all of its addresses", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  ProgramMemory::Id id = 0;
+  REQUIRE(t.program.create(&id, kTwo, {}) == CUDA_SUCCESS);
+  CUmemAccessDesc access{};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const CUdeviceptr one = t.device.reserve_for_program(kTwo);
+  const CUdeviceptr other = t.device.reserve_for_program(kTwo);
+  for (const CUdeviceptr at : {one, other}) {
+    REQUIRE(t.program.map(at, kTwo, id) == CUDA_SUCCESS);
+    REQUIRE(t.program.set_access(at, &access, 1) == CUDA_SUCCESS);
+  }
+  fill(one, kTwo, 2);
+  CHECK(holds(other, kTwo, 2));
+  CHECK(t.is_away(id));
+  // The program's own addresses name the handles, too.
+  const std::vector<AwayHandle> operands = t.away.operands(one + kPiece.count);
+  REQUIRE(operands.size() == 1);
+  CHECK(operands.front().address == id + kPiece.count);
+  CHECK(operands.front().away);
+  const std::vector<CUdeviceptr> here = t.all_here();
+  REQUIRE(t.away.exchange({here[0], here[1]}, t.all_away()));
+  CHECK(holds(one, kTwo, 2));
+  fill(other, kTwo, 3);
+  REQUIRE(t.away.exchange({id}, {here[0]}));
+  CHECK(holds(one, kTwo, 3));
+  fill(one, kTwo, 4);
+  CHECK(holds(other, kTwo, 4));
+  t.check_counts();
+  REQUIRE(t.program.unmap(one) == CUDA_SUCCESS);
+  REQUIRE(t.program.release(id) == CUDA_SUCCESS);
+  REQUIRE(t.program.unmap(other) == CUDA_SUCCESS);
+  CHECK(t.all_away() == std::vector<CUdeviceptr>{here[1]});
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+}
+
+TEST_CASE("an operand is what lies between the address and the end of its allocation", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr small = t.added(kibibytes(3), 2);
+  CHECK(t.away.operands(first).size() == 6);
+  CHECK(t.away.operands(first + 5 * kPiece.count).size() == 1);
+  CHECK(t.away.operands(first + kPiece.count - 1).size() == 6);
+  CHECK(t.away.operands(first + kWindow.count).empty());
+  const std::vector<AwayHandle> arena = t.away.operands(small + 5);
+  REQUIRE(arena.size() == 1);
+  CHECK(arena.front().away);
+  CHECK(t.away.operands(small + kibibytes(3).count).empty());
+  CHECK(t.away.operands(0).empty());
+  CHECK(t.away.operands(~0ull).empty());
+  REQUIRE(t.memory.free(first) == CUDA_SUCCESS);
+  CHECK(t.away.operands(first).empty());
+}
+
+TEST_CASE("unused blocks beyond half a GiB are released", "[away]") {
+  SwapOptions options;  // handles of 64 MiB
+  WorldOn<> t(gibibytes(4), options);
+  t.books.limit = mebibytes(64).count;
+  t.books.beyond_limit = gibibytes(2).count;
+  t.memory.set_allowed(mebibytes(64));
+  CUdeviceptr first = 0;
+  REQUIRE(t.memory.allocate(&first, mebibytes(64)) == CUDA_SUCCESS);
+  CUdeviceptr second = 0;
+  REQUIRE(t.memory.allocate(&second, mebibytes(640)) == CUDA_SUCCESS);
+  CHECK(t.budget.uncharged.load() == mebibytes(640));
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  t.memory.tend();
+  CHECK(t.budget.uncharged.load() == mebibytes(512));
+  CHECK(t.device.host_physical() == mebibytes(512));
+  // A block of another size gets the memory of the unused blocks, if no other is left.
+  t.budget.left = mebibytes(512);
+  REQUIRE(t.memory.allocate(&second, mebibytes(70)) == CUDA_SUCCESS);
+  CHECK(t.budget.uncharged.load() == mebibytes(70));
+  CHECK(t.device.misuse() == "");
+}
+
+namespace {
+
+constexpr unsigned kFirst = 1, kSecond = 2, kMade = 3;
+
+// A driver that refuses one kind of call several times in a row.
+enum class Kind : std::uint8_t { none, map, unmap, access, retain, wait, copy };
+class Refusing final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  CUresult map(CUdeviceptr address, Bytes size, Physical physical) override {
+    return refuses(Kind::map) ? CUDA_ERROR_UNKNOWN : FakeDevice::map(address, size, physical);
+  }
+  CUresult unmap(CUdeviceptr address, Bytes size) override {
+    return refuses(Kind::unmap) ? CUDA_ERROR_UNKNOWN : FakeDevice::unmap(address, size);
+  }
+  CUresult allow_access(CUdeviceptr address, Bytes size) override {
+    return refuses(Kind::access) ? CUDA_ERROR_UNKNOWN : FakeDevice::allow_access(address, size);
+  }
+  CUresult retain(Physical* physical, CUdeviceptr address) override {
+    return refuses(Kind::retain) ? CUDA_ERROR_UNKNOWN : FakeDevice::retain(physical, address);
+  }
+  CUresult wait(Lane lane) override {
+    return refuses(Kind::wait) ? CUDA_ERROR_UNKNOWN : FakeDevice::wait(lane);
+  }
+  CUresult copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) override {
+    return refuses(Kind::copy) ? CUDA_ERROR_UNKNOWN : FakeDevice::copy(lane, to, from, size);
+  }
+  bool refuses(Kind asked) {
+    if (asked != kind || refusals == 0 || (after != 0 && after-- != 0)) return false;
+    --refusals;
+    return true;
+  }
+  Kind kind = Kind::none;
+  unsigned after = 0;  // calls of this kind that succeed before
+  unsigned refusals = 0;
+};
+
+// Memory of the program and of cuMemAlloc, in the window and beyond.
+struct Crowded : OversizedOn<Refusing> {
+  CUdeviceptr first = added(Bytes{5 * kPiece.count}, kFirst);
+  ProgramMemory::Id id = 0;
+  CUdeviceptr views[2]{};
+  CUdeviceptr second = 0;
+
+  Crowded() {
+    REQUIRE(program.create(&id, kTwo, {}) == CUDA_SUCCESS);
+    CUmemAccessDesc access{};
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    for (CUdeviceptr& view : views) {
+      view = device.reserve_for_program(kTwo);
+      REQUIRE(program.map(view, kTwo, id) == CUDA_SUCCESS);
+      REQUIRE(program.set_access(view, &access, 1) == CUDA_SUCCESS);
+    }
+    fill(views[0], kTwo, kMade);
+    second = added(kTwo, kSecond);
+  }
+  bool intact() const {
+    return holds(first, Bytes{5 * kPiece.count}, kFirst) && holds(views[0], kTwo, kMade) &&
+           holds(views[1], kTwo, kMade) && holds(second, kTwo, kSecond);
+  }
+  // Exchanges, and checks that everything is as the result says.
+  void exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
+    const bool all = away.exchange(out, in);
+    const std::vector<CUdeviceptr> are_away = all_away();
+    REQUIRE(all == std::ranges::none_of(in, [&](CUdeviceptr each) {
+              return std::ranges::find(are_away, each) != are_away.end();
+            }));
+    check_counts();
+    if (!all_usable()) {
+      REQUIRE((device.has_failed() || device.kind != Kind::none));
+      for (int attempt = 0; attempt < 20 && !memory.restore(); ++attempt) check_counts();
+      check_counts();
+    }
+    REQUIRE(all_usable());
+    REQUIRE(intact());
+  }
+};
+
+// Two exchanges, a turn and the end of the program. Returns true if an injected failure has struck during the
+// exchanges.
+bool live(Crowded& t) {
+  const std::vector<CUdeviceptr> here = t.all_here();
+  const std::vector<CUdeviceptr> there = t.all_away();
+  REQUIRE(here.size() + there.size() == 9);
+  t.exchange({here[0], here[1], here[3], here[4]}, {there[0], there[1], there[2], there[3]});
+  t.exchange(t.all_here(), t.all_away());
+  const bool failed = t.device.has_failed();
+  t.device.fail_call(0);
+  t.device.refusals = 0;
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  t.check_counts();
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  t.check_counts();
+  REQUIRE(t.intact());
+  REQUIRE(t.memory.free(t.first) == CUDA_SUCCESS);
+  REQUIRE(t.memory.free(t.second) == CUDA_SUCCESS);
+  REQUIRE(t.program.unmap(t.views[0]) == CUDA_SUCCESS);
+  REQUIRE(t.program.unmap(t.views[1]) == CUDA_SUCCESS);
+  REQUIRE(t.program.release(t.id) == CUDA_SUCCESS);
+  t.check_counts();
+  REQUIRE(t.device.physical() == Bytes{});
+  return failed;
+}
+
+// Makes call number `fail` and the `more` calls after it fail. Returns true if call number `fail` was made
+// during the exchanges.
+bool exchange_with_failures(unsigned fail, unsigned more) {
+  Crowded t;
+  t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);
+  return live(t);
+}
+
+}  // namespace
+
+TEST_CASE("no failure of the driver during an exchange loses a byte", "[away]") {
+  const unsigned more = GENERATE(0u, 1u);
+  unsigned n = 1;
+  while (exchange_with_failures(n, more)) ++n;
+  INFO(n << " calls");
+  CHECK(n > 80);
+}
+
+TEST_CASE("a driver that refuses one kind of call for a while loses no byte", "[away]") {
+  for (const Kind kind : {Kind::map, Kind::unmap, Kind::access, Kind::retain, Kind::wait, Kind::copy})
+    for (const unsigned refusals : {1u, 2u, 3u, 4u, 6u, 7u, 9u, 13u})
+      for (unsigned after = 0; after < 30; ++after) {
+        INFO("kind " << static_cast<int>(kind) << ", " << refusals << " refusals after " << after);
+        Crowded t;
+        t.device.kind = kind;
+        t.device.refusals = refusals;
+        t.device.after = after;
+        live(t);
+      }
+}
