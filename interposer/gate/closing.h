@@ -16,8 +16,9 @@ namespace sharedgpu::gate {
 class GateListener {
  public:
   virtual ~GateListener() = default;
-  // Called when a thread begins to wait at the closed gate and no other thread waits there. The waiting
-  // thread makes this call, which must not block.
+  // Called when a thread begins to wait at a gate that a lease page closes, and no other thread waits there.
+  // The waiting thread makes this call, which must not block. Threads that have waited while the gate was
+  // paused call it, too, if the gate is closed after the pause.
   virtual void on_wait() = 0;
   // Returns true if all memory of the process is on its GPUs. While some memory of the process is not on its
   // GPU, even a long drain lets no thread through.

@@ -34,8 +34,15 @@ bool try_enter(Mark& mark) {
 void detail::enter_slowly() {
   Mark& mark = own_mark();
   if (try_enter(mark)) return;
-  if (entrance.waiting.fetch_add(1, std::memory_order_seq_cst) == 0) tell_of_wait();
-  while (!try_enter(mark)) wait_while_closed(kRecheck);
+  // A pause of the process itself soon ends, and the listener is not told of it.
+  bool told = entrance.waiting.fetch_add(1, std::memory_order_seq_cst) != 0 && !paused();
+  while (!try_enter(mark)) {
+    if (!told && !paused()) {
+      tell_of_wait();
+      told = true;
+    }
+    wait_while_closed(kRecheck);
+  }
   entrance.last_let_in.store(now().count(), std::memory_order_relaxed);
   entrance.waiting.fetch_sub(1, std::memory_order_seq_cst);
 }

@@ -135,26 +135,26 @@ bool install(int fd, PageSlot slot) {
   return true;
 }
 
-bool pause() {
+// The number of a pause is the value of the closed gate, which never occurs again.
+std::uint32_t pause() {
+  std::uint32_t number = 0;
   {
     std::lock_guard lock(pages.coming);
-    if (!gather_in_own_page()) return false;
+    if (!open_in(pages.own) || !gather_in_own_page()) return 0;
     pages.pausable.store(true, std::memory_order_release);
-    if (open_in(pages.own)) pages.own.gate.fetch_add(1, std::memory_order_acq_rel);
+    number = pages.own.gate.fetch_add(1, std::memory_order_acq_rel) + 1;
   }
   is_open();
-  return true;
+  return number;
 }
 
-void resume() {
-  {
-    std::lock_guard lock(pages.coming);
-    if (open_in(pages.own)) return;
-    pages.own.gate.fetch_add(1, std::memory_order_acq_rel);
-  }
+void resume(std::uint32_t pause) {
+  if (!pages.own.gate.compare_exchange_strong(pause, pause + 1)) return;
   is_open();
   wake_gate(pages.own);
 }
+
+bool paused() { return !open_in(pages.own); }
 
 bool contended(PageSlot slot) {
   gather();

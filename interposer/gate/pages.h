@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "protocol/lease_page.h"
 #include "protocol/units.h"
@@ -64,11 +65,13 @@ bool install(int fd, PageSlot slot = {});
 void leave_open(PageSlot slot);
 // Reads the pages of all sessions and returns true if all are open.
 bool is_open();
-// Closes the gate for this process alone, whatever the lease pages say, and opens it again. The thread that
-// pauses the gate then calls close() (closing.h). pause() returns false if there is no memory for a page of
-// our own.
-bool pause();
-void resume();
+// Closes the gate for this process alone, whatever the lease pages say. The thread that pauses the gate then
+// calls close() (closing.h). Returns the number of the pause, or zero if there is a pause already, or no
+// memory for a page of our own.
+std::uint32_t pause();
+// Ends the pause of this number; any thread may do so. Does nothing if this pause has ended already.
+void resume(std::uint32_t pause);
+bool paused();
 
 // Returns true if other tenants wait for the GPU of this session.
 bool contended(PageSlot slot);

@@ -24,13 +24,19 @@ using ElapsedTime = CUresult(float* milliseconds, CUevent start, CUevent end);
 
 // A kernel that takes longer is no trial: it may wait for the program.
 constexpr Nanoseconds kLongestTrial = 5s;
+// If the turn ends before the exchange, the exchange is made in the next turn, but not for ever.
+constexpr unsigned kMostTurns = 3;
 
 // Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
 bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice) {
   if (choice.in.empty()) return true;
-  const session::ExchangeResult result = session.exchange(choice.out, choice.in);
+  session::ExchangeResult result{.outcome = session::Exchanged::closed};
+  for (unsigned turns = 0; turns < kMostTurns && result.outcome == session::Exchanged::closed; ++turns) {
+    { gate::Pass in_our_turn; }
+    result = session.exchange(choice.out, choice.in);
+  }
   session.residence()->exchanged(choice, result, gate::now());
-  return result.complete;
+  return result.outcome == session::Exchanged::complete;
 }
 
 // The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work

@@ -16,7 +16,8 @@ namespace {
 // Memory that cannot come in with this many exchanges does not fit beside the pinned memory.
 constexpr unsigned kMostExchanges = 8;
 
-// If the memory is away, brings it in, at least in part. Returns false if it is not away.
+// If the memory is away, brings it in, at least in part. Returns false if it is not away, or the turn has
+// ended.
 bool bring_in(Memory& memory, CUdeviceptr address) {
   if (!oversize::is_active()) return false;
   for (const CUdevice device : process::devices()) {
@@ -24,8 +25,7 @@ bool bring_in(Memory& memory, CUdeviceptr address) {
     if (session->memory() != &memory || session->residence() == nullptr) continue;
     if (std::ranges::none_of(memory.away_memory()->operands(address), &AwayHandle::away)) return false;
     const session::ExchangeChoice choice = session->residence()->choose(address);
-    session->exchange(choice.out, choice.in);
-    return true;
+    return session->exchange(choice.out, choice.in).outcome != session::Exchanged::closed;
   }
   return false;
 }

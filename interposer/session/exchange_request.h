@@ -9,13 +9,17 @@
 #include <utility>
 #include <vector>
 
+#include "interposer/gate/pages.h"
 #include "interposer/gate/wakeup.h"
 
 namespace sharedgpu::session {
 
+// `closed`: the gate is closed, since the process's turn has ended; nothing has moved. `partial`: not all
+// handles are where the request wants them, or the request was cancelled.
+enum class Exchanged : std::uint8_t { closed, partial, complete };
 struct ExchangeResult {
-  bool complete = false;  // true: all handles that were to come in are in the window
-  Nanoseconds took{};     // without the drain
+  Exchanged outcome = Exchanged::partial;
+  Nanoseconds took{};  // without the drain
 };
 
 class ExchangeRequest {
@@ -27,16 +31,24 @@ class ExchangeRequest {
   const std::vector<CUdeviceptr> in;
   gate::Wakeup changed;  // raised when done() becomes true
 
-  // For the thread that made the request. Returns false if handles are moving, or have moved.
+  // For the thread that made the request. Returns false if handles are moving, or the request is done. If the
+  // turn thread is draining for this request, cancel() ends the pause of the gate, and with it the drain.
   bool cancel() {
-    return advance(State::waiting, State::cancelled) || advance(State::draining, State::cancelled);
+    if (advance(State::waiting, State::cancelled)) return true;
+    if (!advance(State::draining, State::cancelled)) return false;
+    gate::resume(pause_);
+    return true;
   }
   bool done() const { return state_.load(std::memory_order_acquire) == State::done; }
-  ExchangeResult result() const { return result_; }  // once done() is true
+  ExchangeResult result() const { return result_; }  // call it only if done()
 
-  // For the turn thread. begin() is called before the drain, move() before the first handle moves; both
-  // return false if the request has been cancelled.
-  bool begin() { return advance(State::waiting, State::draining); }
+  // For the turn thread. begin() is called with the number of the gate's pause before the drain, move()
+  // before the first handle moves; both return false if the request has been cancelled. end() is called last,
+  // in any case.
+  bool begin(std::uint32_t pause) {
+    pause_ = pause;
+    return advance(State::waiting, State::draining);
+  }
   bool move() { return advance(State::draining, State::moving); }
   void end(ExchangeResult result) {
     result_ = result;
@@ -45,11 +57,12 @@ class ExchangeRequest {
   }
 
  private:
-  enum class State { waiting, draining, moving, done, cancelled };
+  enum class State : std::uint8_t { waiting, draining, moving, done, cancelled };
   bool advance(State from, State to) { return state_.compare_exchange_strong(from, to); }
 
   std::atomic<State> state_{State::waiting};
-  ExchangeResult result_;
+  std::uint32_t pause_ = 0;  // written before `draining`
+  ExchangeResult result_;    // written before `done`
 };
 
 }  // namespace sharedgpu::session

@@ -110,9 +110,10 @@ ExchangeChoice Residence::choose(CUdeviceptr address) {
 
 void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
-  pause_ = result.complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
-  paused_until_ = result.complete ? Nanoseconds{} : now + pause_;
-  if (!result.complete) return;
+  const bool complete = result.outcome == Exchanged::complete;
+  pause_ = complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  paused_until_ = complete ? Nanoseconds{} : now + pause_;
+  if (!complete) return;
   for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
   if (exchange.size >= kLeastMeasured)
     per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);

@@ -147,32 +147,30 @@ ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CU
     const std::uint32_t seen = request->changed.seen();
     if (request->done()) return request->result();
     const Nanoseconds left = end - now();
-    if (left <= Nanoseconds(0) && request->cancel()) {
-      gate::resume();
-      return {};
-    }
-    request->changed.wait(seen, std::max(left, kQuietLook));
+    if (left <= Nanoseconds(0) && request->cancel()) return {};
+    request->changed.wait(seen, left > Nanoseconds(0) ? left : kQuietLook);
   }
 }
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
-// afterwards.
+// afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
+// it.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
-  AwayMemory* const mine = memory() == nullptr ? nullptr : memory()->away_memory();
-  ExchangeResult result;
-  if (mine != nullptr && gate::is_open() && request.begin() && gate::pause()) {
-    const Nanoseconds begun = now();
-    if (parts_.drain.close()) {
-      const Nanoseconds drained = now();
-      if (request.move()) result.complete = mine->exchange(request.out, request.in);
-      gate::hold();
-      result.took = now() - drained;
-      debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
-            request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
-            result.complete ? "" : "; not all have come in");
-    }
-    gate::resume();
-  }
+  Memory* const mine = memory();
+  AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
+  ExchangeResult result{.outcome = away == nullptr ? Exchanged::partial : Exchanged::closed};
+  const Nanoseconds begun = now();
+  const auto move = [&] {
+    if (!request.move()) return;
+    const Nanoseconds drained = now();
+    const bool all = away->exchange(request.out, request.in);
+    if (!all) restore_memory();
+    result = {.outcome = all ? Exchanged::complete : Exchanged::partial, .took = now() - drained};
+    debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
+          request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
+          all ? "" : "; not all have come in");
+  };
+  if (away != nullptr) parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
   request.end(result);
   return phase_;
 }

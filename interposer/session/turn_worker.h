@@ -67,7 +67,8 @@ class TurnWorker {
   void look();
   // Exchanges handles of the session's memory between the window and host memory, at a moment without work of
   // this process on the GPU. Waits until this is done. Gives up if the process's work has not ended within
-  // half a second. Call it outside the gate. Thread-safe.
+  // half a second. The result is `complete` if all handles of `in` are in the window. Call it outside the
+  // gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }

@@ -151,11 +151,28 @@ class ContextDrain final : public gate::Drain {
     if (memory != nullptr && !memory->restore()) return !gate::is_open();
     return gate::step(*this);
   }
+  // Pauses the gate, drains, and calls `action` while none of the process's work runs or begins. First calls
+  // `begin` with the number of the pause, which any thread may end (gate::resume()). Returns false without a
+  // call of `action` if the gate is closed, `begin` returns false, or the pause ends before all work has
+  // ended. Other sessions close the gate only after the pause.
+  template <class Begin, class Action>
+  bool pause(Begin begin, Action action) {
+    std::lock_guard lock(mutex_);
+    const std::uint32_t pause = gate::is_open() ? gate::pause() : 0;
+    if (pause == 0) return false;
+    const bool drained = begin(pause) && gate::close(*this);
+    if (drained) {
+      action();
+      gate::hold();
+    }
+    gate::resume(pause);
+    return drained;
+  }
   bool drain() override { return contexts_.drain(); }
 
  private:
   Contexts& contexts_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // held while the gate is closed and drained
 };
 
 }  // namespace sharedgpu::tracking

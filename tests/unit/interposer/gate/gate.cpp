@@ -58,6 +58,11 @@ class Call final : public gate::Drain {
   int drains_ = 0;
 };
 
+// From the first pause on, submissions read a page of our own. The end of the test drops this page.
+struct Pauses {
+  ~Pauses() { gate::after_fork(); }
+};
+
 bool close_quietly() {
   Call nothing;
   return gate::close(nothing);
@@ -267,6 +272,172 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(close_quietly());
   CHECK(!gate::is_open());
   gate::after_fork();  // as in the child of a fork: all lease pages are replaced by one open page of our own
+  CHECK(gate::is_open());
+}
+
+TEST_CASE("a paused gate holds submissions, and the listener is not told") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  const std::uint32_t pause = gate::pause();
+  REQUIRE(pause != 0);
+  CHECK(gate::paused());
+  CHECK(!gate::is_open());
+  CHECK(gate::pause() == 0);  // there is a pause already
+  CHECK(close_quietly());
+  wants = 0;
+  std::atomic<int> passed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      gate::Pass pass;
+      ++passed;
+    });
+  wait_until([] { return gate::wanted(); });
+  std::this_thread::sleep_for(60ms);
+  CHECK(passed == 0);
+  CHECK(wants == 0);
+  gate::hold();
+  gate::resume(pause);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(!gate::paused());
+  CHECK(gate::is_open());
+  CHECK(wants == 0);
+}
+
+TEST_CASE("a pause waits for the thread inside, and ends at once if it is resumed") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  std::atomic<bool> inside{false};
+  std::atomic<bool> leave{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    inside = true;
+    wait_until([&] { return leave.load(); });
+  });
+  wait_until([&] { return inside.load(); });
+  const std::uint32_t pause = gate::pause();
+  std::atomic<bool> closed{true};
+  std::thread closer([&] { closed = close_quietly(); });
+  std::this_thread::sleep_for(5ms);
+  gate::resume(pause);
+  closer.join();
+  CHECK(!closed);
+  CHECK(gate::held());
+  leave = true;
+  thread.join();
+}
+
+TEST_CASE("only the number of the present pause ends it") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  const std::uint32_t first = gate::pause();
+  gate::resume(first);
+  CHECK(gate::is_open());
+  const std::uint32_t second = gate::pause();
+  CHECK(second != first);
+  gate::resume(first);
+  CHECK(gate::paused());
+  CHECK(!gate::is_open());
+  gate::resume(second);
+  CHECK(gate::is_open());
+  gate::resume(second);
+  CHECK(gate::is_open());
+}
+
+TEST_CASE("a gate that the arbiter closes during a pause stays closed after it, and the listener is told") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  const std::uint32_t pause = gate::pause();
+  CHECK(close_quietly());
+  wants = 0;
+  std::atomic<int> passed{0};
+  std::thread thread([&] {
+    gate::Pass pass;
+    ++passed;
+  });
+  wait_until([] { return gate::wanted(); });
+  arbiter.set_open(false);
+  gate::hold();
+  gate::resume(pause);
+  CHECK(close_quietly());  // the Revoke
+  wait_until([] { return wants != 0; });
+  CHECK(passed == 0);
+  gate::hold();
+  arbiter.set_open(true);
+  thread.join();
+  CHECK(passed == 1);
+}
+
+TEST_CASE("a capture that has begun before a pause passes the gate, and the pause waits for its end") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  gate::capture_began();
+  const std::uint32_t pause = gate::pause();
+  bool capturing_at_drain = true;
+  Call drain([&] { capturing_at_drain = gate::capturing(); });
+  std::thread closer([&] { CHECK(gate::close(drain)); });
+  for (int i = 0; i < 10; ++i) gate::Pass pass;
+  gate::capture_ended();
+  closer.join();
+  CHECK(!capturing_at_drain);
+  gate::hold();
+  gate::resume(pause);
+}
+
+TEST_CASE("a pause closes the gate of several pages, and outlives a reconnect") {
+  const Pauses pauses;
+  gate::arm(listener);
+  gate::prepare_to_close();
+  LeasePageWriter first;
+  LeasePageWriter second;
+  LeasePageWriter third;
+  for (LeasePageWriter* page : {&first, &second, &third}) {
+    REQUIRE(page->create() == 0);
+    page->set_open(true);
+  }
+  REQUIRE(gate::install(first.fd(), {0}));
+  REQUIRE(gate::install(second.fd(), {1}));
+  gate::hold();
+  const std::uint32_t pause = gate::pause();
+  CHECK(!gate::is_open());
+  CHECK(close_quietly());
+  first.set_open(false);
+  first.set_open(true);
+  CHECK(!gate::is_open());
+  // The arbiter has been restarted: another page, and a session that stays without an arbiter.
+  REQUIRE(gate::install(third.fd(), {0}));
+  CHECK(!gate::is_open());
+  gate::open_for_good({1});
+  CHECK(!gate::is_open());
+  third.set_open(false);
+  gate::resume(pause);
+  CHECK(!gate::is_open());
+  third.set_open(true);
+  CHECK(gate::is_open());
+  gate::hold();
+}
+
+TEST_CASE("the child of a fork during a pause has an open gate") {
+  Arbiter arbiter(true);
+  const Pauses pauses;
+  const std::uint32_t pause = gate::pause();
+  CHECK(close_quietly());
+  const pid_t child = fork();
+  if (child == 0) {
+    gate::after_fork();
+    bool good = gate::is_open() && !gate::paused();
+    { gate::Pass pass; }
+    const std::uint32_t own = gate::pause();
+    good = good && own != 0 && !gate::is_open();
+    gate::resume(own);
+    _exit(good && gate::is_open() ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(gate::paused());
+  gate::hold();
+  gate::resume(pause);
   CHECK(gate::is_open());
 }
 
