@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs under a random arbiter and a driver that fails now and then, compared with a model that
-// knows only which byte was written to which address.
+// Random programs, some of them larger than the GPU, under a random arbiter and a driver that fails now and
+// then, compared with a model that knows only which byte was written to which address.
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <vector>
@@ -27,6 +28,8 @@ enum class Action {
   release,
   evict,
   restore,
+  exchange,
+  limit,
   prepare,
   tend,
   fail,
@@ -45,24 +48,12 @@ std::ostream& operator<<(std::ostream& out, const Move& move) {
 }
 
 rc::Gen<Move> any_move() {
-  const auto action = rc::gen::weightedElement<Action>({{6, Action::allocate_small},
-                                                        {4, Action::allocate_large},
-                                                        {4, Action::free},
-                                                        {4, Action::write},
-                                                        {2, Action::write_uniform},
-                                                        {3, Action::settle},
-                                                        {3, Action::make},
-                                                        {4, Action::map},
-                                                        {2, Action::unmap},
-                                                        {2, Action::release},
-                                                        {5, Action::evict},
-                                                        {5, Action::restore},
-                                                        {2, Action::prepare},
-                                                        {1, Action::tend},
-                                                        {2, Action::fail},
-                                                        {1, Action::fail_host},
-                                                        {1, Action::starve},
-                                                        {1, Action::capture}});
+  const auto action = rc::gen::weightedElement<Action>(
+      {{6, Action::allocate_small}, {4, Action::allocate_large}, {4, Action::free},    {4, Action::write},
+       {2, Action::write_uniform},  {3, Action::settle},         {3, Action::make},    {4, Action::map},
+       {2, Action::unmap},          {2, Action::release},        {5, Action::evict},   {5, Action::restore},
+       {6, Action::exchange},       {1, Action::limit},          {2, Action::prepare}, {1, Action::tend},
+       {2, Action::fail},           {1, Action::fail_host},      {1, Action::starve},  {1, Action::capture}});
   return rc::gen::map(rc::gen::pair(action, rc::gen::arbitrary<std::uint32_t>()),
                       [](const std::pair<Action, std::uint32_t>& pair) {
                         return Move{pair.first, pair.second};
@@ -74,7 +65,10 @@ constexpr Bytes kSlab = kibibytes(256);
 
 class Model {
  public:
-  Model() { t_.books.limit = kCapacity.count; }
+  Model() {
+    t_.books.limit = kCapacity.count / 2;
+    t_.books.beyond_limit = kCapacity.count;
+  }
 
   void take(const Move& move) {
     const std::uint32_t n = move.number;
@@ -103,6 +97,12 @@ class Model {
         return evict({n % kCapacity.count});
       case Action::restore:
         return restore({n % kCapacity.count});
+      case Action::exchange:
+        return exchange(n);
+      case Action::limit:
+        t_.books.limit = kCapacity.count / (1 + n % 4);
+        t_.books.beyond_limit = n / 4 % 3 * (kCapacity.count / 2);
+        return;
       case Action::prepare:
         expected_ = {n % (2 * kCapacity.count)};
         return t_.memory.prepare_host(expected_, n % 7);
@@ -126,9 +126,9 @@ class Model {
   }
 
   void check() {
-    const MemoryUse use = t_.memory.use();
+    const auto [use, beyond] = t_.memory.reading();
     RC_ASSERT(t_.device.misuse() == "");
-    RC_ASSERT(t_.device.physical() == use.resident + use.pinned);
+    check_places(use, beyond);
     RC_ASSERT(use.resident <= use.swappable);
     RC_ASSERT(use.footprint() <= kCapacity);
     RC_ASSERT(t_.device.pinned() == use.host);
@@ -158,6 +158,33 @@ class Model {
       }
   }
 
+  // The counts agree with the device, and the handles that are not away fit the window.
+  void check_places(const MemoryUse& use, Bytes beyond) const {
+    Bytes in_window;
+    Bytes away;
+    Bytes resident;
+    Bytes pinned;
+    Bytes blocks;
+    for (const Handle& handle : t_.memory.handles()) {
+      const bool is_pinned = handle.place == Handle::Place::settled;
+      if (handle.away)
+        away += handle.size;
+      else if (!is_pinned)
+        in_window += handle.size;
+      if (handle.mapped && !handle.away) (is_pinned ? pinned : resident) += handle.size;
+      if (handle.block) blocks += handle.block->size;
+    }
+    RC_ASSERT(t_.device.physical() == resident + pinned);
+    RC_ASSERT(use.pinned == pinned);
+    RC_ASSERT(in_window <= use.swappable);
+    RC_ASSERT(in_window + away == use.swappable + beyond);
+    const Bytes unused = minus(use.swappable, in_window);
+    RC_ASSERT(use.resident == std::max(resident, std::min(resident + unused, t_.memory.allowed())));
+    RC_ASSERT(t_.device.host_physical() == t_.budget.uncharged.load());
+    RC_ASSERT(blocks <= t_.device.host_physical());
+    RC_ASSERT(beyond <= kCapacity);
+  }
+
   // Ends the program: restores and verifies all memory, and frees it.
   void finish() {
     t_.device.fail_call(0);
@@ -167,6 +194,8 @@ class Model {
     t_.budget.is_tight = false;
     t_.memory.set_allowed(kCapacity);
     RC_ASSERT(t_.memory.restore());
+    check_contents();
+    t_.memory.away_memory()->exchange({}, away_handles());
     t_.memory.prepare_host({}, 1);
     t_.memory.tend_freed();
     t_.memory.tend();
@@ -333,15 +362,44 @@ class Model {
     const Bytes offset{n % block.size.count};
     const Bytes size{1 + n / 7 % (block.size.count - offset.count)};
     const CUdeviceptr begin = block.address + offset.count;
-    const bool there = running();
+    const bool there = running() && !any_away(begin, size);
+    const auto [use, beyond] = t_.memory.reading();
+    const bool permitted = t_.books.settles && use.footprint() <= Bytes{t_.books.limit.load()} &&
+                           beyond <= Bytes{t_.books.beyond_limit.load()};
     const CUresult result = t_.memory.settle(begin, size);
-    RC_ASSERT(result == CUDA_SUCCESS || !there || !t_.books.settles);
+    RC_ASSERT(result == CUDA_SUCCESS || !there || !permitted);
     if (result != CUDA_SUCCESS) return;
     for (const Handle& handle : t_.memory.handles()) {
       if (handle.address >= begin + size.count || handle.address + handle.size.count <= begin) continue;
       RC_ASSERT(handle.usable());
       block.settled[handle.address] = t_.device.mapped_at(handle.address);
     }
+  }
+  std::vector<CUdeviceptr> away_handles() const {
+    std::vector<CUdeviceptr> found;
+    for (const Handle& handle : t_.memory.handles())
+      if (handle.away) found.push_back(handle.address);
+    return found;
+  }
+  bool any_away(CUdeviceptr begin, Bytes size) const {
+    for (const Handle& handle : t_.memory.handles())
+      if (handle.away && handle.address < begin + size.count && begin < handle.address + handle.size.count)
+        return true;
+    return false;
+  }
+  // Some handles leave, and some enter. A few are asked for both, or do not exist.
+  void exchange(std::uint32_t n) {
+    std::vector<CUdeviceptr> out{n};
+    std::vector<CUdeviceptr> in{n};
+    for (const Handle& handle : t_.memory.handles()) {
+      const std::uint32_t chance = n = n * 1664525 + 1013904223;
+      if (chance >> 28 == 0) continue;
+      (handle.away == (chance >> 28 < 15) ? in : out).push_back(handle.address);
+    }
+    const bool all = t_.memory.away_memory()->exchange(out, in);
+    for (const Handle& handle : t_.memory.handles())
+      RC_ASSERT(!all || !handle.away || std::ranges::find(in, handle.address) == in.end());
+    if (running()) check_contents();
   }
   void evict(Bytes allowed) {
     t_.memory.set_allowed(allowed);

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/unit/interposer/memory/support/fixtures.h"
 
@@ -209,4 +210,76 @@ TEST_CASE("memory is not all there while another thread is making some", "[threa
   turn.join();
   CHECK_FALSE(too_early);
   CHECK(all_there);
+}
+
+namespace {
+
+// Pins memory in place, asks for operands, and makes the memory accessible anew, while others exchange.
+void look_at_memory(World& t, unsigned seed, const std::atomic<bool>& done, Outcome& outcome) {
+  std::mt19937 random(seed);
+  while (!done) {
+    CUdeviceptr block = 0;
+    const Bytes size = kibibytes(20 + random() % 200);
+    if (t.memory.allocate(&block, size) != CUDA_SUCCESS) {
+      std::this_thread::yield();
+      continue;
+    }
+    t.memory.away_memory()->operands(block + random() % size.count);
+    const CUresult settled = t.memory.settle(block, size);
+    if (settled != CUDA_SUCCESS && settled != CUDA_ERROR_NOT_READY) ++outcome.wrong;
+    if (random() % 4 == 0) t.memory.renew_access();
+    t.memory.away_memory()->handles();
+    const auto [use, beyond] = t.memory.reading();
+    if (use.resident > use.swappable) ++outcome.wrong;
+    if (t.memory.free(block) != CUDA_SUCCESS) ++outcome.failed;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("threads allocate, free and settle while handles change places", "[threads]") {
+  World t;
+  t.host.beside = true;
+  constexpr Bytes kWindow = kibibytes(1500);
+  t.books.limit = kWindow.count;
+  t.books.beyond_limit = mebibytes(64).count;
+  std::shared_mutex gate;
+  Outcome outcome;
+  std::atomic<bool> done{false};
+  std::thread turns([&] {
+    std::mt19937 random(11);
+    while (!done) {
+      const std::unique_lock closed(gate);
+      std::vector<CUdeviceptr> out;
+      std::vector<CUdeviceptr> in;
+      for (const AwayHandle& handle : t.memory.away_memory()->handles())
+        if (random() % 2 == 0) (handle.away ? in : out).push_back(handle.address);
+      t.memory.away_memory()->exchange(out, in);
+      t.memory.away_memory()->room();
+      if (random() % 8 != 0) continue;
+      t.memory.set_allowed(kibibytes(random() % 2000));
+      if (!t.memory.evict()) ++outcome.failed;
+      t.memory.tend_freed();
+      t.memory.tend();
+      t.memory.set_allowed(gibibytes(1));
+      if (!t.memory.restore()) ++outcome.failed;
+    }
+  });
+  std::thread looker([&] { look_at_memory(t, 5, done, outcome); });
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i <= 3; ++i)
+    threads.emplace_back(use_memory, std::ref(t), std::ref(gate), i, std::ref(outcome));
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  turns.join();
+  looker.join();
+  CHECK(outcome.wrong == 0);
+  CHECK(outcome.failed == 0);
+  CHECK(t.books.windows != 0);
+  CHECK(t.memory.use().footprint() == Bytes{});
+  CHECK(t.memory.reading().beyond == Bytes{});
+  CHECK(t.memory.use().resident == Bytes{});
+  CHECK(t.device.physical() == Bytes{});
+  CHECK(t.device.host_physical() == t.budget.uncharged.load());
+  CHECK(t.device.misuse().empty());
 }
