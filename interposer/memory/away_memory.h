@@ -37,6 +37,8 @@ class AwayMemory {
   virtual Bytes window() const = 0;
   // How many bytes can enter the window without another handle leaving it.
   virtual Bytes room() const = 0;
+  // How many bytes must leave the window, because pinned memory takes their place on the GPU.
+  virtual Bytes excess() const = 0;
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips
   // handles that have been freed or moved meanwhile. No work of the process may be running. For the turn
   // thread only. Returns true if all handles of `in` are in the window.

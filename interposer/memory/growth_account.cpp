@@ -23,6 +23,15 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
     }
   }
   take_back(count, size);
+  if (count == Residency::Count::pinned && wish == Wish::needed && shrink_window(size)) {
+    {
+      const MutexLock counting(common_.mutex);
+      common_.residency.grow(count, size);
+    }
+    answer = common_.books.grow();
+    if (answer.granted) return true;
+    take_back(count, size);
+  }
   if (wish == Wish::needed)
     common_.books.refused({.size = size,
                            .host_most = answer.host_most,
@@ -39,6 +48,35 @@ bool GrowthAccount::open_window(Bytes size) {
   if (common_.residency.has_window()) return false;
   common_.residency.set_window(minus(common_.residency.swappable(), size));
   return true;
+}
+
+// Pinned memory stays on the GPU, so handles leave the window for it. Their `size` bytes are requested as
+// memory beyond the window, and the window shrinks. If the growth of pinned memory is refused all the same,
+// the window stays small. Returns false if the window is as before.
+bool GrowthAccount::shrink_window(Bytes size) {
+  if (!common_.blocks || !common_.books.may_be_oversized()) return false;
+  {
+    const MutexLock lock(common_.mutex);
+    if (common_.residency.granted() < size) return false;
+    common_.residency.keep_free(size);
+  }
+  common_.books.went_oversized();
+  const bool made = common_.books.make_room();
+  {
+    const MutexLock lock(common_.mutex);
+    const bool room = made && common_.residency.excess() == Bytes{};
+    common_.residency.keep_free({});
+    if (!room) return false;
+    common_.residency.set_window(minus(common_.residency.granted(), size));
+  }
+  if (common_.books.grow().granted) return true;
+  {
+    const MutexLock lock(common_.mutex);
+    common_.residency.set_window(common_.residency.granted() + size);
+  }
+  // The arbiter has accepted the smaller window, so the session requests the difference.
+  static_cast<void>(common_.books.grow());
+  return false;
 }
 
 void GrowthAccount::take_back(Residency::Count count, Bytes size) {

@@ -33,6 +33,7 @@ class GrowthAccount {
  private:
   Books::Answer within_host_limit();
   bool open_window(Bytes size);
+  bool shrink_window(Bytes size);
 
   SwapCommon& common_;
   std::mutex requests_;

@@ -42,6 +42,9 @@ class Books {
   virtual bool may_be_oversized() { return false; }
   // The arbiter has granted memory beyond the window for the first time, or again.
   virtual void went_oversized() {}
+  // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
+  // wait for the process's turn, and for its work. Returns false if that is not possible.
+  virtual bool make_room() { return false; }
   // Requests a growth that has already happened and cannot be undone. So the function does not wait for the
   // answer.
   virtual void claim() {}

@@ -31,12 +31,13 @@ class Residency {
   Bytes beyond() const { return minus(swappable_, window_); }
   Bytes away() const { return away_; }                    // size of the handles that are away
   Bytes in_window() const { return swappable_ - away_; }  // size of the other handles
+  Bytes unused_window() const { return minus(granted(), in_window()); }
   // Moves the handle, which must be busy, out of the window or into it.
   void set_away(Handle& handle, bool away);
   Bytes resident() const { return resident_; }  // mapped, or about to be
   // Like resident(), but includes the unused part of the window, which is kept for handles that are away.
   Bytes reported_resident() const {
-    return std::max(resident_, std::min(resident_ + minus(granted(), in_window()), allowed_));
+    return std::max(resident_, std::min(resident_ + unused_window(), allowed_));
   }
   Bytes pinned() const { return pinned_; }
   Bytes settling() const {
@@ -47,7 +48,11 @@ class Residency {
   // How many more bytes may become resident.
   Bytes room() const { return minus(allowed_, resident_); }
   // How many bytes may enter the window.
-  Bytes room_in_window() const { return std::min(room(), minus(granted(), in_window())); }
+  Bytes room_in_window() const { return minus(std::min(room(), unused_window()), kept_free_); }
+  // A part of the window that is kept free, because pinned memory will take its place; and the bytes that
+  // must leave the window for that.
+  void keep_free(Bytes size) { kept_free_ = size; }
+  Bytes excess() const { return minus(kept_free_, unused_window()); }
   bool exceeds() const { return resident_ > allowed_; }
   // The bytes that are evicted when only allowed() bytes are resident.
   Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }
@@ -99,6 +104,7 @@ class Residency {
   Bytes swappable_;
   Bytes away_;
   Bytes window_ = kNoWindow;
+  Bytes kept_free_;
   Bytes resident_;
   Bytes pinned_;
   Bytes settling_;

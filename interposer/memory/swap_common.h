@@ -8,6 +8,7 @@
 #include "interposer/memory/address_space.h"
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/landmarks.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
 #include "interposer/memory/mutex.h"
@@ -58,6 +59,7 @@ struct SwapCommon {
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};
+  Landmarks landmarks GUARDED_BY(mutex) = {};
 };
 
 }  // namespace sharedgpu

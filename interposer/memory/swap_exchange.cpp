@@ -10,7 +10,6 @@ namespace {
 
 // A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
-constexpr std::size_t kMostArguments = 65536;
 // The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges.
 constexpr std::uint64_t kKeptPart = 4;
 constexpr Bytes kKept = mebibytes(512);
@@ -65,21 +64,20 @@ Bytes SwapExchange::room() const {
   return common_.residency.room_in_window();
 }
 
-// The first address after `address` that a kernel has got as an argument, but at most `end`.
-CUdeviceptr SwapExchange::next_argument(CUdeviceptr address, CUdeviceptr end) const {
-  const auto next = arguments_.upper_bound(address);
-  return next == arguments_.end() ? end : std::min(end, *next);
+Bytes SwapExchange::excess() const {
+  const MutexLock lock(common_.mutex);
+  return common_.residency.excess();
 }
 
 std::vector<SwapExchange::Span> SwapExchange::extent(CUdeviceptr address) {
   if (const Range* range = common_.space.find_whole(address, {1}); range != nullptr) {
     const AddressRange block = *common_.space.find(address);
     const CUdeviceptr end = block.base + block.size.count;
-    const CUdeviceptr last = block.size <= kOneArray ? end : next_argument(address, end);
+    const CUdeviceptr last = block.size <= kOneArray ? end : common_.landmarks.next(address, end);
     return {{range, address, {last - address}}};
   }
   std::vector<Span> spans;
-  const CUdeviceptr last = next_argument(address, address + kOneArray.count);
+  const CUdeviceptr last = common_.landmarks.next(address, address + kOneArray.count);
   for (CUdeviceptr at = address; at < last;) {
     const auto mapping = common_.program.mapping_at(at);
     if (!mapping) break;
@@ -95,8 +93,7 @@ std::vector<AwayHandle> SwapExchange::operands(CUdeviceptr address) {
   const MutexLock lock(common_.mutex);
   const std::vector<Span> spans = extent(address);
   if (spans.empty()) return found;
-  if (arguments_.size() >= kMostArguments) arguments_.clear();
-  arguments_.insert(address);
+  common_.landmarks.note(address);
   for (const Span& span : spans)
     for (const Handle& handle : span.range->handles) {
       const bool overlaps =

@@ -3,8 +3,6 @@
 // same time. Implements AwayMemory.
 #pragma once
 
-#include <set>
-
 #include "interposer/memory/away_memory.h"
 #include "interposer/memory/swap_common.h"
 
@@ -19,6 +17,7 @@ class SwapExchange final : public AwayMemory {
   std::vector<AwayHandle> handles() const override;
   Bytes window() const override;
   Bytes room() const override;
+  Bytes excess() const override;
   bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override;
   // Maintenance, about once a second: releases host memory that exchanges do not need.
   void tend();
@@ -32,7 +31,6 @@ class SwapExchange final : public AwayMemory {
     Bytes size;
   };
   std::vector<Span> extent(CUdeviceptr address) REQUIRES(common_.mutex);
-  CUdeviceptr next_argument(CUdeviceptr address, CUdeviceptr end) const REQUIRES(common_.mutex);
   Handle* claim(CUdeviceptr address, bool away) REQUIRES(common_.mutex);
   bool begin_leave(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
   bool begin_enter(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
@@ -42,7 +40,6 @@ class SwapExchange final : public AwayMemory {
   bool in_window(CUdeviceptr address) REQUIRES(common_.mutex);
 
   SwapCommon& common_;
-  std::set<CUdeviceptr> arguments_ GUARDED_BY(common_.mutex);  // the addresses passed to operands()
 };
 
 }  // namespace sharedgpu

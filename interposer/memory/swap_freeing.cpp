@@ -59,6 +59,7 @@ CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
   }
   // Removes the block from the address space before its addresses are released, since another thread may get
   // the same addresses at once.
+  common_.landmarks.forget(address, block.size);
   if (!common_.space.take_out(address)) return CUDA_SUCCESS;
   const bool arena = range.arena;
   lock.unlock();

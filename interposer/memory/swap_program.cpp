@@ -115,6 +115,7 @@ CUresult SwapProgram::unmap(CUdeviceptr address) {
   if (const CUresult result = hide(*common_.program.find(mapping->id), address); result != CUDA_SUCCESS)
     return result;
   common_.program.unmap(address);
+  common_.landmarks.forget(address, mapping->range->size);
   drop_if_unused(mapping->id);  // the result is ignored, since the unmapping has succeeded
   return CUDA_SUCCESS;
 }

@@ -10,7 +10,9 @@
 #include <cstring>
 
 #include "interposer/driver/call.h"
+#include "interposer/gate/captures.h"
 #include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/oversize/active.h"
 #include "interposer/session/backend.h"
@@ -34,6 +36,8 @@ constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a
 constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
                                                 // stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
+// Work that does not end, or the end of a turn, may prevent an exchange.
+constexpr unsigned kMostExchanges = 8;
 
 // The memory that the driver takes for a context cannot be measured while other processes start and end. So
 // this is an estimate: the size seen on large GPUs, or a sixty-fourth of a small GPU.
@@ -145,6 +149,21 @@ void DeviceSession::went_oversized() {
   say("this program needs more memory than the GPU can give it; the rest is in host memory, so the program "
       "may "
       "run much slower");
+}
+
+// Inside the gate, and during a capture, a thread must not wait for the turn thread.
+bool DeviceSession::make_room() {
+  const AwayMemory& away = *memory()->away_memory();
+  for (unsigned exchanges = 0; exchanges < kMostExchanges; ++exchanges) {
+    const Bytes excess = away.excess();
+    if (excess == Bytes{}) return true;
+    if (gate::inside() || gate::capturing()) return false;
+    { gate::Pass in_our_turn; }
+    const std::vector<CUdeviceptr> out = residence()->leavers(excess);
+    if (out.empty()) return false;
+    exchange(out, {});
+  }
+  return away.excess() == Bytes{};
 }
 
 // Only one thread at a time reads the contexts and acts on them, so the last thread acts on the newest state.

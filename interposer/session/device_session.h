@@ -67,6 +67,7 @@ class DeviceSession final : public Books {
   void claim() override { outbox_.claim(); }
   bool may_be_oversized() override { return may_be_oversized_.load(std::memory_order_relaxed); }
   void went_oversized() override;
+  bool make_room() override;
   bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
 
   // Decides about kernel launches; null if no memory of the session is beyond the window.

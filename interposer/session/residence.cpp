@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "interposer/oversize/exchange_plan.h"
-
 namespace sharedgpu::session {
 namespace {
 
@@ -71,18 +69,23 @@ std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may
   return found;
 }
 
+std::vector<Candidate> Residence::candidates() const {
+  std::vector<Candidate> all;
+  for (const AwayHandle& handle : memory_.handles())
+    all.push_back({.handle = handle.address, .size = handle.size, .on_gpu = !handle.away});
+  return all;
+}
+
 ExchangeChoice Residence::plan_for(const std::vector<AwayHandle>& wanted) {
   ExchangeChoice choice;
   if (std::ranges::none_of(wanted, &AwayHandle::away)) return choice;
-  std::vector<Candidate> candidates;
-  for (const AwayHandle& handle : memory_.handles())
-    candidates.push_back({.handle = handle.address, .size = handle.size, .on_gpu = !handle.away});
   std::vector<std::uint64_t> addresses;
   for (const AwayHandle& handle : wanted) addresses.push_back(handle.address);
-  Plan planned = plan(order_, candidates, addresses, memory_.room(), kBatch);
+  const std::vector<Candidate> all = candidates();
+  Plan planned = plan(order_, all, addresses, memory_.room(), kBatch);
   choice.out.assign(planned.out.begin(), planned.out.end());
   choice.in.assign(planned.in.begin(), planned.in.end());
-  for (const Candidate& candidate : candidates)
+  for (const Candidate& candidate : all)
     if (std::ranges::find(planned.in, candidate.handle) != planned.in.end()) choice.size += candidate.size;
   return choice;
 }
@@ -106,6 +109,16 @@ Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseco
 ExchangeChoice Residence::choose(CUdeviceptr address) {
   const std::lock_guard lock(mutex_);
   return plan_for(memory_.operands(address));
+}
+
+// The other memory takes part in the plan like a handle that must come in.
+std::vector<CUdeviceptr> Residence::leavers(Bytes size) {
+  constexpr std::uint64_t kOther = 0;
+  std::vector<Candidate> all = candidates();
+  all.push_back({.handle = kOther, .size = size, .on_gpu = false});
+  const std::lock_guard lock(mutex_);
+  const Plan planned = plan(order_, all, {&kOther, 1}, {}, {});
+  return {planned.out.begin(), planned.out.end()};
 }
 
 void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now) {

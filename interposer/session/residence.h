@@ -15,6 +15,7 @@
 
 #include "interposer/memory/away_memory.h"
 #include "interposer/oversize/debts.h"
+#include "interposer/oversize/exchange_plan.h"
 #include "interposer/oversize/kernel_costs.h"
 #include "interposer/oversize/need_order.h"
 #include "interposer/session/exchange_request.h"
@@ -55,6 +56,9 @@ class Residence {
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
   // The exchange that brings in the handles of `address`, which must be on the GPU for another reason.
   ExchangeChoice choose(CUdeviceptr address);
+  // The handles that should leave if `size` bytes of the window are needed for other memory; none if there
+  // are not enough.
+  std::vector<CUdeviceptr> leavers(Bytes size);
   // The exchange has ended, or has been given up.
   void exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now);
   // The launch has taken `took` on the GPU.
@@ -70,6 +74,7 @@ class Residence {
   std::vector<Use> uses_of(std::span<const KernelUse> kernels, std::vector<KernelCosts::Operand>& operands);
   std::vector<AwayHandle> wanted(const std::vector<Use>& uses, bool may_try);
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
+  std::vector<Candidate> candidates() const;
 
   AwayMemory& memory_;
   std::mutex mutex_;  // guards the members below

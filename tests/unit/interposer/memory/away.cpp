@@ -379,6 +379,80 @@ TEST_CASE("memory that is away does not settle until it has come in", "[away]") 
   t.check_counts();
 }
 
+TEST_CASE("handles leave the window for pinned memory", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  REQUIRE(t.memory.pin(kPiece + Bytes{1}) == CUDA_SUCCESS);
+  CHECK(t.all_away().size() == 4);
+  CHECK(t.memory.use().pinned == kPiece + Bytes{1});
+  CHECK(t.memory.use().footprint() == kWindow);
+  CHECK(t.beyond() == kTwo + kPiece + Bytes{1});
+  CHECK(t.away.excess() == Bytes{});
+  CHECK(t.away.room() < kPiece);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+  CHECK(t.books.told == 0);
+}
+
+TEST_CASE("pinned memory may be what makes a process oversized", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  REQUIRE(t.memory.pin(kTwo) == CUDA_SUCCESS);
+  CHECK(t.books.windows == 1);
+  CHECK(t.all_away().size() == 2);
+  CHECK(t.beyond() == kTwo);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  // What is pinned is not given to the window when it is freed, since the arbiter grants growth on request.
+  t.memory.unpin(kTwo);
+  CHECK(t.memory.use().footprint() == kWindow - kTwo);
+  CHECK(t.away.room() == Bytes{});
+  t.check_counts();
+}
+
+TEST_CASE("pinned memory that cannot have a place on the GPU is refused, and nothing changes", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  const std::vector<CUdeviceptr> away = t.all_away();
+  SECTION("it is larger than the window") { CHECK(t.memory.pin(kWindow + kPiece) != CUDA_SUCCESS); }
+  SECTION("handles cannot leave now") {
+    t.books.makes_room = false;
+    CHECK(t.memory.pin(kPiece) != CUDA_SUCCESS);
+  }
+  SECTION("the site forbids it") {
+    t.books.beyond_limit = 0;
+    CHECK(t.memory.pin(kPiece) != CUDA_SUCCESS);
+  }
+  CHECK(t.all_away() == away);
+  CHECK(t.memory.use().footprint() == kWindow);
+  CHECK(t.memory.use().pinned == Bytes{});
+  CHECK(t.beyond() == kTwo);
+  CHECK(t.books.told == 1);
+  CHECK(t.books.last_refusal.pinned);
+  t.books.makes_room = true;
+  t.books.beyond_limit = kBeyond.count;
+  t.check_counts();
+  CHECK(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+}
+
+TEST_CASE("if the arbiter refuses more memory beyond the window, no memory is pinned", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kBeyond, 2);
+  CHECK(t.memory.pin(kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().pinned == Bytes{});
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == kBeyond);
+  CHECK(t.away.room() == kPiece);  // one handle has left, and may come back
+  t.check_counts();
+}
+
 TEST_CASE("memory that the program has made itself is away at all of its addresses", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
@@ -433,6 +507,20 @@ TEST_CASE("an operand is what lies between the address and the end of its alloca
   CHECK(t.away.operands(~0ull).empty());
   REQUIRE(t.memory.free(first) == CUDA_SUCCESS);
   CHECK(t.away.operands(first).empty());
+}
+
+TEST_CASE("in a large allocation an operand ends where the next one begins, until it is freed", "[away]") {
+  WorldOn<> t(gibibytes(4), SwapOptions{});  // handles of 64 MiB
+  AwayMemory& away = *t.memory.away_memory();
+  CUdeviceptr large = 0;
+  REQUIRE(t.memory.allocate(&large, mebibytes(640)) == CUDA_SUCCESS);
+  CHECK(away.operands(large).size() == 10);
+  CHECK(away.operands(large + mebibytes(256).count).size() == 6);
+  CHECK(away.operands(large).size() == 4);
+  REQUIRE(t.memory.free(large) == CUDA_SUCCESS);
+  CUdeviceptr next = 0;
+  REQUIRE(t.memory.allocate(&next, mebibytes(640)) == CUDA_SUCCESS);
+  CHECK(away.operands(next).size() == 10);
 }
 
 TEST_CASE("unused blocks beyond half a GiB are released", "[away]") {

@@ -32,6 +32,7 @@ class FakeAway final : public AwayMemory {
     for (const auto& [address, is_away] : away_) all.push_back({address, size_, is_away});
     return all;
   }
+  Bytes excess() const override { return {}; }
   Bytes window() const override { return {in_window() * size_.count}; }
   Bytes room() const override { return {(window_ - in_window()) * size_.count}; }
   bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override {
@@ -180,6 +181,16 @@ TEST_CASE("memory that must be on the GPU comes in", "[residence]") {
   CHECK(choice.out.size() == 1);
   CHECK(t.residence.choose(CUdeviceptr{1}).in.empty());
   CHECK(t.residence.choose(CUdeviceptr{77}).in.empty());
+}
+
+TEST_CASE("handles leave for other memory that must be on the GPU", "[residence]") {
+  Launches t;
+  t.launch(use_of(1, {1}), 10s, 1ms);
+  CHECK(t.residence.leavers(kHandle).size() == 1);
+  CHECK(t.residence.leavers(kHandle).front() != 1);
+  CHECK(t.residence.leavers(kHandle + Bytes{1}).size() == 2);
+  CHECK(t.residence.leavers({4 * kHandle.count}).size() == 4);
+  CHECK(t.residence.leavers({5 * kHandle.count}).empty());
 }
 
 TEST_CASE("in a cyclic sweep the handles that are needed last leave", "[residence]") {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "interposer/memory/swap_memory.h"
 #include "tests/unit/interposer/memory/support/fake_device.h"
@@ -29,6 +30,18 @@ class FakeBooks final : public Books {
   }
   bool may_be_oversized() override { return beyond_limit != 0; }
   void went_oversized() override { ++windows; }
+  bool make_room() override {
+    AwayMemory& away = *memory->away_memory();
+    std::vector<CUdeviceptr> out;
+    Bytes leaving;
+    for (const AwayHandle& handle : away.handles())
+      if (!handle.away && leaving < away.excess()) {
+        out.push_back(handle.address);
+        leaving += handle.size;
+      }
+    if (makes_room) away.exchange(out, {});
+    return makes_room;
+  }
   void claim() override { ++claimed; }
   void report(bool is_stuck) override {
     const MemoryUse use = memory->use();
@@ -53,6 +66,7 @@ class FakeBooks final : public Books {
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<std::uint64_t> beyond_limit{0};
+  std::atomic<bool> makes_room{true};
   std::atomic<unsigned> windows{0};  // how often a window has opened
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The addresses that kernels have got as arguments. Programs often keep many arrays in one large allocation;
+// these addresses show where the arrays begin. Bounded. Not thread-safe.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+class Landmarks {
+ public:
+  static constexpr std::size_t kMost = 65536;
+
+  // Forgets all addresses if there are too many.
+  void note(CUdeviceptr address) {
+    if (addresses_.size() >= kMost) addresses_.clear();
+    addresses_.insert(address);
+  }
+  // The first address after `address`, but at most `end`.
+  CUdeviceptr next(CUdeviceptr address, CUdeviceptr end) const {
+    const auto found = addresses_.upper_bound(address);
+    return found == addresses_.end() ? end : std::min(end, *found);
+  }
+  // The memory is freed: what is allocated there later holds other arrays.
+  void forget(CUdeviceptr address, Bytes size) {
+    addresses_.erase(addresses_.lower_bound(address), addresses_.lower_bound(address + size.count));
+  }
+
+ private:
+  std::set<CUdeviceptr> addresses_;
+};
+
+}  // namespace sharedgpu
