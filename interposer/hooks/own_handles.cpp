@@ -16,28 +16,48 @@ namespace {
 // address to another thread at once.
 struct Own {
   std::mutex mutex;
-  std::map<Pinning*, OwnMemory> memories;  // the key is the accounting that counts the memory
+  // The keys are the accounting that counts the memory. The program's host memory is counted with any GPU.
+  std::map<Pinning*, OwnMemory> memories;
+  std::map<Pinning*, OwnMemory> hosts;
 };
 Own& own() {
   static auto* made = new Own;
   return *made;
 }
 
-// Calls `real`, and then calls `enter` once for each device, with the reference counts of this device.
-// `enter` returns how much memory of this device has been freed by `real`.
+// Calls `real`, and then calls `enter` once for each device, with the reference counts of this device, and in
+// the same way for host memory. `enter` returns how much of this memory has been freed by `real`.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();
   std::vector<std::pair<Pinning*, Bytes>> gone;
+  std::vector<std::pair<Pinning*, Bytes>> gone_from_host;
   CUresult result;
   {
     std::lock_guard lock(own().mutex);
     result = real();
     if (result != CUDA_SUCCESS) return result;
     for (auto& [memory, books] : own().memories) gone.emplace_back(memory, enter(books));
+    for (auto& [memory, books] : own().hosts) gone_from_host.emplace_back(memory, enter(books));
   }
   for (const auto& [memory, size] : gone)
     if (size != Bytes{}) memory->unpin(size);
+  for (const auto& [memory, size] : gone_from_host)
+    if (size != Bytes{}) memory->give_host(size);
+  return result;
+}
+
+template <class Call>
+CUresult create_on_host(Pinning& memory, CUmemGenericAllocationHandle* handle, Bytes size, Call real) {
+  if (CUresult refused = memory.take_host(size); refused != CUDA_SUCCESS) return refused;
+  CUresult result;
+  {
+    gate::Pass pass;
+    std::lock_guard lock(own().mutex);
+    result = real();
+    if (result == CUDA_SUCCESS) own().hosts[&memory].created(*handle, size);
+  }
+  if (result != CUDA_SUCCESS) memory.give_host(size);
   return result;
 }
 
@@ -46,11 +66,12 @@ CUresult own_call(Call real, Enter enter) {
 CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
                        const CUmemAllocationProp* wanted, unsigned long long flags) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemCreate, handle, size, wanted, flags); };
-  // Memory of the host, or of an unmanaged device, is not counted.
-  bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  Pinning* memory = here ? process::memory_of(wanted->location.id) : nullptr;
   // For invalid arguments, the driver itself returns the error.
-  if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
+  if (wanted == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
+  if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !process::memories().empty())
+    return create_on_host(*process::memories().front(), handle, {size}, real);
+  Pinning* memory = process::memory_of(wanted->location.id);
+  if (memory == nullptr) return real();  // an unmanaged device
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
   hooks::Patience patience;
   CUresult result;

@@ -41,17 +41,12 @@ void AwayBlocks::trim(Bytes keep) {
   }
 }
 
-Bytes AwayBlocks::held() const {
-  const std::lock_guard lock(mutex_);
-  return {held_};
-}
-
 // The block is counted before it is created, so that the count is never below the memory in use.
 std::optional<AwayBlock> AwayBlocks::create(Bytes size) {
-  change_held(static_cast<std::int64_t>(size.count));
+  budget_.take_uncharged(size);
   AwayBlock block{.physical = 0, .home = 0, .size = size};
   if (device_.create_on_host(&block.physical, size) != CUDA_SUCCESS) {
-    change_held(-static_cast<std::int64_t>(size.count));
+    budget_.give_uncharged(size);
     return std::nullopt;
   }
   if (device_.reserve(&block.home, size) != CUDA_SUCCESS) {
@@ -79,14 +74,7 @@ bool AwayBlocks::destroy(const AwayBlock& block) {
 // If the driver refuses to release the memory, it stays in use and counted.
 void AwayBlocks::release(const AwayBlock& block) {
   for (int attempt = 0; attempt < 3; ++attempt)
-    if (device_.release(block.physical) == CUDA_SUCCESS)
-      return change_held(-static_cast<std::int64_t>(block.size.count));
-}
-
-void AwayBlocks::change_held(std::int64_t by) {
-  const std::lock_guard lock(mutex_);
-  held_ += static_cast<std::uint64_t>(by);
-  budget_.count_uncharged({held_});
+    if (device_.release(block.physical) == CUDA_SUCCESS) return budget_.give_uncharged(block.size);
 }
 
 }  // namespace sharedgpu

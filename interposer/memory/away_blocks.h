@@ -40,21 +40,16 @@ class AwayBlocks {
   // Releases unused blocks while they have more than `keep` bytes together.
   void trim(Bytes keep);
 
-  // The size of all blocks, used and unused.
-  Bytes held() const;
-
  private:
   std::optional<AwayBlock> create(Bytes size);
   bool destroy(const AwayBlock& block);
   void release(const AwayBlock& block);
-  void change_held(std::int64_t by);
 
   Device& device_;
   HostBudget& budget_;
-  mutable std::mutex mutex_;  // guards the members below; never held across a call of the driver
+  std::mutex mutex_;  // guards the members below; never held across a call of the driver
   std::map<Bytes, std::vector<AwayBlock>> unused_;
   Bytes unused_bytes_;
-  std::uint64_t held_ = 0;
 };
 
 }  // namespace sharedgpu

@@ -117,6 +117,33 @@ bool GrowthAccount::read_host_limit() {
   return changed;
 }
 
+// Where the site forbids away memory, the arbiter would refuse it, so only this process's own budget counts
+// the memory.
+bool GrowthAccount::take_host(Bytes size) {
+  const auto lock = one_at_a_time();
+  if (common_.budget.room() < size) return false;
+  common_.budget.take_uncharged(size);
+  const bool reported = common_.books.may_be_oversized();
+  {
+    const MutexLock counting(common_.mutex);
+    (reported ? host_ : host_unreported_) += size;
+  }
+  if (!reported || common_.books.grow().granted) return true;
+  give_host(size);
+  return false;
+}
+
+void GrowthAccount::give_host(Bytes size) {
+  common_.budget.give_uncharged(size);
+  {
+    const MutexLock lock(common_.mutex);
+    const Bytes reported = std::min(size, host_);
+    host_ -= reported;
+    host_unreported_ = minus(host_unreported_, size - reported);
+  }
+  common_.books.report(false);
+}
+
 void GrowthAccount::set_context_size(Bytes size) {
   {
     const MutexLock lock(common_.mutex);
@@ -139,7 +166,7 @@ ReportSource::Reading GrowthAccount::reading() const {
                   .host = held,
                   .settling = all.settling(),
                   .host_limit = host_limit_},
-          .beyond = all.beyond()};
+          .beyond = all.beyond() + host_};
 }
 
 Bytes GrowthAccount::job_host_limit() const {

@@ -24,6 +24,10 @@ class GrowthAccount {
   // SwapCommon::mutex.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
+  // Counts host memory that the program makes with cuMemCreate, for which no cgroup is charged.
+  bool take_host(Bytes size);
+  void give_host(Bytes size);
+
   void set_context_size(Bytes size);
   // Reads the limits of the host memory again. Returns true if the limits have changed.
   bool read_host_limit();
@@ -38,9 +42,12 @@ class GrowthAccount {
   SwapCommon& common_;
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
-  Bytes host_limit_ GUARDED_BY(common_.mutex);      // the limit as last read; zero if there is none
-  Bytes job_host_limit_ GUARDED_BY(common_.mutex);  // the limit of the whole job; zero if there is none
-  Bytes within_limit_ GUARDED_BY(common_.mutex);    // the largest footprint known to be within the limit
+  Bytes host_
+      GUARDED_BY(common_.mutex);  // the program's own host memory, as far as the arbiter has granted it
+  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the rest of it
+  Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit as last read; zero if there is none
+  Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the limit of the whole job; zero if there is none
+  Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within the limit
 };
 
 }  // namespace sharedgpu

@@ -18,9 +18,10 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // Sets how much host memory this process uses that no cgroup is charged for. The other functions count this
-  // memory as if it were charged.
-  virtual void count_uncharged(Bytes /*size*/) {}
+  // Host memory of this process that no cgroup is charged for, and that the process has taken or given back.
+  // The other functions count this memory as if it were charged.
+  virtual void take_uncharged(Bytes /*size*/) {}
+  virtual void give_uncharged(Bytes /*size*/) {}
   // The bytes that may be allocated for swap now. A safety margin has already been subtracted.
   virtual Bytes room() const = 0;
   // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
@@ -53,7 +54,8 @@ class CgroupBudget final : public HostBudget {
   // `root` is the prefix of /proc and /sys, for tests.
   explicit CgroupBudget(std::string root = {}, Tell tell = nullptr);
 
-  void count_uncharged(Bytes size) override { uncharged_.store(size.count, std::memory_order_relaxed); }
+  void take_uncharged(Bytes size) override { uncharged_.fetch_add(size.count, std::memory_order_relaxed); }
+  void give_uncharged(Bytes size) override { uncharged_.fetch_sub(size.count, std::memory_order_relaxed); }
   Bytes room() const override;
   bool tight(Bytes more) const override;
   bool used_up() const override;

@@ -153,6 +153,11 @@ class Pinning {
   // Counts and reports growth that has already happened; does not wait.
   virtual void pin_unasked(Bytes /*size*/) {}
 
+  // take_host() counts host memory that the program is about to make with cuMemCreate, since no cgroup is
+  // charged for it, and give_host() counts its end. take_host() fails if the job's host memory has no room.
+  virtual CUresult take_host(Bytes /*size*/) { return CUDA_SUCCESS; }
+  virtual void give_host(Bytes /*size*/) {}
+
   // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
   // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
   // Returns CUDA_SUCCESS without any action if the backend never moves memory, CUDA_ERROR_NOT_READY if a part
@@ -175,7 +180,8 @@ class ReportSource {
   virtual MemoryUse use() const = 0;
   // The same as use().host_limit, but computed from the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
-  // use(), and the allocated bytes that are not a part of it, since they are beyond the window (residency.h).
+  // use(), and the bytes that are not a part of it: allocated bytes beyond the window (residency.h), and the
+  // program's own host memory.
   struct Reading {
     MemoryUse use;
     Bytes beyond;

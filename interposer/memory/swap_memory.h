@@ -38,6 +38,10 @@ class SwapMemory : public Memory {
   CUresult pin(Bytes size) override { return pinning_.pin(size); }
   void unpin(Bytes size) override { pinning_.unpin(size); }
   void pin_unasked(Bytes size) override { pinning_.pin_unasked(size); }
+  CUresult take_host(Bytes size) override {
+    return growth_.take_host(size) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  void give_host(Bytes size) override { growth_.give_host(size); }
   CUresult settle(CUdeviceptr address, Bytes size) override { return pinning_.settle(address, size); }
   bool exportable() const override { return common_.device.exportable(); }
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) override {

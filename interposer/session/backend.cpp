@@ -41,6 +41,14 @@ class GuestHost final : public LinuxHost {
   unsigned spare_threads() const override { return gate::wanted() ? kMostThreads : 1; }
 };
 
+// The memories of all GPUs share the budget, which counts the memory that no cgroup is charged for.
+HostBudget& host_budget() {
+  static auto* made = new CgroupBudget({}, [](const char* path, int error) {
+    say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));
+  });
+  return *made;
+}
+
 }  // namespace
 
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking::Contexts& contexts) {
@@ -64,9 +72,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books, tracking:
   }
   // The objects created here are never freed, because the program may use its memory until its last
   // instruction.
-  HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
-    say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));
-  });
+  HostBudget& budget = host_budget();
   const auto wait = [&](const std::vector<CUdevice>& devices) { return contexts.synchronize(devices); };
   MadeMemory made;
   if (backend == Backend::managed) {

@@ -180,7 +180,7 @@ class Model {
     RC_ASSERT(in_window + away == use.swappable + beyond);
     const Bytes unused = minus(use.swappable, in_window);
     RC_ASSERT(use.resident == std::max(resident, std::min(resident + unused, t_.memory.allowed())));
-    RC_ASSERT(t_.device.host_physical() == t_.budget.uncharged.load());
+    RC_ASSERT(t_.device.host_physical() == t_.budget.uncharged());
     RC_ASSERT(blocks <= t_.device.host_physical());
     RC_ASSERT(beyond <= kCapacity);
   }

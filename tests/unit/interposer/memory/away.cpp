@@ -68,7 +68,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
     REQUIRE(use.footprint() <= kWindow);
     REQUIRE(use.resident <= use.swappable);
     REQUIRE(this->device.physical() == mapped);
-    REQUIRE(this->device.host_physical() == this->budget.uncharged.load());
+    REQUIRE(this->device.host_physical() == this->budget.uncharged());
     REQUIRE(in_blocks <= this->device.host_physical());
     REQUIRE(this->device.misuse() == "");
   }
@@ -170,7 +170,7 @@ TEST_CASE("an allocation for which no host memory is left is undone", "[away]") 
   CHECK(holds(first, kWindow, 1));
   // The blocks that the attempt has made are used by the next one.
   CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
-  CHECK(t.budget.uncharged.load() == kTwo);
+  CHECK(t.budget.uncharged() == kTwo);
   t.check_counts();
 }
 
@@ -509,6 +509,39 @@ TEST_CASE("an operand is what lies between the address and the end of its alloca
   CHECK(t.away.operands(first).empty());
 }
 
+TEST_CASE("host memory that the program makes itself counts as memory beyond the window", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  REQUIRE(t.memory.take_host(kTwo) == CUDA_SUCCESS);
+  CHECK(t.beyond() == kTwo);
+  CHECK(t.budget.uncharged() == kTwo);
+  CHECK_FALSE(t.away.any_away());
+  CHECK(t.memory.take_host(kBeyond) == CUDA_ERROR_OUT_OF_MEMORY);  // the arbiter refuses
+  CHECK(t.beyond() == kTwo);
+  CHECK(t.budget.uncharged() == kTwo);
+  t.budget.left = kTwo + kPiece;
+  CHECK(t.memory.take_host(kTwo) == CUDA_ERROR_OUT_OF_MEMORY);  // the job's host memory has no room
+  const unsigned reports = t.books.reports;
+  t.memory.give_host(kTwo);
+  CHECK(t.books.reports > reports);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.budget.uncharged() == Bytes{});
+}
+
+TEST_CASE("where the site permits no memory beyond the GPU, only the process counts its host memory",
+          "[away]") {
+  Oversized t;
+  t.books.beyond_limit = 0;
+  const unsigned asked = t.books.asked;
+  REQUIRE(t.memory.take_host(kTwo) == CUDA_SUCCESS);
+  CHECK(t.books.asked == asked);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.budget.uncharged() == kTwo);
+  t.added(kPiece, 1);
+  t.memory.give_host(kTwo);
+  CHECK(t.budget.uncharged() == Bytes{});
+}
+
 TEST_CASE("in a large allocation an operand ends where the next one begins, until it is freed", "[away]") {
   WorldOn<> t(gibibytes(4), SwapOptions{});  // handles of 64 MiB
   AwayMemory& away = *t.memory.away_memory();
@@ -533,15 +566,15 @@ TEST_CASE("unused blocks beyond half a GiB are released", "[away]") {
   REQUIRE(t.memory.allocate(&first, mebibytes(64)) == CUDA_SUCCESS);
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&second, mebibytes(640)) == CUDA_SUCCESS);
-  CHECK(t.budget.uncharged.load() == mebibytes(640));
+  CHECK(t.budget.uncharged() == mebibytes(640));
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
   t.memory.tend();
-  CHECK(t.budget.uncharged.load() == mebibytes(512));
+  CHECK(t.budget.uncharged() == mebibytes(512));
   CHECK(t.device.host_physical() == mebibytes(512));
   // A block of another size gets the memory of the unused blocks, if no other is left.
   t.budget.left = mebibytes(512);
   REQUIRE(t.memory.allocate(&second, mebibytes(70)) == CUDA_SUCCESS);
-  CHECK(t.budget.uncharged.load() == mebibytes(70));
+  CHECK(t.budget.uncharged() == mebibytes(70));
   CHECK(t.device.misuse() == "");
 }
 

@@ -87,6 +87,28 @@ TEST_CASE("the limit for an amount leaves it beside the margin, and hardly more"
     CHECK(host_memory::limit_for(host_memory::room(limit, {})) == limit);
 }
 
+TEST_CASE("memory that no cgroup is charged for counts as if it were charged", "[budget]") {
+  const Root root;
+  root.write("/proc/self/cgroup", "0::/slurm/job_7\n");
+  const std::string job = "/sys/fs/cgroup/slurm/job_7";
+  root.write(job + "/memory.max", text(gibibytes(8)));
+  root.write(job + "/memory.current", text(gibibytes(5)));
+  CgroupBudget budget(root.path());
+  budget.take_uncharged(gibibytes(1));
+  budget.take_uncharged(gibibytes(1));
+  CHECK(budget.used() == gibibytes(7));
+  CHECK(budget.room() == gibibytes(1) - mebibytes(256));
+  CHECK(budget.limit() == gibibytes(8) - mebibytes(256));
+  CHECK_FALSE(budget.used_up());
+  CHECK(budget.tight(gibibytes(1) - mebibytes(100)));
+  budget.take_uncharged(gibibytes(1));
+  CHECK(budget.room() == Bytes{});
+  CHECK(budget.used_up());
+  budget.give_uncharged(gibibytes(3));
+  CHECK(budget.room() == gibibytes(3) - mebibytes(256));
+  CHECK(budget.used() == gibibytes(5));
+}
+
 TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
   const Root root;
   root.write("/proc/self/cgroup", "0::/slurm/job_7/step_0\n");

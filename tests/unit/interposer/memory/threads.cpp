@@ -280,6 +280,6 @@ TEST_CASE("threads allocate, free and settle while handles change places", "[thr
   CHECK(t.memory.reading().beyond == Bytes{});
   CHECK(t.memory.use().resident == Bytes{});
   CHECK(t.device.physical() == Bytes{});
-  CHECK(t.device.host_physical() == t.budget.uncharged.load());
+  CHECK(t.device.host_physical() == t.budget.uncharged());
   CHECK(t.device.misuse().empty());
 }

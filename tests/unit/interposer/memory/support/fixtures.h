@@ -97,8 +97,10 @@ class FakeDestruction final : public Destruction {
 
 class FakeBudget final : public HostBudget {
  public:
-  void count_uncharged(Bytes size) override { uncharged = size; }
-  Bytes room() const override { return minus(left, uncharged.load()); }
+  void take_uncharged(Bytes size) override { uncharged_count += size.count; }
+  void give_uncharged(Bytes size) override { uncharged_count -= size.count; }
+  Bytes uncharged() const { return {uncharged_count.load()}; }
+  Bytes room() const override { return minus(left, uncharged()); }
   bool tight(Bytes /*more*/) const override { return is_tight; }
   bool used_up() const override { return is_used_up; }
   Bytes used() const override { return in_use; }
@@ -106,7 +108,7 @@ class FakeBudget final : public HostBudget {
   std::optional<Bytes> job_limit() const override { return most_of_job ? most_of_job : most; }
 
   Bytes left = gibibytes(64);
-  std::atomic<Bytes> uncharged{};
+  std::atomic<std::uint64_t> uncharged_count{0};
   Bytes in_use;
   bool is_tight = false;
   bool is_used_up = false;
