@@ -82,13 +82,16 @@ std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience)
       Attached attached;
       attached.gpu = message.as<Attach>().gpu;
       attached.capacity = capacity;
+      attached.oversize = away_most != Bytes{};
       say(attached);
       break;
     }
     case MessageType::usage:
       last_usage = message.as<Usage>();
-      if (last_usage->request != 0)
-        say(Verdict{.request = last_usage->request, .granted = grant, .allowed = allowed});
+      if (last_usage->request != 0) {
+        const bool fits = last_usage->use.footprint() <= device_most && last_usage->away <= away_most;
+        say(Verdict{.request = last_usage->request, .granted = grant && fits, .allowed = allowed});
+      }
       break;
     case MessageType::memory_query:
       ++queries;

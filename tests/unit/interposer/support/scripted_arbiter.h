@@ -58,6 +58,10 @@ class ScriptedArbiter {
   Bytes capacity = gibibytes(1);
   Bytes allowed = gibibytes(1);
   bool grant = true;
+  // A session whose memory on the GPU would be larger than `device_most` is refused; `away_most` is the same
+  // for away memory. Sessions may have away memory if `away_most` is not zero.
+  Bytes device_most{~0ull};
+  Bytes away_most;
   bool refuse_attach = false;
 
   std::optional<Usage> last_usage;
