@@ -88,7 +88,7 @@ Exchanged swap_places(const Program& program) {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
   for (const CUdeviceptr block : program.blocks) (is_away(block) ? in : out).push_back(block);
-  return its_session().exchange(out, in);
+  return its_session().exchange(out, in).outcome;
 }
 
 void finds_the_addresses_in_arguments(const Program& program) {
@@ -210,7 +210,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     arbiter.page().set_open(false);
     const std::vector<CUdeviceptr>& blocks = program.blocks;
     const bool away = is_away(blocks[0]);
-    CHECK(its_session().exchange({blocks[0]}, {blocks[1]}) == Exchanged::closed);
+    CHECK(its_session().exchange({blocks[0]}, {blocks[1]}).outcome == Exchanged::closed);
     CHECK(is_away(blocks[0]) == away);
     arbiter.page().set_open(true);
     CHECK(swap_places(program) == Exchanged::complete);

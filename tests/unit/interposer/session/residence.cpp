@@ -168,7 +168,7 @@ TEST_CASE("after an exchange that was given up there is a pause, which doubles",
   for (int i = 0; i < 20; ++i) gave_up();
   t.now += 60s;
   CHECK(chosen());
-  t.residence.exchanged({}, true, t.now);
+  t.residence.exchanged({}, result_of(true), t.now);
   gave_up();
   t.now += 1s;
   CHECK(chosen());
