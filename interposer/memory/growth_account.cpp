@@ -13,12 +13,16 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   }
   Books::Answer answer = within_host_limit();
   if (answer.granted) answer = common_.books.grow();
-  if (answer.granted) return true;
+  if (answer.granted) {
+    widen_window();
+    return true;
+  }
   if (count == Residency::Count::swappable && wish == Wish::needed && answer.host_most == Bytes{} &&
       open_window(size)) {
     answer = common_.books.grow();
     if (answer.granted) {
       common_.books.went_oversized();
+      widen_window();
       return true;
     }
   }
@@ -48,6 +52,26 @@ bool GrowthAccount::open_window(Bytes size) {
   if (common_.residency.has_window()) return false;
   common_.residency.set_window(minus(common_.residency.swappable(), size));
   return true;
+}
+
+// The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
+// the window that the GPU may still hold: all of it, then half of it, and so on.
+void GrowthAccount::widen_window() {
+  const Bytes granule = common_.device.granularity();
+  MutexLock lock(common_.mutex);
+  Residency& all = common_.residency;
+  for (Bytes part = all.beyond(); part >= common_.options.handle;) {
+    all.set_window(all.granted() + part);
+    lock.unlock();
+    const bool granted = common_.books.grow().granted;
+    lock.lock();
+    if (granted) {
+      part = std::min(part, all.beyond());
+    } else {
+      all.set_window(minus(all.granted(), part));
+      part = {part.count / 2 / granule.count * granule.count};
+    }
+  }
 }
 
 // Pinned memory stays on the GPU, so handles leave the window for it. Their `size` bytes are requested as

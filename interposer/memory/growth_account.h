@@ -37,6 +37,7 @@ class GrowthAccount {
  private:
   Books::Answer within_host_limit();
   bool open_window(Bytes size);
+  void widen_window();
   bool shrink_window(Bytes size);
 
   SwapCommon& common_;

@@ -25,7 +25,10 @@ class Residency {
   // The window is the device memory that the arbiter has granted to an oversized process. The bytes beyond it
   // are away. A process that is not oversized has no window.
   bool has_window() const { return window_ != kNoWindow; }
-  void set_window(Bytes size) { window_ = size; }
+  void set_window(Bytes size) {
+    window_ = size;
+    close_window_if_unneeded();
+  }
   // The part of swappable() within the window, and the part beyond it.
   Bytes granted() const { return std::min(swappable_, window_); }
   Bytes beyond() const { return minus(swappable_, window_); }

@@ -98,9 +98,8 @@ TEST_CASE("memory that the arbiter refuses for lack of device memory is away", "
   CHECK(holds(second, kTwo, 2));
 
   // Once there is a window, further memory is away at once.
-  const unsigned asked = t.books.asked;
   const CUdeviceptr third = t.added(kPiece, 3);
-  CHECK(t.books.asked == asked + 1);
+  CHECK(t.books.windows == 1);
   CHECK(t.is_away(third));
   CHECK(t.beyond() == Bytes{3 * kPiece.count});
   t.check_counts();
@@ -110,11 +109,21 @@ TEST_CASE("an allocation that crosses the end of the window is away in part", "[
   Oversized t;
   t.added(Bytes{4 * kPiece.count}, 1);
   const CUdeviceptr second = t.added(Bytes{4 * kPiece.count}, 2);
-  // The window is what the arbiter had granted before its refusal.
-  CHECK(t.memory.use().swappable == Bytes{4 * kPiece.count});
-  CHECK(t.all_away().size() == 4);
+  // The arbiter refuses the allocation as a whole, and grants the part for which the GPU has room.
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.all_away().size() == 2);
   CHECK(holds(second, Bytes{4 * kPiece.count}, 2));
   t.check_counts();
+}
+
+TEST_CASE("an allocation that is larger than the GPU fills the window", "[away]") {
+  Oversized t;
+  const Bytes size{8 * kPiece.count};
+  const CUdeviceptr block = t.added(size, 1);
+  CHECK(t.all_here().size() == 6);
+  CHECK(t.beyond() == Bytes{size.count - kWindow.count});
+  t.check_counts();
+  CHECK(holds(block, size, 1));
 }
 
 TEST_CASE("nothing is away where the site forbids it", "[away]") {
