@@ -565,25 +565,32 @@ TEST_CASE("in a large allocation an operand ends where the next one begins, unti
   CHECK(away.operands(next).size() == 10);
 }
 
-TEST_CASE("unused blocks beyond half a GiB are released", "[away]") {
+TEST_CASE("unused blocks beyond half a GiB are released, and all if nothing is away", "[away]") {
   SwapOptions options;  // handles of 64 MiB
   WorldOn<> t(gibibytes(4), options);
   t.books.limit = mebibytes(64).count;
   t.books.beyond_limit = gibibytes(2).count;
   t.memory.set_allowed(mebibytes(64));
   CUdeviceptr first = 0;
-  REQUIRE(t.memory.allocate(&first, mebibytes(64)) == CUDA_SUCCESS);
   CUdeviceptr second = 0;
+  CUdeviceptr third = 0;
+  REQUIRE(t.memory.allocate(&first, mebibytes(64)) == CUDA_SUCCESS);
   REQUIRE(t.memory.allocate(&second, mebibytes(640)) == CUDA_SUCCESS);
-  CHECK(t.budget.uncharged() == mebibytes(640));
+  REQUIRE(t.memory.allocate(&third, mebibytes(64)) == CUDA_SUCCESS);
+  CHECK(t.budget.uncharged() == mebibytes(704));
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
   t.memory.tend();
-  CHECK(t.budget.uncharged() == mebibytes(512));
-  CHECK(t.device.host_physical() == mebibytes(512));
+  CHECK(t.budget.uncharged() == mebibytes(576));
+  CHECK(t.device.host_physical() == mebibytes(576));
   // A block of another size gets the memory of the unused blocks, if no other is left.
-  t.budget.left = mebibytes(512);
+  t.budget.left = mebibytes(576);
   REQUIRE(t.memory.allocate(&second, mebibytes(70)) == CUDA_SUCCESS);
-  CHECK(t.budget.uncharged() == mebibytes(70));
+  CHECK(t.budget.uncharged() == mebibytes(134));
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  REQUIRE(t.memory.free(third) == CUDA_SUCCESS);
+  t.memory.tend();
+  CHECK(t.budget.uncharged() == Bytes{});
+  CHECK(t.device.host_physical() == Bytes{});
   CHECK(t.device.misuse() == "");
 }
 
