@@ -55,20 +55,24 @@ bool GrowthAccount::open_window(Bytes size) {
 }
 
 // The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
-// the window that the GPU may still hold: all of it, then half of it, and so on.
+// the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
+// before it is granted. Other threads may free memory meanwhile.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
   MutexLock lock(common_.mutex);
   Residency& all = common_.residency;
   for (Bytes part = all.beyond(); part >= common_.options.handle;) {
+    const Bytes before = all.window();
     all.set_window(all.granted() + part);
+    all.keep_free(part);
     lock.unlock();
     const bool granted = common_.books.grow().granted;
     lock.lock();
+    all.keep_free({});
     if (granted) {
       part = std::min(part, all.beyond());
     } else {
-      all.set_window(minus(all.granted(), part));
+      all.set_window(before);
       part = {part.count / 2 / granule.count * granule.count};
     }
   }

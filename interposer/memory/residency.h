@@ -25,6 +25,7 @@ class Residency {
   // The window is the device memory that the arbiter has granted to an oversized process. The bytes beyond it
   // are away. A process that is not oversized has no window.
   bool has_window() const { return window_ != kNoWindow; }
+  Bytes window() const { return window_; }
   void set_window(Bytes size) {
     window_ = size;
     close_window_if_unneeded();

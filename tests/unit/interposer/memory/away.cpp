@@ -2,6 +2,7 @@
 // The memory of an oversized process: handles beyond the window are away, and change places with others.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/interposer/memory/support/fixtures.h"
@@ -388,6 +389,28 @@ TEST_CASE("memory that is away does not settle until it has come in", "[away]") 
   t.check_counts();
 }
 
+TEST_CASE("while a process asks for a larger window, others may free, and no handle enters early", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  CUdeviceptr second = t.added(kTwo, 2);
+  const CUdeviceptr third = t.added(kTwo, 3);
+  t.memory.set_allowed(gibibytes(1));
+  bool entered = false;
+  t.books.when_asked = [&] {
+    if (t.memory.use().swappable <= kWindow || second == 0) return;
+    entered = t.away.exchange({}, {third});
+    CHECK(t.memory.free(std::exchange(second, 0)) == CUDA_SUCCESS);
+  };
+  t.added(kPiece, 4);
+  CHECK(second == 0);
+  CHECK_FALSE(entered);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == kTwo + kPiece);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(third, kTwo, 3));
+}
+
 TEST_CASE("handles leave the window for pinned memory", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
@@ -729,4 +752,22 @@ TEST_CASE("a driver that refuses one kind of call for a while loses no byte", "[
         t.device.after = after;
         live(t);
       }
+}
+
+TEST_CASE("a handle that has entered without its contents can be evicted", "[away]") {
+  Crowded t;
+  t.device.kind = Kind::wait;
+  t.device.after = 1;
+  t.device.refusals = 2;  // of the copy to the handle that enters, and of the wait for the failed copy
+  t.away.exchange({t.first}, {t.second});
+  REQUIRE_FALSE(t.all_usable());
+  t.check_counts();
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  t.check_counts();
+  t.added(kPiece, 9);  // gets another block than the one with the contents
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  t.check_counts();
+  CHECK(t.intact());
 }
