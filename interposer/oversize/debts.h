@@ -6,9 +6,10 @@
 // A use is anew if, since the previous one, launches have used more bytes than the window holds: then the
 // handle would have left the window in between anyway, so its earlier uses say nothing about the next ones.
 //
-// Pure; its memory is in proportion to the handles. Not thread-safe. No call fails.
+// Pure and bounded: beyond kMostDebts handles, all debts begin anew. Not thread-safe. No call fails.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 
@@ -18,18 +19,21 @@ namespace sharedgpu {
 
 class Debts {
  public:
+  static constexpr std::size_t kMostDebts = std::size_t{1} << 16;
+
   // A launch uses `size` bytes of operands.
   void launch(Bytes size) { used_ += size.count; }
   // The launch uses the handle, which is away, and is slower for that by `lost` nanoseconds. Returns the
   // debt.
   double add(std::uint64_t handle, double lost, Bytes window) {
+    if (debts_.size() >= kMostDebts) debts_.clear();
     Debt& debt = debts_[handle];
     if (used_ - debt.at > window.count) debt.lost = 0;
     debt.lost += lost;
     debt.at = used_;
     return debt.lost;
   }
-  // The handle enters the window, or is freed.
+  // The handle enters the window.
   void clear(std::uint64_t handle) { debts_.erase(handle); }
 
  private:

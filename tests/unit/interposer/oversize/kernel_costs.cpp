@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "interposer/oversize/debts.h"
 #include <catch2/catch.hpp>
+#include "interposer/oversize/debts.h"
 
 namespace sharedgpu {
 namespace {
@@ -101,6 +101,12 @@ TEST_CASE("A debt grows while the handle is used again soon, and begins anew oth
   CHECK(debts.add(2, 7, window) == 7);
   debts.clear(1);
   CHECK(debts.add(1, 1, window) == 1);
+}
+
+TEST_CASE("The number of debts is bounded") {
+  Debts debts;
+  for (std::uint64_t handle = 0; handle < Debts::kMostDebts; ++handle) debts.add(handle, 1, mebibytes(1));
+  CHECK(debts.add(0, 1, mebibytes(1)) == 1);
 }
 
 }  // namespace sharedgpu
