@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "interposer/driver/beside_captures.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/clock.h"
@@ -20,22 +21,6 @@
 namespace sharedgpu::backlog {
 
 namespace {
-
-// Sets the relaxed capture mode for this thread. In relaxed mode, querying an event does not invalidate a
-// capture that is in progress or just begins.
-class BesideCaptures {
- public:
-  BesideCaptures() : exchanged_(SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS) {}
-  ~BesideCaptures() {
-    if (exchanged_) SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_);
-  }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged_;
-};
 
 class EventFence;
 
@@ -73,7 +58,7 @@ class EventFence final : public Fence {
   bool passed() override {
     const std::lock_guard lock(streams().mutex);
     if (event_ == nullptr) return true;
-    const BesideCaptures beside;
+    const driver::BesideCaptures beside;
     const tracking::Current in(context_);
     return !ahead();
   }
@@ -169,7 +154,7 @@ void forget_stream(CUstream stream) {
 
 void finish_streams_of(CUcontext context) {
   Streams& all = streams();
-  const BesideCaptures beside;
+  const driver::BesideCaptures beside;
   std::uint64_t last = 0;
   {
     const std::lock_guard lock(all.mutex);

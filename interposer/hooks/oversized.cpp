@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/oversized.h"
 
+#include <optional>
 #include <utility>
 
+#include "interposer/driver/beside_captures.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/clock.h"
@@ -22,7 +24,7 @@ using GetName = CUresult(const char** name, std::uintptr_t kernel);
 using Load = CUresult(std::uintptr_t kernel);
 using ElapsedTime = CUresult(float* milliseconds, CUevent start, CUevent end);
 
-// A kernel that takes longer is no trial: it may wait for the program.
+// A kernel that takes longer may wait for the program.
 constexpr Nanoseconds kLongestTrial = 5s;
 // If the turn ends before the exchange, the exchange is made in the next turn, but not for ever.
 constexpr unsigned kMostTurns = 3;
@@ -85,6 +87,7 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
                   : launch.own       ? CU_STREAM_PER_THREAD
                                      : CU_STREAM_LEGACY;
   // The driver may load a kernel's code only at its first launch, which would take a part of the time.
+  const driver::BesideCaptures beside;
   driver::call<Load>(driver::Function::cuFuncLoad, launch.kernel);
 }
 
@@ -93,14 +96,17 @@ OversizedLaunch::~OversizedLaunch() {
 }
 
 void OversizedLaunch::begin() {
-  if (!work_ || SHAREDGPU_REAL(cuEventCreate, &work_->begun, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
+  if (!work_) return;
+  const driver::BesideCaptures beside;
+  if (SHAREDGPU_REAL(cuEventCreate, &work_->begun, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
   if (SHAREDGPU_REAL(cuEventCreate, &work_->ended, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
   work_->timed = SHAREDGPU_REAL(cuEventRecord, work_->begun, work_->stream) == CUDA_SUCCESS;
 }
 
-void OversizedLaunch::end() {
-  if (work_ && work_->timed)
-    work_->timed = SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
+void OversizedLaunch::end(bool launched) {
+  if (!work_ || !work_->timed) return;
+  const driver::BesideCaptures beside;
+  work_->timed = launched && SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
 }
 
 void OversizedLaunch::Work::log(float milliseconds) const {
@@ -121,12 +127,19 @@ void OversizedLaunch::Work::log(float milliseconds) const {
 }
 
 void OversizedLaunch::Work::finish() {
+  const driver::BesideCaptures beside;
   const Nanoseconds end = gate::now() + kLongestTrial;
+  std::optional<Nanoseconds> running_since;
   CUresult result = timed ? CUDA_ERROR_NOT_READY : CUDA_ERROR_UNKNOWN;
   while (result == CUDA_ERROR_NOT_READY && gate::now() < end && !gate::capturing()) {
     gate::nap(20us);
     result = SHAREDGPU_REAL(cuEventQuery, ended);
+    if (result == CUDA_ERROR_NOT_READY && !running_since &&
+        SHAREDGPU_REAL(cuEventQuery, begun) == CUDA_SUCCESS)
+      running_since = gate::now();
   }
+  if (const Nanoseconds now = gate::now(); result == CUDA_ERROR_NOT_READY && now >= end)
+    residence->did_not_end(choice, running_since ? now - *running_since : Nanoseconds{}, now);
   float milliseconds = 0;
   if (result == CUDA_SUCCESS)
     result = driver::call<ElapsedTime>(driver::Function::cuEventElapsedTime, &milliseconds, begun, ended);

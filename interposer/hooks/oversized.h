@@ -51,7 +51,7 @@ class OversizedLaunch {
   OversizedLaunch(const OversizedLaunch&) = delete;
   OversizedLaunch& operator=(const OversizedLaunch&) = delete;
   void begin();
-  void end();
+  void end(bool launched);  // `launched`: the driver has accepted the launch
 
  private:
   struct Work;

@@ -16,15 +16,16 @@ namespace {
 // Memory that cannot come in with this many exchanges does not fit beside the pinned memory.
 constexpr unsigned kMostExchanges = 8;
 
-// If the memory is away, brings it in, at least in part. Returns false if it is not away, or the turn has
-// ended.
-bool bring_in(Memory& memory, CUdeviceptr address) {
+// If a part of the memory is away, brings it in, at least in part. Returns false if nothing is away, or the
+// turn has ended.
+bool bring_in(Memory& memory, CUdeviceptr address, Bytes size) {
   if (!oversize::is_active()) return false;
   for (const CUdevice device : process::devices()) {
     session::DeviceSession* const session = process::session_of(device);
     if (session->memory() != &memory || session->residence() == nullptr) continue;
-    if (std::ranges::none_of(memory.away_memory()->operands(address), &AwayHandle::away)) return false;
-    const session::ExchangeChoice choice = session->residence()->choose(address);
+    const std::vector<AwayHandle> handles = memory.away_memory()->within(address, size);
+    if (std::ranges::none_of(handles, &AwayHandle::away)) return false;
+    const session::ExchangeChoice choice = session->residence()->choose(handles);
     return session->exchange(choice.out, choice.in).outcome != session::Exchanged::closed;
   }
   return false;
@@ -37,7 +38,7 @@ CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
     { gate::Pass in_our_turn; }
     CUresult result = memory.settle(address, size);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    if (bring_in(memory, address)) {
+    if (bring_in(memory, address, size)) {
       if (++exchanges == kMostExchanges) return CUDA_ERROR_OUT_OF_MEMORY;
     } else {
       gate::nap(std::chrono::milliseconds(1));  // the turn ended in between

@@ -52,7 +52,7 @@ template <class Way, hooks::LaunchForm form, class... Words>
   Way way(words...);
   launch.begin();
   const Result result = reinterpret_cast<Result (*)(Words...)>(target)(words...);
-  launch.end();
+  launch.end(result == 0);
   return result;
 }
 

@@ -31,6 +31,9 @@ class AwayMemory {
   // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or
   // more handles. Empty if no memory of the interposer that can be moved contains `address`.
   virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
+  // Returns the handles under this part of an allocation, or of a mapping that the program has made itself,
+  // that can be moved. Empty if the part does not lie within one.
+  virtual std::vector<AwayHandle> within(CUdeviceptr address, Bytes size) const = 0;
   // Returns all handles that can be moved.
   virtual std::vector<AwayHandle> handles() const = 0;
   // The size of the handles in the window.

@@ -94,14 +94,27 @@ std::vector<AwayHandle> SwapExchange::operands(CUdeviceptr address) {
   const std::vector<Span> spans = extent(address);
   if (spans.empty()) return found;
   common_.landmarks.note(address);
-  for (const Span& span : spans)
-    for (const Handle& handle : span.range->handles) {
-      const bool overlaps =
-          handle.address < span.begin + span.size.count && span.begin < handle.address + handle.size.count;
-      if (overlaps && handle.place == Handle::Place::free)
-        found.push_back({handle.address, handle.size, handle.away});
-    }
+  for (const Span& span : spans) add_handles(span, found);
   return found;
+}
+
+std::vector<AwayHandle> SwapExchange::within(CUdeviceptr address, Bytes size) const {
+  std::vector<AwayHandle> found;
+  const MutexLock lock(common_.mutex);
+  Range* const block = common_.space.find_whole(address, size);
+  const auto [range, begin] =
+      block != nullptr ? ProgramAllocations::Under{block, address} : common_.program.under(address, size);
+  if (range != nullptr) add_handles({range, begin, size}, found);
+  return found;
+}
+
+void SwapExchange::add_handles(const Span& span, std::vector<AwayHandle>& found) {
+  for (const Handle& handle : span.range->handles) {
+    const bool overlaps =
+        handle.address < span.begin + span.size.count && span.begin < handle.address + handle.size.count;
+    if (overlaps && handle.place == Handle::Place::free)
+      found.push_back({handle.address, handle.size, handle.away});
+  }
 }
 
 std::vector<AwayHandle> SwapExchange::handles() const {

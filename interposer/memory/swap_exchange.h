@@ -14,6 +14,7 @@ class SwapExchange final : public AwayMemory {
 
   bool any_away() const override;
   std::vector<AwayHandle> operands(CUdeviceptr address) override;
+  std::vector<AwayHandle> within(CUdeviceptr address, Bytes size) const override;
   std::vector<AwayHandle> handles() const override;
   Bytes window() const override;
   Bytes room() const override;
@@ -31,6 +32,7 @@ class SwapExchange final : public AwayMemory {
     Bytes size;
   };
   std::vector<Span> extent(CUdeviceptr address) REQUIRES(common_.mutex);
+  static void add_handles(const Span& span, std::vector<AwayHandle>& found);
   Handle* claim(CUdeviceptr address, bool away) REQUIRES(common_.mutex);
   bool begin_leave(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);
   bool begin_enter(CUdeviceptr address, Lane lane, Handle** begun) REQUIRES(common_.mutex);

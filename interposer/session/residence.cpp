@@ -17,13 +17,18 @@ constexpr Bytes kLeastMeasured = mebibytes(64);
 constexpr double kNewest = 0.25;  // weight of the newest measurement
 // A handle that comes in makes another one leave, which has to come back later.
 constexpr double kExchanges = 2;
-// The pause after an exchange that was given up doubles from the first to the second value.
+// The pause after a failure doubles from the first to the second value.
 constexpr Nanoseconds kFirstPause = 1s;
 constexpr Nanoseconds kLongestPause = 60s;
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
 }  // namespace
+
+void Residence::Pause::after_failure(Nanoseconds now) {
+  length_ = std::clamp(2 * length_, kFirstPause, kLongestPause);
+  until_ = now + length_;
+}
 
 Residence::Residence(AwayMemory& memory) : memory_(memory), per_byte_(kFirstEstimate) {}
 
@@ -96,19 +101,19 @@ Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseco
   const std::lock_guard lock(mutex_);
   const std::vector<Use> uses = uses_of(kernels, choice.operands);
   const std::vector<AwayHandle> handles = wanted(uses, single);
-  if (now >= paused_until_) choice.exchange = plan_for(handles);
+  if (exchanges_.over(now)) choice.exchange = plan_for(handles);
   for (const Use& use : uses)
     if (use.handle.away &&
         std::ranges::find(choice.exchange.in, use.handle.address) != choice.exchange.in.end())
       choice.operands[use.operand].away -= use.handle.size;
   if (!single) choice.operands.clear();
-  choice.timed = costs_.should_time(choice.operands);
+  choice.timed = trials_.over(now) && costs_.should_time(choice.operands);
   return choice;
 }
 
-ExchangeChoice Residence::choose(CUdeviceptr address) {
+ExchangeChoice Residence::choose(const std::vector<AwayHandle>& handles) {
   const std::lock_guard lock(mutex_);
-  return plan_for(memory_.operands(address));
+  return plan_for(handles);
 }
 
 // The other memory takes part in the plan like a handle that must come in.
@@ -123,10 +128,8 @@ std::vector<CUdeviceptr> Residence::leavers(Bytes size) {
 
 void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
-  const bool complete = result.outcome == Exchanged::complete;
-  pause_ = complete ? Nanoseconds{} : std::clamp(2 * pause_, kFirstPause, kLongestPause);
-  paused_until_ = complete ? Nanoseconds{} : now + pause_;
-  if (!complete) return;
+  if (result.outcome != Exchanged::complete) return exchanges_.after_failure(now);
+  exchanges_.after_success();
   for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
   if (exchange.size >= kLeastMeasured)
     per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);
@@ -135,6 +138,14 @@ void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& 
 void Residence::ran(const Choice& choice, Nanoseconds took) {
   const std::lock_guard lock(mutex_);
   costs_.ran(choice.operands, took);
+  trials_.after_success();
+}
+
+// The kernel takes at least the time that it has been running for.
+void Residence::did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  if (ran_for != Nanoseconds{}) costs_.ran(choice.operands, ran_for);
+  trials_.after_failure(now);
 }
 
 }  // namespace sharedgpu::session

@@ -54,8 +54,8 @@ class Residence {
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
-  // The exchange that brings in the handles of `address`, which must be on the GPU for another reason.
-  ExchangeChoice choose(CUdeviceptr address);
+  // The exchange that brings in these handles, which must be on the GPU for another reason.
+  ExchangeChoice choose(const std::vector<AwayHandle>& handles);
   // The handles that should leave if `size` bytes of the window are needed for other memory; none if there
   // are not enough.
   std::vector<CUdeviceptr> leavers(Bytes size);
@@ -63,8 +63,22 @@ class Residence {
   void exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now);
   // The launch has taken `took` on the GPU.
   void ran(const Choice& choice, Nanoseconds took);
+  // The launch has not ended while the thread waited for it; the kernel has been running for `ran_for`, or
+  // for zero if it has not begun. It may wait for the program, so no launch is timed for a while.
+  void did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now);
 
  private:
+  // After a failure, nothing is tried for a time that doubles with each further failure.
+  class Pause {
+   public:
+    void after_failure(Nanoseconds now);
+    void after_success() { *this = {}; }
+    bool over(Nanoseconds now) const { return now >= until_; }
+
+   private:
+    Nanoseconds length_{};
+    Nanoseconds until_{};
+  };
   // A handle that a launch uses.
   struct Use {
     AwayHandle handle;
@@ -81,9 +95,9 @@ class Residence {
   NeedOrder order_;
   KernelCosts costs_;
   Debts debts_;
-  double per_byte_;      // nanoseconds that an exchange takes, as last measured
-  Nanoseconds pause_{};  // how long no exchange is tried after one that was given up
-  Nanoseconds paused_until_{};
+  double per_byte_;  // nanoseconds that an exchange takes, as last measured
+  Pause exchanges_;
+  Pause trials_;
 };
 
 }  // namespace sharedgpu::session

@@ -506,6 +506,7 @@ TEST_CASE("memory that the program has made itself is away at all of its address
   REQUIRE(operands.size() == 1);
   CHECK(operands.front().address == id + kPiece.count);
   CHECK(operands.front().away);
+  CHECK(t.away.within(one, kTwo).size() == 2);
   const std::vector<CUdeviceptr> here = t.all_here();
   REQUIRE(t.away.exchange({here[0], here[1]}, t.all_away()));
   CHECK(holds(one, kTwo, 2));
@@ -582,6 +583,10 @@ TEST_CASE("in a large allocation an operand ends where the next one begins, unti
   CHECK(away.operands(large).size() == 10);
   CHECK(away.operands(large + mebibytes(256).count).size() == 6);
   CHECK(away.operands(large).size() == 4);
+  // Not so if the size is known.
+  CHECK(away.within(large, mebibytes(640)).size() == 10);
+  CHECK(away.within(large + mebibytes(64).count, mebibytes(65)).size() == 2);
+  CHECK(away.within(large, mebibytes(641)).empty());
   REQUIRE(t.memory.free(large) == CUDA_SUCCESS);
   CUdeviceptr next = 0;
   REQUIRE(t.memory.allocate(&next, mebibytes(640)) == CUDA_SUCCESS);

@@ -27,6 +27,7 @@ class FakeAway final : public AwayMemory {
     if (found == away_.end()) return {};
     return {{found->first, size_, found->second}};
   }
+  std::vector<AwayHandle> within(CUdeviceptr /*address*/, Bytes /*size*/) const override { return {}; }
   std::vector<AwayHandle> handles() const override {
     std::vector<AwayHandle> all;
     for (const auto& [address, is_away] : away_) all.push_back({address, size_, is_away});
@@ -174,13 +175,34 @@ TEST_CASE("after an exchange that was given up there is a pause, which doubles",
   CHECK(chosen());
 }
 
+TEST_CASE("after a launch that did not end, no launch is timed for a while", "[residence]") {
+  Launches t;
+  Residence::Choice choice = t.choose(use_of(1, {7}));
+  REQUIRE(choice.timed);
+  t.residence.did_not_end(choice, {}, t.now);
+  CHECK_FALSE(t.choose(use_of(2, {7})).timed);
+  CHECK(nothing_moves(t.choose(use_of(1, {7}))));
+  t.now += 1s;
+  choice = t.choose(use_of(3, {7}));
+  CHECK(choice.timed);
+  t.residence.did_not_end(choice, {}, t.now);
+  t.now += 1s;
+  CHECK_FALSE(t.choose(use_of(4, {7})).timed);
+  t.now += 1s;
+  choice = t.choose(use_of(5, {7}));
+  REQUIRE(choice.timed);
+  // A kernel that has been running all the time needs its operands on the GPU, as far as is known.
+  t.residence.did_not_end(choice, 5s, t.now);
+  CHECK(t.choose(use_of(5, {7})).exchange.in == std::vector<CUdeviceptr>{7});
+}
+
 TEST_CASE("memory that must be on the GPU comes in", "[residence]") {
   Launches t;
-  const session::ExchangeChoice choice = t.residence.choose(CUdeviceptr{7});
+  const session::ExchangeChoice choice = t.residence.choose(t.memory.operands(7));
   CHECK(choice.in == std::vector<CUdeviceptr>{7});
   CHECK(choice.out.size() == 1);
-  CHECK(t.residence.choose(CUdeviceptr{1}).in.empty());
-  CHECK(t.residence.choose(CUdeviceptr{77}).in.empty());
+  CHECK(t.residence.choose(t.memory.operands(1)).in.empty());
+  CHECK(t.residence.choose(std::vector<AwayHandle>{}).in.empty());
 }
 
 TEST_CASE("handles leave for other memory that must be on the GPU", "[residence]") {
