@@ -25,19 +25,22 @@ void AwayBlocks::give(const AwayBlock& block) {
   unused_bytes_ += block.size;
 }
 
-void AwayBlocks::trim(Bytes keep) {
-  for (;;) {
+bool AwayBlocks::trim(Bytes keep) {
+  for (bool released = false;; released = true) {
     AwayBlock block;
     {
       const std::lock_guard lock(mutex_);
-      if (unused_bytes_ <= keep) return;
+      if (unused_bytes_ <= keep) return released;
       const auto largest = std::prev(unused_.end());
       block = largest->second.back();
       largest->second.pop_back();
       if (largest->second.empty()) unused_.erase(largest);
       unused_bytes_ -= block.size;
     }
-    if (!destroy(block)) return give(block);
+    if (!destroy(block)) {
+      give(block);
+      return released;
+    }
   }
 }
 

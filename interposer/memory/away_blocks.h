@@ -37,8 +37,9 @@ class AwayBlocks {
   std::optional<AwayBlock> take(Bytes size);
   // Takes back a block that is mapped only at its own address.
   void give(const AwayBlock& block);
-  // Releases unused blocks while they have more than `keep` bytes together.
-  void trim(Bytes keep);
+  // Releases unused blocks while they have more than `keep` bytes together. Returns true if a block was
+  // released.
+  bool trim(Bytes keep);
 
  private:
   std::optional<AwayBlock> create(Bytes size);

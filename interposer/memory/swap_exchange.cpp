@@ -10,7 +10,8 @@ namespace {
 
 // A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
-// The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges.
+// The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges,
+// unless the job itself needs the host memory.
 constexpr std::uint64_t kKeptPart = 4;
 constexpr Bytes kKept = mebibytes(512);
 
@@ -254,7 +255,8 @@ void SwapExchange::tend() {
     const MutexLock lock(common_.mutex);
     away = common_.residency.away();
   }
-  common_.blocks->trim(away == Bytes{} ? Bytes{} : std::max(kKept, Bytes{away.count / kKeptPart}));
+  const bool keeps = away != Bytes{} && !common_.budget.tight({});
+  common_.blocks->trim(keeps ? std::max(kKept, Bytes{away.count / kKeptPart}) : Bytes{});
 }
 
 }  // namespace sharedgpu

@@ -132,14 +132,16 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
 
 // Clean copies may occupy host memory that the pool would keep anyway. But clean copies are dropped if the
 // pool would otherwise hold more than the bytes that will be on the host, or if no host memory is left for
-// the handle.
+// the handle. Before that, unused blocks of away memory are released.
 Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   while (!common_.mover->has_room(*leaver.handle) &&
          common_.mover->host_held() >= common_.residency.evicted_at_limit() && give_up_copy()) {
   }
   for (;;) {
     common_.mutex.unlock();
-    const Mover::Begun begun = common_.mover->begin_out(leaver, lane);
+    Mover::Begun begun = common_.mover->begin_out(leaver, lane);
+    if (begun == Mover::Begun::no_room && common_.blocks && common_.blocks->trim({}))
+      begun = common_.mover->begin_out(leaver, lane);
     common_.mutex.lock();
     if (begun != Mover::Begun::no_room || !give_up_copy()) return begun;
   }

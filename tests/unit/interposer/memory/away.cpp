@@ -593,6 +593,34 @@ TEST_CASE("in a large allocation an operand ends where the next one begins, unti
   CHECK(away.operands(next).size() == 10);
 }
 
+TEST_CASE("unused blocks give way to evicted memory and to the job itself", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kWindow, 2);
+  t.added(kTwo, 3);
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  t.budget.left = t.budget.uncharged();
+  CHECK(t.budget.uncharged() == kBeyond);
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  CHECK(t.budget.uncharged() == kTwo);
+  CHECK_FALSE(t.memory.last_eviction().no_room);
+  t.memory.set_allowed(kWindow);
+  REQUIRE(t.memory.restore());
+  CHECK(holds(first, kWindow, 1));
+  t.check_counts();
+
+  t.budget.left = gibibytes(1);
+  const CUdeviceptr fourth = t.added(kTwo, 4);
+  REQUIRE(t.memory.free(fourth) == CUDA_SUCCESS);
+  t.memory.tend();
+  CHECK(t.budget.uncharged() == Bytes{2 * kTwo.count});
+  t.budget.is_tight = true;
+  t.memory.tend();
+  CHECK(t.budget.uncharged() == kTwo);
+  t.check_counts();
+}
+
 TEST_CASE("unused blocks beyond half a GiB are released, and all if nothing is away", "[away]") {
   SwapOptions options;  // handles of 64 MiB
   WorldOn<> t(gibibytes(4), options);
