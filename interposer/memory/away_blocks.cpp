@@ -19,6 +19,12 @@ std::optional<AwayBlock> AwayBlocks::take(Bytes size) {
   return budget_.room() < size ? std::nullopt : create(size);
 }
 
+Bytes AwayBlocks::room() {
+  const Bytes left = budget_.room();
+  const std::lock_guard lock(mutex_);
+  return left > Bytes{~0ull - unused_bytes_.count} ? Bytes{~0ull} : left + unused_bytes_;
+}
+
 void AwayBlocks::give(const AwayBlock& block) {
   const std::lock_guard lock(mutex_);
   unused_[block.size].push_back(block);

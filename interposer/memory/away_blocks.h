@@ -35,6 +35,8 @@ class AwayBlocks {
   // Returns an unused block of exactly `size` bytes, or a new one; nullopt if the job's budget or the driver
   // has no memory for a new block.
   std::optional<AwayBlock> take(Bytes size);
+  // The bytes that blocks may occupy beside those in use.
+  Bytes room();
   // Takes back a block that is mapped only at its own address.
   void give(const AwayBlock& block);
   // Releases unused blocks while they have more than `keep` bytes together. Returns true if a block was

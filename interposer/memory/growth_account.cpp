@@ -13,18 +13,14 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   }
   Books::Answer answer = within_host_limit();
   if (answer.granted) answer = common_.books.grow();
+  const bool opened = !answer.granted && count == Residency::Count::swappable && wish == Wish::needed &&
+                      answer.host_most == Bytes{} && open_window(size);
+  if (opened) answer = common_.books.grow();
   if (answer.granted) {
     widen_window();
-    return true;
-  }
-  if (count == Residency::Count::swappable && wish == Wish::needed && answer.host_most == Bytes{} &&
-      open_window(size)) {
-    answer = common_.books.grow();
-    if (answer.granted) {
-      common_.books.went_oversized();
-      widen_window();
-      return true;
-    }
+    answer = within_host_room();
+    if (answer.granted && opened) common_.books.went_oversized();
+    if (answer.granted) return true;
   }
   take_back(count, size);
   if (count == Residency::Count::pinned && wish == Wish::needed && shrink_window(size)) {
@@ -127,6 +123,19 @@ Books::Answer GrowthAccount::within_host_limit() {
   if (host_limit_ != Bytes{} && host_limit_ < footprint) return {.granted = false, .host_most = host_limit_};
   within_limit_ = std::max(within_limit_, footprint);
   return {.granted = true};
+}
+
+// Checks that host memory is left for the handles that will be away. Otherwise a program that tries how much
+// it may allocate would occupy the last host memory of the job, or of the node, until the allocation fails.
+Books::Answer GrowthAccount::within_host_room() {
+  MutexLock lock(common_.mutex);
+  const Bytes footprint = common_.residency.swappable();
+  const Bytes beyond = minus(common_.residency.in_window(), common_.residency.granted());
+  lock.unlock();
+  if (beyond == Bytes{} || common_.blocks == nullptr) return {.granted = true};
+  const Bytes missing = minus(beyond, common_.blocks->room());
+  if (missing == Bytes{}) return {.granted = true};
+  return {.granted = false, .host_most = minus(footprint, missing)};
 }
 
 // Reads the limits of the host memory. They are reported to the arbiter, which applies them to all processes

@@ -36,6 +36,7 @@ class GrowthAccount {
 
  private:
   Books::Answer within_host_limit();
+  Books::Answer within_host_room();
   bool open_window(Bytes size);
   void widen_window();
   bool shrink_window(Bytes size);

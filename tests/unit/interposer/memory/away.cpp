@@ -167,21 +167,27 @@ TEST_CASE("memory that the job's host memory can never hold is refused, not away
   CHECK(t.beyond() == kPiece);
 }
 
-TEST_CASE("an allocation for which no host memory is left is undone", "[away]") {
+TEST_CASE("an allocation for which no host memory is left is refused before it takes any", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
   t.budget.left = kTwo;
   CUdeviceptr address = 0;
   CHECK(t.memory.allocate(&address, kTwo + kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.device.host_physical() == Bytes{});
+  CHECK(t.books.windows == 0);
+  CHECK(t.books.last_refusal.host_most == Bytes{kWindow + kTwo});
   CHECK_FALSE(t.away.any_away());
   CHECK(t.beyond() == Bytes{});
   CHECK(t.memory.use().swappable == kWindow);
   t.check_counts();
   CHECK(holds(first, kWindow, 1));
-  // The blocks that the attempt has made are used by the next one.
   CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == kTwo);
   t.check_counts();
+  // Unused blocks count as memory that is left.
+  REQUIRE(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
+  CHECK(t.budget.uncharged() == kTwo);
 }
 
 TEST_CASE("handles change places, and keep their contents and addresses", "[away]") {
