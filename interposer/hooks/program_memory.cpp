@@ -14,6 +14,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/own_handles.h"
 #include "interposer/hooks/program_memory.h"
+#include "interposer/hooks/settle.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12010
@@ -125,13 +126,16 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Pins the memory in place. If the turn ends before this succeeds, tries again in the next turn.
+// Pins the memory in place. Memory for export has a single handle, which its first byte names.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
-  for (;;) {
-    auto result = first_answer([=](ProgramMemory& program) { return program.settle(handle, real); });
-    if (result != CUDA_ERROR_NOT_READY) return result;
-    gate::Pass pass;
+  for (Memory* memory : process::memories()) {
+    ProgramMemory* const program = memory->program_memory();
+    if (program == nullptr || !program->properties(handle)) continue;
+    return hooks::settle_with(*memory, handle, {1}, [=] {
+      return program->settle(handle, real).value_or(CUDA_ERROR_INVALID_VALUE);
+    });
   }
+  return std::nullopt;
 }
 
 // Calls `call` with the driver's handle in place of the interposer's handle.

@@ -31,19 +31,8 @@ bool bring_in(Memory& memory, CUdeviceptr address, Bytes size) {
   return false;
 }
 
-// Pins the memory in place during a turn of this process. The arbiter is asked outside the gate, since a
-// thread that waits for the arbiter inside the gate would block a drain.
 CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
-  for (unsigned exchanges = 0;;) {
-    { gate::Pass in_our_turn; }
-    CUresult result = memory.settle(address, size);
-    if (result != CUDA_ERROR_NOT_READY) return result;
-    if (bring_in(memory, address, size)) {
-      if (++exchanges == kMostExchanges) return CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-      gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
-    }
-  }
+  return settle_with(memory, address, size, [&] { return memory.settle(address, size); });
 }
 
 CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
@@ -58,6 +47,22 @@ CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr add
 }
 
 }  // namespace
+
+// The arbiter is asked outside the gate, since a thread that waits for the arbiter inside the gate would
+// block a drain.
+CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
+                     const std::function<CUresult()>& attempt) {
+  for (unsigned exchanges = 0;;) {
+    { gate::Pass in_our_turn; }
+    const CUresult result = attempt();
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    if (bring_in(memory, address, size)) {
+      if (++exchanges == kMostExchanges) return CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+      gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
+    }
+  }
+}
 
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size) {
   return settle(*place.memory, address, size);

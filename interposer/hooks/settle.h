@@ -2,6 +2,8 @@
 // Pins memory in place when the program shares it with other processes or devices.
 #pragma once
 
+#include <functional>
+
 #include "interposer/hooks/pools.h"
 #include "interposer/process/process.h"
 
@@ -16,6 +18,10 @@ std::optional<Allocation> allocation_at(CUdeviceptr address);
 
 // Pins a part of an allocation in place, during a turn of this process. Returns the matching driver error.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
+// Repeats `attempt`, which pins the memory in place, in turns of this process while it returns
+// CUDA_ERROR_NOT_READY. Brings the memory in if it is away.
+CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
+                     const std::function<CUresult()>& attempt);
 // Pins the whole allocation.
 inline CUresult settle(const Place& place) { return settle(place, place.range.base, place.range.size); }
 // Pins the parts of this range that the program has mapped itself, and ignores the rest.

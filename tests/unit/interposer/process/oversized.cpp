@@ -79,6 +79,12 @@ struct Program {
 session::DeviceSession& its_session() { return *process::session_of(0); }
 AwayMemory& away_memory() { return *its_session().memory()->away_memory(); }
 bool is_away(CUdeviceptr block) { return away_memory().operands(block).front().away; }
+std::vector<CUdeviceptr> all_in_window() {
+  std::vector<CUdeviceptr> found;
+  for (const AwayHandle& handle : away_memory().handles())
+    if (!handle.away) found.push_back(handle.address);
+  return found;
+}
 unsigned count_away(const Program& program) {
   return static_cast<unsigned>(std::ranges::count_if(program.blocks, is_away));
 }
@@ -230,6 +236,25 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     CHECK(cuArrayDestroy(array) == CUDA_SUCCESS);
   });
   CHECK(arbiter.last_usage->away == Bytes{2 * kBlock.count + mebibytes(4).count});
+
+  // Memory that the program makes for export comes in before it is exported.
+  beside(arbiter, [&] {
+    program.enter();
+    CUmemAllocationProp for_export{};
+    for_export.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    for_export.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    for_export.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle handle = 0;
+    REQUIRE(cuMemCreate(&handle, kBlock.count, &for_export, 0) == CUDA_SUCCESS);
+    its_session().exchange(all_in_window(), {});
+    int descriptor = -1;
+    CHECK(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+          CUDA_SUCCESS);
+    CHECK(close(descriptor) == 0);
+    CHECK(its_session().memory()->use().pinned == kBlock);
+    program.all_right();
+    CHECK(cuMemRelease(handle) == CUDA_SUCCESS);
+  });
 
   // Host memory that the program makes itself is away memory, too.
   beside(arbiter, [&] {
