@@ -58,7 +58,7 @@ nothing_is_left() {
   nothing_is_left
 }
 
-@test "a program larger than the GPU that is killed or stopped leaves the GPU to others" {
+@test "a program larger than the GPU that is killed leaves the GPU to others" {
   start_large Quantum=300ms
   # shellcheck disable=SC2086
   {
