@@ -160,6 +160,13 @@ Bytes Core::to_evict(TenantId tenant) const {
   return sum;
 }
 
+Bytes Core::away(TenantId tenant) const {
+  Bytes sum;
+  if (const Tenant* found = model_.find(tenant))
+    for (const Session* session : found->sessions) sum += memory_.of(*session).away;
+  return sum;
+}
+
 RefusalReply Core::explain(SessionId id, Bytes size, bool pinned) const {
   RefusalReply reply;
   const Session* session = model_.find(id);

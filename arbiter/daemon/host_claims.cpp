@@ -61,7 +61,8 @@ HostClaims::Row& HostClaims::look(const Client& client) {
   if (gap < kPause) return its;
   its.looked = now;
   const bool had_room = std::exchange(its.room, std::nullopt).has_value();
-  const std::optional<Bytes> room = host_room(its_.system, client.peer().pid);
+  const Bytes away = its_.core.core().away(client.tenant());
+  const std::optional<Bytes> room = host_room(its_.system, client.peer().pid, away);
   if (room && *room > needed(client)) its.room = room;
   its.told = its.told && its.room;
   its.roomy = its.room && had_room && gap < kApart ? its.roomy + std::min(gap, kMostGap) : Nanoseconds{};

@@ -111,7 +111,7 @@ std::optional<HostCharge> host_charge(const System& system, pid_t pid) {
   return charge;
 }
 
-std::optional<Bytes> room_in(const HostTexts& texts) {
+std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged) {
   const Bytes total = host_memory::total_in(texts.meminfo);
   if (total == Bytes{}) return std::nullopt;
   Bytes least = host_memory::room(total, minus(total, host_memory::available_in(texts.meminfo)));
@@ -124,11 +124,12 @@ std::optional<Bytes> room_in(const HostTexts& texts) {
   for (const HostTexts::Group& group : texts.groups)
     if (const auto limit = limit_of(group))
       least = std::min(
-          least, host_memory::room(*limit, host_memory::used_in(texts.version, group.usage, group.stat)));
+          least, host_memory::room(*limit,
+                                   host_memory::used_in(texts.version, group.usage, group.stat) + uncharged));
   return least;
 }
 
-std::optional<Bytes> host_room(const System& system, pid_t pid) {
+std::optional<Bytes> host_room(const System& system, pid_t pid, Bytes uncharged) {
   HostTexts texts;
   std::optional<MemoryGroup> group;
   if (!find_group(system, pid, group)) return std::nullopt;
@@ -137,7 +138,7 @@ std::optional<Bytes> host_room(const System& system, pid_t pid) {
       !read.ok() && !is_absent(read))
     return std::nullopt;
   if (group && !read_groups(system, *group, true, texts)) return std::nullopt;
-  return room_in(texts);
+  return room_in(texts, uncharged);
 }
 
 }  // namespace sharedgpu

@@ -29,12 +29,13 @@ struct HostTexts {
   std::string overcommit;  // /proc/sys/vm/overcommit_memory
 };
 
-// The memory that the tightest limit leaves; nullopt if unknown. Pure.
-std::optional<Bytes> room_in(const HostTexts& texts);
+// The memory that the tightest limit leaves; nullopt if unknown. `uncharged`: memory that counts against the
+// limits of the groups, although the kernel charges it to none. Pure.
+std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged = {});
 
 // The host memory that a process may allocate now. Nullopt if unknown: a file cannot be read for lack of
 // descriptors, or the process's cgroup is not visible.
-std::optional<Bytes> host_room(const System& system, pid_t pid);
+std::optional<Bytes> host_room(const System& system, pid_t pid, Bytes uncharged = {});
 
 // The maximum of evicted memory that all processes under the same limits can hold together, as the library
 // reports it. Zero: no limit.

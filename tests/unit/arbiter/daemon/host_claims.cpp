@@ -99,6 +99,7 @@ struct Standoff {
   }
   static Settings settings_of(Measure measure) {
     Settings settings;
+    settings.oversize = true;
     settings.quantum = 10s;
     settings.max_overuse = 1min;
     settings.on_overuse = measure;
@@ -128,7 +129,7 @@ struct Standoff {
   // The holder evicts nothing, and reports at intervals of `pause` that it cannot evict.
   void claim(Nanoseconds time, Nanoseconds pause = 1s) {
     for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(pause)) {
-      const auto reaction = holder.say(Usage{.request = 0, .use = use(kAll, kAll), .stuck = 1});
+      const auto reaction = holder.say(Usage{.request = 0, .use = use(kAll, kAll), .stuck = 1, .away = away});
       go_out(waiting.hear());
       cancelled = cancelled || reaction.find<Cancelled>();
     }
@@ -151,6 +152,7 @@ struct Standoff {
   Guest holder, waiting;
   std::optional<Revoke> revoke;
   bool cancelled = false;
+  Bytes away;  // the holder's away memory
 };
 
 TEST_CASE("A session that says without end that it has no host memory, which it has, is overdue") {
@@ -187,6 +189,19 @@ TEST_CASE("A session that has no host memory is planned around") {
   CHECK_FALSE(at.cancelled);
   CHECK_FALSE(at.disbelieved());
   CHECK(at.tenant()["stuck"] == true);
+}
+
+TEST_CASE("A session whose away memory takes the host memory of its job is planned around") {
+  Standoff at(Measure::cancel);
+  at.away = gibibytes(8) - mebibytes(256) - kAll;
+  const auto verdict =
+      at.holder.say(Usage{.request = 2, .use = Standoff::use(kAll, kAll), .away = at.away}).find<Verdict>();
+  REQUIRE(verdict);
+  REQUIRE(verdict->granted == 1);
+  at.claim(1h);
+  CHECK_FALSE(at.overdue());
+  CHECK_FALSE(at.cancelled);
+  CHECK_FALSE(at.disbelieved());
 }
 
 TEST_CASE("A job that is short for a moment each minute is believed") {
