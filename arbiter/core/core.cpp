@@ -286,6 +286,7 @@ void Core::on(const From<Attach>& event) {
 }
 
 void Core::attach(Session& session, Gpu& gpu) {
+  session.may_be_away = session.can_be_away && session.tenant->limits.oversize;
   const Viewer viewer = viewer_of(session);
   effects_.send(
       session,
@@ -476,12 +477,12 @@ Core::Room Core::room(const GpuUuid& uuid, TenantId id, Bytes limit, const StepN
   if (uses(*tenant, *gpu))
     can_be_away =
         std::any_of(tenant->sessions.begin(), tenant->sessions.end(),
-                    [gpu](const Session* session) { return session->gpu == gpu && session->can_be_away; });
+                    [gpu](const Session* session) { return session->gpu == gpu && session->may_be_away; });
   return memory_.room(*gpu, viewer_of(*tenant, limit, step, can_be_away));
 }
 
 Core::Viewer Core::viewer_of(const Session& session) const {
-  return viewer_of(*session.tenant, session.tenant->limits.footprint, session.step, session.can_be_away);
+  return viewer_of(*session.tenant, session.tenant->limits.footprint, session.step, session.may_be_away);
 }
 
 Core::Viewer Core::viewer_of(const Tenant& tenant, Bytes limit, const StepName& step,

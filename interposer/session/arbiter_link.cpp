@@ -231,6 +231,7 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   switch (message.type) {
     case MessageType::attached:
       attached_ = true;
+      may_be_oversized_.store(message.as<Attached>().oversize != 0, std::memory_order_relaxed);
       return requests_.answer(MessageType::attach, 0, message);
     case MessageType::verdict:
       return decide(message);

@@ -46,6 +46,8 @@ class ArbiterLink {
   // The time at which the connection was lost; zero while there is a connection.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
+  // The last Attached permits away memory.
+  bool may_be_oversized() const { return may_be_oversized_.load(std::memory_order_relaxed); }
 
  private:
   const ReportSource& reports() const { return *reports_.load(std::memory_order_acquire); }
@@ -82,6 +84,7 @@ class ArbiterLink {
   Channel channel_;
   FileIdentity socket_;  // identifies the socket of channel_
   std::atomic<Backend> backend_{Backend::swap};
+  std::atomic<bool> may_be_oversized_{false};
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
   std::atomic<std::uint64_t> words_{0};

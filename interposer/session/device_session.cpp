@@ -130,7 +130,6 @@ void DeviceSession::attach(CUdevice device) {
   const Attached attached =
       answered ? request.answer.as<Attached>() : Attached{.gpu = {}, .capacity = attach.total};
   capacity_ = attached.capacity;
-  may_be_oversized_.store(attached.oversize != 0, std::memory_order_relaxed);
   outbox_.usage(false);  // this report also contains the host memory limit
   debug("attached to %s, capacity %llu MiB", attach.name,
         static_cast<unsigned long long>(capacity_.count >> 20));

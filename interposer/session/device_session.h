@@ -65,7 +65,7 @@ class DeviceSession final : public Books {
   bool capturing() override { return gate::capturing(); }
   bool idle() override { return contexts_.done(); }
   void claim() override { outbox_.claim(); }
-  bool may_be_oversized() override { return may_be_oversized_.load(std::memory_order_relaxed); }
+  bool may_be_oversized() override { return link_.may_be_oversized(); }
   void went_oversized() override;
   bool make_room() override;
   bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
@@ -111,7 +111,6 @@ class DeviceSession final : public Books {
   DriverDevice* copier_ =
       nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
   Bytes capacity_;
-  std::atomic<bool> may_be_oversized_{false};
   std::atomic<Residence*> residence_{nullptr};
 };
 

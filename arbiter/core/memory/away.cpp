@@ -11,7 +11,7 @@
 namespace sharedgpu {
 
 bool MemoryBooks::may_grow_away(const Session& session) {
-  return session.can_be_away && session.tenant->limits.oversize;
+  return session.may_be_away && session.tenant->limits.oversize;
 }
 
 void MemoryBooks::ask_for_away(const Session& session, std::uint64_t request, const Residency& at,

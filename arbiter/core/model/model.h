@@ -41,6 +41,8 @@ struct Session {
   Backend backend = Backend::swap;
   bool resumes = false;      // the session's process was connected to an earlier arbiter
   bool can_be_away = false;  // the session's library can keep memory away (Usage::away)
+  // Attached has told the session that it may have away memory. A session that was told otherwise never asks.
+  bool may_be_away = false;
 };
 
 // Limits of a tenant. Zero: none.

@@ -328,6 +328,20 @@ TEST_CASE("A tenant sees the GPU's memory alone") {
   CHECK(b.view(1).free == mebibytes(100));
 }
 
+TEST_CASE(
+    "A session sees no memory that it will not ask for, because it has come before the site permits it") {
+  Away b;
+  b.arrive(1, 1, {.oversize = false, .host_limit = mebibytes(kHost)});
+  REQUIRE(b.sent<Attached>(1)->oversize == 0);
+  b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .oversize = true});
+  CHECK(b.view(1).total == mebibytes(100));
+  CHECK(b.view(1).free == mebibytes(100));
+  CHECK(b.core->room(kGpu, TenantId{1}, {}, {.job = 1, .step = 0}, true).total == mebibytes(100));
+  b.attach(1);
+  CHECK(b.sent<Attached>(1)->oversize == 1);
+  CHECK(b.view(1).total == mebibytes(kHost));
+}
+
 TEST_CASE("The limit on the footprint bounds what a tenant sees") {
   Away b;
   b.arrive(1, 1, {.cap = mebibytes(151), .host_limit = mebibytes(kHost)});

@@ -183,16 +183,21 @@ TEST_CASE("Reload: a GPU gets more memory at once, and less only when its sessio
   CHECK(site.capacity() == mebibytes(300).count);
 }
 
-TEST_CASE("Reload: tenants may be larger than the GPU from the moment that the site permits it") {
+TEST_CASE("Reload: sessions that attach after the site has permitted it may have away memory") {
   ReloadedSite site("");
   Guest session(site.host, kUser);
   REQUIRE(session.say(Hello{}).find<Welcome>());
-  CHECK(session.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>()->oversize == 0);
+  const auto attaches = [&session] {
+    return session.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>()->oversize;
+  };
+  CHECK(attaches() == 0);
   const auto asks = [&session](unsigned away) {
     return session.say(Usage{.request = away, .use = {}, .away = mebibytes(away)}).find<Verdict>()->granted;
   };
   CHECK(asks(10) == 0);
   static_cast<void>(site.reload("Oversize=yes"));
+  CHECK(asks(10) == 0);
+  CHECK(attaches() == 1);
   CHECK(asks(10) == 1);
   CHECK(site.host.status()["tenants"][0]["away_bytes"] == mebibytes(10).count);
   static_cast<void>(site.reload("[qos large]\nOversize=yes"));

@@ -274,5 +274,14 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     CHECK(its_session().memory()->reading().beyond == Bytes{});
     CHECK(its_session().memory()->use().footprint() == Bytes{});
   });
+
+  // Each arbiter says anew whether the process may have away memory.
+  CHECK(its_session().may_be_oversized());
+  arbiter.away_most = {};
+  arbiter.die();
+  arbiter.listen();
+  arbiter.accept();
+  arbiter.welcome(true, {1});
+  arbiter.serve_until([] { return !its_session().may_be_oversized(); });
   arbiter.refuse("the test is over");
 }
