@@ -72,6 +72,7 @@ NodeStatus::Tenant tenant_in(const Json& json) {
   tenant.footprint = size_in(json, "footprint_bytes");
   tenant.resident = size_in(json, "resident_bytes");
   tenant.host = size_in(json, "host_bytes");
+  tenant.away = size_in(json, "away_bytes");
   if (const auto gang = optional_in<Json>(json, "gang"))
     tenant.nodes = gang->value("nodes", std::uint64_t{1});
   tenant.gpus = list_in<std::string>(json, "gpus");

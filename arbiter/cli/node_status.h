@@ -66,6 +66,7 @@ struct NodeStatus {
     Bytes footprint;
     Bytes resident;
     Bytes host;
+    Bytes away;
     std::uint64_t nodes = 1;        // the job's number of nodes if its turns begin on all of them together
     std::vector<std::string> gpus;  // UUIDs of the GPUs that it uses, or else is placed on
 

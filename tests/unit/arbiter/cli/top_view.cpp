@@ -104,6 +104,17 @@ TEST_CASE("Keys sort, by the same key again the other way round") {
   CHECK_FALSE(shown.top.press('q'));
 }
 
+TEST_CASE("A wide screen shows away memory") {
+  Shown shown;
+  NodeStatus status = some_status();
+  status.tenants[1].away = gibibytes(9);
+  shown.top.take(status, 102);
+  CHECK(shown.lines(130)[3].find("  HOST   AWAY ") != std::string::npos);
+  shown.press("y");
+  CHECK(shown.jobs().front() == "22");
+  CHECK(shown.top.json()["tenants"][0]["away_bytes"] == gibibytes(9).count);
+}
+
 TEST_CASE("Own tenants alone are listed on request") {
   Shown shown;
   shown.press("o");
