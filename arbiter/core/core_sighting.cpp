@@ -57,13 +57,14 @@ void add_advanced(const Model& model, Nanoseconds now, bool with_sessions, Conce
 }  // namespace
 
 Sighting::Session Core::sight_of(const Session& session) const {
-  const MemoryUse& use = memory_.of(session).use;
+  const SessionBook& its = memory_.of(session);
+  const MemoryUse& use = its.use;
   const Bytes unreported = memory_.unreported(session);
   return {.id = session.id,
           .tenant = session.tenant->id,
           .step = session.step,
           .wants = turns_.wants(session),
-          .footprint = use.footprint() + unreported,
+          .footprint = its.size() + unreported,
           .resident = use.resident + minus(use.pinned, use.settling) + unreported};
 }
 

@@ -291,6 +291,15 @@ TEST_CASE("A process that reconnects keeps its away memory") {
   CHECK(b.away(3) == mebibytes(30));
 }
 
+TEST_CASE("The highest footprint includes away memory") {
+  Away b = full();
+  b.ask_away(1, 100, 30);
+  const Sighting seen = b.core->sighting();
+  REQUIRE(seen.sessions.size() == 1);
+  CHECK(seen.sessions[0].footprint == mebibytes(130));
+  CHECK(seen.sessions[0].resident == mebibytes(100));
+}
+
 // ---- what the tenant sees ----
 
 TEST_CASE("A tenant that may have away memory sees the host memory that it may use") {
