@@ -141,6 +141,7 @@ std::uint32_t pause() {
   {
     std::lock_guard lock(pages.coming);
     if (!open_in(pages.own) || !gather_in_own_page()) return 0;
+    gather();
     pages.pausable.store(true, std::memory_order_release);
     number = pages.own.gate.fetch_add(1, std::memory_order_acq_rel) + 1;
   }

@@ -17,12 +17,14 @@ using session::KernelUse;
 
 // Graphs that the program destroys are not removed, since their number is bounded here anyway.
 constexpr std::size_t kMostGraphs = 1024;
-constexpr std::size_t kMostNodes = 65536;  // of one graph
-constexpr unsigned kDeepest = 8;           // levels of graphs in graphs
+constexpr std::size_t kMostKernels = 262144;  // of all graphs
+constexpr std::size_t kMostNodes = 65536;     // of one graph
+constexpr unsigned kDeepest = 8;              // levels of graphs in graphs
 
 struct Graphs {
   std::mutex mutex;
   std::map<std::uintptr_t, std::vector<KernelUse>> kernels;  // by CUgraphExec
+  std::size_t count = 0;                                     // of all kernels
 };
 Graphs& graphs() {
   static auto* made = new Graphs;
@@ -73,8 +75,14 @@ void note_graph(std::uintptr_t executable, std::uintptr_t graph) {
   std::vector<KernelUse> found;
   collect(reinterpret_cast<CUgraph>(graph), 0, found);
   const std::lock_guard lock(graphs().mutex);
-  if (graphs().kernels.size() >= kMostGraphs) graphs().kernels.clear();
-  graphs().kernels[executable] = std::move(found);
+  Graphs& all = graphs();
+  if (all.kernels.size() >= kMostGraphs || all.count + found.size() > kMostKernels) {
+    all.kernels.clear();
+    all.count = 0;
+  }
+  std::vector<KernelUse>& kernels = all.kernels[executable];
+  all.count += found.size() - kernels.size();
+  kernels = std::move(found);
 }
 
 std::vector<KernelUse> kernels_of_graph(std::uintptr_t executable) {

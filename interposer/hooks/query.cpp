@@ -82,6 +82,15 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
 // that the memory must be pinned in place.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
+// The device of memory that the program has created itself.
+CUdevice device_of_mapping(CUdeviceptr address) {
+  for (const CUdevice device : process::devices()) {
+    ProgramMemory* const program = process::memory_of(device)->program_memory();
+    if (program != nullptr && program->next(address, {1})) return device;
+  }
+  return 0;
+}
+
 // Answers a query about memory that the program has created itself. The driver knows everything about this
 // memory except its bounds, as long as the memory is on the GPU.
 CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
@@ -91,6 +100,8 @@ CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdevicept
   // The driver would name the host while the memory is away.
   if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
     return give(data, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
+  if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    return give(data, static_cast<int>(device_of_mapping(address)));
   if (tells_the_place(attribute))
     if (CUresult refused = hooks::settle_mappings(mapping.base, mapping.size); refused != CUDA_SUCCESS)
       return refused;
