@@ -76,6 +76,8 @@ int main(int argc, char** argv) {
   CUdeviceptr target = 0;
   check(cuMemAlloc(&target, bytes), "cuMemAlloc");
   check(cuMemsetD8(target, 0, bytes), "cuMemsetD8");
+  check(cuCtxSynchronize(),
+        "cuCtxSynchronize");  // a memset is not ordered before work of a non-blocking stream
   run(captured(stream, target, bytes), stream, replays);
   std::vector<std::uint32_t> words(bytes / 4);
   check(cuMemcpyDtoH(words.data(), target, bytes), "cuMemcpyDtoH");
