@@ -50,25 +50,24 @@ bool GrowthAccount::open_window(Bytes size) {
   return true;
 }
 
-// The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
-// the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
-// before it is granted. Other threads may free memory meanwhile.
+// The arbiter grants a growth as a whole or not at common_.residency. So the process requests the part of its
+// memory beyond the window that the GPU may still hold: all of it, then half of it, and so on. No handle
+// enters this part before it is granted. Other threads may free memory meanwhile.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
   MutexLock lock(common_.mutex);
-  Residency& all = common_.residency;
-  for (Bytes part = all.beyond(); part >= common_.options.handle;) {
-    const Bytes before = all.window();
-    all.set_window(all.granted() + part);
-    all.keep_free(part);
+  for (Bytes part = common_.residency.beyond(); part >= common_.options.handle;) {
+    const Bytes before = common_.residency.window();
+    common_.residency.set_window(common_.residency.granted() + part);
+    common_.residency.keep_free(part);
     lock.unlock();
     const bool granted = common_.books.grow().granted;
     lock.lock();
-    all.keep_free({});
+    common_.residency.keep_free({});
     if (granted) {
-      part = std::min(part, all.beyond());
+      part = std::min(part, common_.residency.beyond());
     } else {
-      all.set_window(before);
+      common_.residency.set_window(before);
       part = {part.count / 2 / granule.count * granule.count};
     }
   }
@@ -194,16 +193,18 @@ void GrowthAccount::set_context_size(Bytes size) {
 // host memory than the arbiter has granted.
 ReportSource::Reading GrowthAccount::reading() const {
   const MutexLock lock(common_.mutex);
-  const Residency& all = common_.residency;
-  const Bytes held = common_.pool ? common_.pool->bound(all.in_window()) : common_.mover->host_held();
-  return {.use = {.swappable = all.lost() ? all.resident() : all.granted(),
-                  .resident = all.lost() ? all.resident() : all.reported_resident(),
-                  .pinned = all.pinned(),
+  const Bytes held =
+      common_.pool ? common_.pool->bound(common_.residency.in_window()) : common_.mover->host_held();
+  return {.use = {.swappable =
+                      common_.residency.lost() ? common_.residency.resident() : common_.residency.granted(),
+                  .resident = common_.residency.lost() ? common_.residency.resident()
+                                                       : common_.residency.reported_resident(),
+                  .pinned = common_.residency.pinned(),
                   .context = context_,
                   .host = held,
-                  .settling = all.settling(),
+                  .settling = common_.residency.settling(),
                   .host_limit = host_limit_},
-          .beyond = all.beyond() + host_};
+          .beyond = common_.residency.beyond() + host_};
 }
 
 Bytes GrowthAccount::job_host_limit() const {

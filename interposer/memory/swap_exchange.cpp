@@ -243,7 +243,8 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
       if (!end_enter(*handle, lane)) entering.give_up();
     }
   }
-  const bool all = std::ranges::all_of(in, [this](CUdeviceptr each) { return in_window(each); });
+  bool all = true;
+  for (const CUdeviceptr each : in) all &= in_window(each);
   lock.unlock();
   common_.books.report(false);
   return all;
