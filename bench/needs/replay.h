@@ -9,7 +9,7 @@
 
 namespace sharedgpu::needs {
 
-// What moved after the needs that the trace leaves for learning.
+// The bytes that moved after the needs that the trace leaves for learning.
 struct Moved {
   Bytes bytes;  // in and out together
   std::uint64_t exchanges = 0;

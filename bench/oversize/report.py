@@ -34,6 +34,20 @@ def torch_prepared(seed=1, deterministic=True):
     return torch
 
 
+def add_training_options(parser, precisions, precision_help):
+    """Adds the options that all programs have that train the networks of network.py."""
+    parser.add_argument("--model", choices=("transformer", "mlp"), default="mlp")
+    parser.add_argument("--params-gib", type=float, default=4)
+    parser.add_argument("--width", type=int, help="default: 8192 (mlp), 2048 (transformer)")
+    parser.add_argument("--batch", type=int, default=1024,
+                        help="rows (mlp), or sequences (transformer); default %(default)s")
+    parser.add_argument("--length", type=int, default=512, help="tokens of a sequence; default %(default)s")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--warm-up", type=int, default=3, help="steps that are not timed; default %(default)s")
+    parser.add_argument("--precision", choices=precisions, default="fp32", help=precision_help)
+    parser.add_argument("--seed", type=int, default=1)
+
+
 def timed(step, wait, warm_up, steps):
     """Runs the iterations, each until the GPU has done it. Prints the times, without those of the warm-up."""
     for _ in range(warm_up):

@@ -10,17 +10,8 @@ import argparse
 import report
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--model", choices=("transformer", "mlp"), default="mlp")
-parser.add_argument("--params-gib", type=float, default=4)
-parser.add_argument("--width", type=int, help="default: 8192 (mlp), 2048 (transformer)")
-parser.add_argument("--batch", type=int, default=1024, help="rows (mlp), or sequences (transformer); default %(default)s")
-parser.add_argument("--length", type=int, default=512, help="tokens of a sequence; default %(default)s")
-parser.add_argument("--steps", type=int, default=6)
-parser.add_argument("--warm-up", type=int, default=3, help="steps that are not timed; default %(default)s")
+report.add_training_options(parser, ("fp32", "bf16", "mixed"), "mixed: fp32 parameters, bf16 products; default %(default)s")
 parser.add_argument("--adam", choices=("foreach", "fused", "loop"), default="fused")
-parser.add_argument("--precision", choices=("fp32", "bf16", "mixed"), default="fp32",
-                    help="mixed: fp32 parameters, bf16 products; default %(default)s")
-parser.add_argument("--seed", type=int, default=1)
 
 
 def main():

@@ -21,10 +21,13 @@ constexpr std::size_t kMostKernels = 262144;  // of all graphs
 constexpr std::size_t kMostNodes = 65536;     // of one graph
 constexpr unsigned kDeepest = 8;              // levels of graphs in graphs
 
+// A launch uses the kernels without the lock.
+using Kernels = std::shared_ptr<const std::vector<KernelUse>>;
+
 struct Graphs {
   std::mutex mutex;
-  std::map<std::uintptr_t, std::vector<KernelUse>> kernels;  // by CUgraphExec
-  std::size_t count = 0;                                     // of all kernels
+  std::map<std::uintptr_t, Kernels> kernels;  // by CUgraphExec
+  std::size_t count = 0;                      // of all kernels
 };
 Graphs& graphs() {
   static auto* made = new Graphs;
@@ -74,21 +77,22 @@ void note_graph(std::uintptr_t executable, std::uintptr_t graph) {
   if (session == nullptr || !session->may_be_oversized()) return;
   std::vector<KernelUse> found;
   collect(reinterpret_cast<CUgraph>(graph), 0, found);
-  const std::lock_guard lock(graphs().mutex);
   Graphs& all = graphs();
+  const std::lock_guard lock(all.mutex);
   if (all.kernels.size() >= kMostGraphs || all.count + found.size() > kMostKernels) {
     all.kernels.clear();
     all.count = 0;
   }
-  std::vector<KernelUse>& kernels = all.kernels[executable];
-  all.count += found.size() - kernels.size();
-  kernels = std::move(found);
+  Kernels& kernels = all.kernels[executable];
+  if (kernels != nullptr) all.count -= kernels->size();
+  all.count += found.size();
+  kernels = std::make_shared<const std::vector<KernelUse>>(std::move(found));
 }
 
-std::vector<KernelUse> kernels_of_graph(std::uintptr_t executable) {
+Kernels kernels_of_graph(std::uintptr_t executable) {
   const std::lock_guard lock(graphs().mutex);
   const auto found = graphs().kernels.find(executable);
-  return found == graphs().kernels.end() ? std::vector<KernelUse>{} : found->second;
+  return found == graphs().kernels.end() ? nullptr : found->second;
 }
 
 }  // namespace sharedgpu::hooks

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +26,7 @@ constexpr GraphForm graph_form(std::string_view name) {
 // be oversized.
 void note_graph(std::uintptr_t executable, std::uintptr_t graph);
 
-std::vector<session::KernelUse> kernels_of_graph(std::uintptr_t executable);
+// The recorded kernels; null if there are none.
+std::shared_ptr<const std::vector<session::KernelUse>> kernels_of_graph(std::uintptr_t executable);
 
 }  // namespace sharedgpu::hooks

@@ -22,6 +22,7 @@ constexpr std::size_t kMostBytes = 32768;      // the largest argument buffer th
 // No device address lies outside these bounds.
 constexpr CUdeviceptr kLowest = 1ull << 21;
 constexpr CUdeviceptr kHighest = 1ull << 48;
+
 // Adds the words of one argument that may be addresses. Compilers align pointers to eight bytes.
 void scan(const std::byte* data, std::size_t size, std::size_t offset, std::vector<Argument>& found) {
   for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= size; at += sizeof(CUdeviceptr)) {

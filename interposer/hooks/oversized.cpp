@@ -54,8 +54,9 @@ session::DeviceSession* oversized_session() {
 void before_graph_launch(std::uintptr_t graph) {
   session::DeviceSession* const session = oversized_session();
   if (session == nullptr) return;
-  const std::vector<session::KernelUse> uses = kernels_of_graph(graph);
-  if (!uses.empty()) bring_in(*session, session->residence()->choose(uses, gate::now()).exchange);
+  const auto uses = kernels_of_graph(graph);
+  if (uses != nullptr && !uses->empty())
+    bring_in(*session, session->residence()->choose(*uses, gate::now()).exchange);
 }
 
 struct OversizedLaunch::Work {

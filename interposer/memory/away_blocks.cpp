@@ -6,13 +6,7 @@ namespace sharedgpu {
 std::optional<AwayBlock> AwayBlocks::take(Bytes size) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = unused_.find(size); found != unused_.end()) {
-      const AwayBlock block = found->second.back();
-      found->second.pop_back();
-      if (found->second.empty()) unused_.erase(found);
-      unused_bytes_ -= size;
-      return block;
-    }
+    if (const auto found = unused_.find(size); found != unused_.end()) return pop(found);
   }
   // Unused blocks of other sizes may occupy the memory that the new block needs.
   if (budget_.room() < size) trim({});
@@ -23,6 +17,15 @@ Bytes AwayBlocks::room() {
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
   return left > Bytes{~0ull - unused_bytes_.count} ? Bytes{~0ull} : left + unused_bytes_;
+}
+
+// Removes a block of this size from the unused blocks. The mutex must be held.
+AwayBlock AwayBlocks::pop(Unused::iterator size) {
+  const AwayBlock block = size->second.back();
+  size->second.pop_back();
+  if (size->second.empty()) unused_.erase(size);
+  unused_bytes_ -= block.size;
+  return block;
 }
 
 void AwayBlocks::give(const AwayBlock& block) {
@@ -37,11 +40,7 @@ bool AwayBlocks::trim(Bytes keep) {
     {
       const std::lock_guard lock(mutex_);
       if (unused_bytes_ <= keep) return released;
-      const auto largest = std::prev(unused_.end());
-      block = largest->second.back();
-      largest->second.pop_back();
-      if (largest->second.empty()) unused_.erase(largest);
-      unused_bytes_ -= block.size;
+      block = pop(std::prev(unused_.end()));
     }
     if (!destroy(block)) {
       give(block);

@@ -44,6 +44,9 @@ class AwayBlocks {
   bool trim(Bytes keep);
 
  private:
+  using Unused = std::map<Bytes, std::vector<AwayBlock>>;  // by size; no vector is empty
+
+  AwayBlock pop(Unused::iterator size);
   std::optional<AwayBlock> create(Bytes size);
   bool destroy(const AwayBlock& block);
   void release(const AwayBlock& block);
@@ -51,7 +54,7 @@ class AwayBlocks {
   Device& device_;
   HostBudget& budget_;
   std::mutex mutex_;  // guards the members below; never held across a call of the driver
-  std::map<Bytes, std::vector<AwayBlock>> unused_;
+  Unused unused_;
   Bytes unused_bytes_;
 };
 

@@ -24,8 +24,6 @@ class AwayMemory {
  public:
   virtual ~AwayMemory() = default;
 
-  // Returns true if a handle is away.
-  virtual bool any_away() const = 0;
   // Returns the handles that a kernel may use which gets `address` as an argument: all handles from there to
   // the end of the allocation. In large allocations, which often hold many arrays of the program, the handles
   // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or

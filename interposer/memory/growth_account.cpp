@@ -50,9 +50,9 @@ bool GrowthAccount::open_window(Bytes size) {
   return true;
 }
 
-// The arbiter grants a growth as a whole or not at common_.residency. So the process requests the part of its
-// memory beyond the window that the GPU may still hold: all of it, then half of it, and so on. No handle
-// enters this part before it is granted. Other threads may free memory meanwhile.
+// The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
+// the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
+// before it is granted. Other threads may free memory meanwhile.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
   MutexLock lock(common_.mutex);
@@ -129,10 +129,10 @@ Books::Answer GrowthAccount::within_host_limit() {
 Books::Answer GrowthAccount::within_host_room() {
   MutexLock lock(common_.mutex);
   const Bytes footprint = common_.residency.swappable();
-  const Bytes beyond = minus(common_.residency.in_window(), common_.residency.granted());
+  const Bytes without_room = minus(common_.residency.in_window(), common_.residency.granted());
   lock.unlock();
-  if (beyond == Bytes{} || common_.blocks == nullptr) return {.granted = true};
-  const Bytes missing = minus(beyond, common_.blocks->room());
+  if (without_room == Bytes{} || common_.blocks == nullptr) return {.granted = true};
+  const Bytes missing = minus(without_room, common_.blocks->room());
   if (missing == Bytes{}) return {.granted = true};
   return {.granted = false, .host_most = minus(footprint, missing)};
 }

@@ -50,11 +50,6 @@ class Way {
 
 }  // namespace
 
-bool SwapExchange::any_away() const {
-  const MutexLock lock(common_.mutex);
-  return common_.residency.away() != Bytes{};
-}
-
 Bytes SwapExchange::window() const {
   const MutexLock lock(common_.mutex);
   return common_.residency.in_window();

@@ -12,7 +12,6 @@ class SwapExchange final : public AwayMemory {
  public:
   explicit SwapExchange(SwapCommon& common) : common_(common) {}
 
-  bool any_away() const override;
   std::vector<AwayHandle> operands(CUdeviceptr address) override;
   std::vector<AwayHandle> within(CUdeviceptr address, Bytes size) const override;
   std::vector<AwayHandle> handles() const override;

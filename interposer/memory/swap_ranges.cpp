@@ -34,7 +34,7 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
     range = &common_.space.add(base, form.size, form.arena, common_.device.goes_with(), form.handle);
     for (Handle& handle : range->handles) handle.kind = form.kind;
     common_.residency.add(*range);
-    // What the window cannot hold is away from the start.
+    // The part that the window cannot hold is away from the start.
     for (auto handle = range->handles.rbegin();
          handle != range->handles.rend() && common_.residency.in_window() > common_.residency.granted();
          ++handle)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this process has memory beyond the window on any GPU. Each launch reads this. Once true, it stays
-// true. Thread-safe.
+// A flag: this process has had memory beyond the window on some GPU. Each launch reads the flag. Once set, it
+// stays set. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -138,6 +138,7 @@ void DeviceSession::attach(CUdevice device) {
 // Called whenever a window opens, which may happen on several threads. The object is never freed, like the
 // memory.
 void DeviceSession::went_oversized() {
+  if (residence() != nullptr) return;
   auto* fresh = new Residence(*memory()->away_memory());
   Residence* expected = nullptr;
   if (!residence_.compare_exchange_strong(expected, fresh, std::memory_order_acq_rel)) {
@@ -146,8 +147,7 @@ void DeviceSession::went_oversized() {
   }
   oversize::activate();
   say("this program needs more memory than the GPU can give it; the rest is in host memory, so the program "
-      "may "
-      "run much slower");
+      "may run much slower");
 }
 
 // Inside the gate, and during a capture, a thread must not wait for the turn thread.

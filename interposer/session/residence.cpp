@@ -2,6 +2,7 @@
 #include "interposer/session/residence.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace sharedgpu::session {
 namespace {
@@ -36,13 +37,13 @@ Residence::Residence(AwayMemory& memory) : memory_(memory), per_byte_(kFirstEsti
 std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
                                                std::vector<KernelCosts::Operand>& operands) {
   std::vector<Use> uses;
+  std::unordered_set<CUdeviceptr> seen;  // a graph may have thousands of kernels
   for (const KernelUse& kernel : kernels)
     for (const Argument& argument : kernel.arguments) {
       KernelCosts::Operand operand{
           .key = {.kernel = kernel.kernel, .word = argument.word}, .size = {}, .away = {}};
       for (const AwayHandle& handle : memory_.operands(argument.address)) {
-        const auto same = [&](const Use& use) { return use.handle.address == handle.address; };
-        if (std::ranges::any_of(uses, same)) continue;
+        if (!seen.insert(handle.address).second) continue;
         uses.push_back({handle, operand.key, operands.size()});
         operand.size += handle.size;
         if (handle.away) operand.away += handle.size;

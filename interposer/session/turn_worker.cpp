@@ -124,7 +124,7 @@ LeasePhase TurnWorker::after_drain(bool drained, const TurnOrder& order) {
   if (!drained) return holding();
   const Nanoseconds overuse = now() - revoked_;
   debug("turn %llu drained, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
-        static_cast<double>(overuse.count()) / 1e6);
+        milliseconds(overuse));
   outbox_.post({.type = MessageType::released,
                 .epoch = order.epoch,
                 .order = order.number,
@@ -178,7 +178,7 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
 bool TurnWorker::evict(TurnMemory& memory) {
   const Nanoseconds begun = now();
   const bool done = memory.evict();
-  const auto took = static_cast<double>((now() - begun).count()) / 1e6;
+  const double took = milliseconds(now() - begun);
   const Eviction last = memory.last_eviction();
   if (last.no_room && !std::exchange(said_no_room_, true))
     say("this job's host memory (--mem) has no room for the device memory that must be evicted now; it stays "
@@ -199,7 +199,7 @@ bool TurnWorker::restore_memory() {
   const Bytes came = minus(mine->use().resident, before);
   if (came != Bytes{})
     debug("restored %llu MiB in %.1f ms", static_cast<unsigned long long>(came.count >> 20),
-          static_cast<double>((now() - begun).count()) / 1e6);
+          milliseconds(now() - begun));
   return done;
 }
 

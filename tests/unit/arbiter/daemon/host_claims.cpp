@@ -337,6 +337,11 @@ TEST_CASE("A session states no higher limit on its host memory than its cgroup h
 
 // ---- away memory ----
 
+std::optional<Attached> attach(Guest& guest) {
+  REQUIRE(guest.say(Hello{}).find<Welcome>());
+  return guest.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+}
+
 // The arbiter reads the limits before the session reports them.
 TEST_CASE("A session that may have away memory is told at once how much host memory it may use") {
   Memory memory;
@@ -347,8 +352,7 @@ TEST_CASE("A session that may have away memory is told at once how much host mem
     Host host(settings, memory);
     host.start();
     Guest guest(host, kUser, StepName{.job = 7, .step = 0});
-    REQUIRE(guest.say(Hello{}).find<Welcome>());
-    const auto attached = guest.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+    const std::optional<Attached> attached = attach(guest);
     REQUIRE(attached);
     CHECK(attached->oversize == 1);
     CHECK(attached->capacity == gibibytes(8) - mebibytes(256));
@@ -361,8 +365,7 @@ TEST_CASE("A session that may have away memory is told at once how much host mem
     Host host(settings, memory);
     host.start();
     Guest guest(host, kUser, StepName{.job = 7, .step = 0});
-    REQUIRE(guest.say(Hello{}).find<Welcome>());
-    const auto attached = guest.say(Attach{.gpu = kHostGpu, .total = {}, .name = {}}).find<Attached>();
+    const std::optional<Attached> attached = attach(guest);
     REQUIRE(attached);
     CHECK(attached->oversize == 0);
     CHECK(attached->capacity == gibibytes(1));

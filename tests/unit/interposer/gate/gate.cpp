@@ -73,6 +73,27 @@ void wait_until(Condition condition) {
   while (!condition()) std::this_thread::sleep_for(1ms);
 }
 
+// Threads that each pass the gate once.
+class Submitters {
+ public:
+  void add(int count = 1) {
+    for (int i = 0; i < count; ++i)
+      threads_.emplace_back([this] {
+        gate::Pass pass;
+        ++passed;
+      });
+    wait_until([] { return gate::wanted(); });
+  }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  std::atomic<int> passed{0};
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
 }  // namespace
 
 TEST_CASE("the gate is open before there is a session") {
@@ -95,21 +116,15 @@ TEST_CASE("a closed gate holds submissions until it opens") {
   CHECK(!gate::held());
 
   wants = 0;
-  std::atomic<int> passed{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i)
-    threads.emplace_back([&] {
-      gate::Pass pass;
-      ++passed;
-    });
-  wait_until([] { return gate::wanted(); });
+  Submitters submitters;
+  submitters.add(4);
   std::this_thread::sleep_for(50ms);
-  CHECK(passed == 0);
+  CHECK(submitters.passed == 0);
   CHECK(wants >= 1);
   gate::hold();
   arbiter.set_open(true);
-  for (std::thread& thread : threads) thread.join();
-  CHECK(passed == 4);
+  submitters.join();
+  CHECK(submitters.passed == 4);
   CHECK(!gate::wanted());
 }
 
@@ -192,21 +207,12 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   REQUIRE(gate::install(second.fd(), {1}));
   CHECK(!gate::is_open());
   CHECK(close_quietly());
-  std::atomic<int> passed{0};
-  std::vector<std::thread> threads;
-  auto submit = [&] {
-    threads.emplace_back([&] {
-      gate::Pass pass;
-      ++passed;
-    });
-    wait_until([] { return gate::wanted(); });
-  };
+  Submitters submitters;
   auto all_pass = [&](int wanted) {
-    for (std::thread& thread : threads) thread.join();
-    threads.clear();
-    CHECK(passed == wanted);
+    submitters.join();
+    CHECK(submitters.passed == wanted);
   };
-  submit();
+  submitters.add();
   second.set_open(true);
   all_pass(1);
   // Either page alone closes the gate. Threads that call is_open() see the closed gate at once; all other
@@ -220,10 +226,10 @@ TEST_CASE("a gate with several pages is open when all of them are") {
     CHECK(rounds == 1);
     CHECK(gate::close(drain));  // the other session's Revoke
     CHECK(rounds == 1);
-    passed = 0;
-    submit();
+    submitters.passed = 0;
+    submitters.add();
     std::this_thread::sleep_for(20ms);
-    CHECK(passed == 0);
+    CHECK(submitters.passed == 0);
     page->set_open(true);
     all_pass(1);
   }
@@ -231,11 +237,11 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   first.set_open(false);
   second.set_open(false);
   CHECK(close_quietly());
-  passed = 0;
-  submit();
+  submitters.passed = 0;
+  submitters.add();
   first.set_open(true);
   std::this_thread::sleep_for(20ms);
-  CHECK(passed == 0);
+  CHECK(submitters.passed == 0);
   second.set_open(true);
   all_pass(1);
   // The smallest limit applies.
@@ -285,20 +291,14 @@ TEST_CASE("a paused gate holds submissions, and the listener is not told") {
   CHECK(gate::pause() == 0);  // there is a pause already
   CHECK(close_quietly());
   wants = 0;
-  std::atomic<int> passed{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&] {
-      gate::Pass pass;
-      ++passed;
-    });
-  wait_until([] { return gate::wanted(); });
+  Submitters submitters;
+  submitters.add(3);
   std::this_thread::sleep_for(60ms);
-  CHECK(passed == 0);
+  CHECK(submitters.passed == 0);
   CHECK(wants == 0);
   gate::hold();
   gate::resume(pause);
-  for (std::thread& thread : threads) thread.join();
+  submitters.join();
   CHECK(!gate::paused());
   CHECK(gate::is_open());
   CHECK(wants == 0);

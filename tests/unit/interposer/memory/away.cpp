@@ -84,11 +84,11 @@ using Oversized = OversizedOn<>;
 TEST_CASE("memory that the arbiter refuses for lack of device memory is away", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
-  CHECK_FALSE(t.away.any_away());
+  CHECK(t.all_away().empty());
   const CUdeviceptr second = t.added(kTwo, 2);
   CHECK(t.books.windows == 1);
   CHECK(t.books.told == 0);
-  CHECK(t.away.any_away());
+  CHECK_FALSE(t.all_away().empty());
   CHECK(t.beyond() == kTwo);
   CHECK(t.memory.use().swappable == kWindow);
   CHECK(t.memory.use().resident == kWindow);
@@ -176,7 +176,7 @@ TEST_CASE("an allocation for which no host memory is left is refused before it t
   CHECK(t.device.host_physical() == Bytes{});
   CHECK(t.books.windows == 0);
   CHECK(t.books.last_refusal.host_most == Bytes{kWindow + kTwo});
-  CHECK_FALSE(t.away.any_away());
+  CHECK(t.all_away().empty());
   CHECK(t.beyond() == Bytes{});
   CHECK(t.memory.use().swappable == kWindow);
   t.check_counts();
@@ -281,11 +281,11 @@ TEST_CASE("a process whose memory fits again has no window", "[away]") {
   CHECK(t.away.room() == kTwo);
   t.check_counts();
   REQUIRE(t.away.exchange({}, t.all_away()));
-  CHECK_FALSE(t.away.any_away());
+  CHECK(t.all_away().empty());
   CHECK(holds(third, kTwo, 3));
   t.check_counts();
   t.added(Bytes{4 * kPiece.count}, 4);
-  CHECK_FALSE(t.away.any_away());
+  CHECK(t.all_away().empty());
   CHECK(t.books.windows == 1);
   t.added(kPiece, 5);
   CHECK(t.books.windows == 2);
@@ -554,7 +554,7 @@ TEST_CASE("host memory that the program makes itself counts as memory beyond the
   REQUIRE(t.memory.take_host(kTwo) == CUDA_SUCCESS);
   CHECK(t.beyond() == kTwo);
   CHECK(t.budget.uncharged() == kTwo);
-  CHECK_FALSE(t.away.any_away());
+  CHECK(t.all_away().empty());
   CHECK(t.memory.take_host(kBeyond) == CUDA_ERROR_OUT_OF_MEMORY);  // the arbiter refuses
   CHECK(t.beyond() == kTwo);
   CHECK(t.budget.uncharged() == kTwo);

@@ -21,7 +21,6 @@ class FakeAway final : public AwayMemory {
   FakeAway(unsigned count, unsigned window, Bytes size) : window_(window), size_(size) {
     for (unsigned i = 1; i <= count; ++i) away_[i] = i > window;
   }
-  bool any_away() const override { return true; }
   std::vector<AwayHandle> operands(CUdeviceptr address) override {
     const auto found = away_.find(address);
     if (found == away_.end()) return {};
