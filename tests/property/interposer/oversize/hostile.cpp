@@ -23,11 +23,20 @@ void* operator new(std::size_t size) {
   allocated += malloc_usable_size(block);
   return block;
 }
+// AddressSanitizer has a version of its own, so each version is replaced.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* block) noexcept {
   allocated -= block != nullptr ? malloc_usable_size(block) : 0;
   std::free(block);
 }
 void operator delete(void* block, std::size_t) noexcept { operator delete(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { operator delete(block); }
 
 namespace {
 
