@@ -7,8 +7,10 @@ the lines that `measure` reads. Each line is a name and a value:
   allocated BYTES     the most that the framework's tensors took at once
   reserved BYTES      the most that the framework held of the GPU's memory: the footprint
   reads, writes BYTES what an iteration must at least read and write of this memory, each byte counted once
+  phase NAME SECONDS BYTES   a part of an iteration: its median time on the GPU, and the memory that it at least touches
   digest HEX          of the results; two runs with the same arguments on the same GPU model print the same digest
 """
+import contextlib
 import hashlib
 import os
 import statistics
@@ -62,6 +64,30 @@ def timed(step, wait, warm_up, steps):
         tell("time", f"{times[-1]:.6f}")
     if times:
         tell("median", f"{statistics.median(times):.6f}")
+
+
+class Phases:
+    """Times the phases of iterations on the GPU. Each iteration enters next() once for each phase, in their order."""
+
+    def __init__(self, torch, names):
+        self.torch, self.names, self.events = torch, names, []
+
+    @contextlib.contextmanager
+    def next(self):
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        yield
+        end.record()
+        self.events.append((begin, end))
+
+    def tell(self, iterations, touched):
+        """Prints the phases of the last `iterations`. `touched`: bytes of each phase."""
+        self.torch.cuda.synchronize()
+        for number, (name, size) in enumerate(zip(self.names, touched)):
+            pairs = self.events[number::len(self.names)][-iterations:]
+            if pairs:
+                seconds = statistics.median(begin.elapsed_time(end) for begin, end in pairs) / 1000
+                tell("phase", f"{name} {seconds:.6f} {int(size)}")
 
 
 def tell_memory(allocated, reserved, reads=None, writes=None):

@@ -27,17 +27,23 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **ways[options.adam])
     batches = network.Batches(options.model, width, options.batch, options.length, dtype)
     losses = []
+    phases = report.Phases(torch, ("gradients", "optimizer"))
 
     def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=options.precision == "mixed"):
-            loss = model(*batches.next())
-        loss.backward()
-        optimizer.step()
+        with phases.next():
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=options.precision == "mixed"):
+                loss = model(*batches.next())
+            loss.backward()
+        with phases.next():
+            optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.detach())
 
     report.timed(step, torch.cuda.synchronize, options.warm_up, options.steps)
     report.tell_torch_memory(torch)
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    moments = sum(each.numel() * each.element_size() for p in model.parameters() for each in optimizer.state[p].values())
+    phases.tell(options.steps, (2 * parameters, 2 * parameters + moments))
     report.tell("parameters", sum(p.numel() for p in model.parameters()))
     report.tell("losses", " ".join(f"{loss.item():.6g}" for loss in losses))
     tensors = [*losses, *model.parameters()]
