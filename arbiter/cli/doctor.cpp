@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu doctor [CHECK...]: examines this node, and says what is wrong and how to mend it.
+// sharedgpu doctor [CHECK...]: examines this node, and says what is wrong and how to repair it.
 #include "arbiter/cli/doctor.h"
 
 #include <CLI/CLI.hpp>

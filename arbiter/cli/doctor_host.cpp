@@ -29,7 +29,7 @@ namespace sharedgpu::doctor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{5};  // for a program
+constexpr std::chrono::seconds kPatience{5};  // the longest run of a program
 constexpr int kTimedOut = 124;
 constexpr std::size_t kMostOutput = 1 << 20;
 constexpr std::size_t kLargestPlugin = 64 << 20;

@@ -28,7 +28,7 @@ struct NodeStatus {
     Bytes resident;
     std::optional<Bytes> unmanaged;
     double turn = 0;                     // length of turns
-    double handoff = 0;                  // mean; zero: none yet
+    double handoff = 0;                  // mean duration of a handoff; zero: none measured yet
     std::vector<std::uint64_t> holders;  // zero: a tenant that the asking user may not see
     std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served
     std::optional<double> turn_left;     // none: nobody waits

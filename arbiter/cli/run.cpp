@@ -117,7 +117,7 @@ void read_environment(Settings& settings) {
 // be starting. Returns an empty string, or the reason why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   Message message;
-  const char* devices = std::getenv(environment::kDevices);  // set if run within a Slurm step
+  const char* devices = std::getenv(environment::kDevices);  // set if this command runs in a Slurm step
   request.chosen = user_chose();
   request.devices = parse_devices(devices == nullptr ? "" : devices);
   const Patience patience{.connect = settings.arbiter_timeout,
@@ -184,7 +184,7 @@ int execute(const std::vector<std::string>& command) {
   execvp(argv[0], argv.data());
   int error = errno;
   complain(command[0] + ": " + std::strerror(error));
-  return error == ENOENT ? 127 : 126;  // as in a shell
+  return error == ENOENT ? 127 : 126;  // the exit statuses of a shell
 }
 
 int run(const Arguments& arguments) {

@@ -47,7 +47,7 @@ std::string choices() {
 }
 
 // Asks Slurm whether there is a partition of this name. Returns an empty string, or an error message. Without
-// Slurm on this host, any name is right.
+// Slurm on this host, any name is accepted.
 std::string check_partition(const std::string& name) {
   const bool is_plain = !name.empty() &&
                         name.find_first_not_of(

@@ -25,9 +25,9 @@ class SiteReport {
 
   // Adds a line of `sacct --parsable2` with the columns and the delimiter above. Call with the line of a job,
   // then with those of its steps. Returns false if the line cannot be parsed. The totals of a job come from
-  // its summary if all its nodes have reported there, otherwise from the sum over its steps. The sum is less
-  // exact: each of several concurrent steps on a GPU counts the full time, and steps that died with their
-  // node are missing.
+  // its summary if the summary includes all nodes of the job, otherwise from the sum over its steps. The sum
+  // is less exact: each of several concurrent steps on a GPU counts the full time, and steps that died with
+  // their node are missing.
   bool add(std::string_view line);
 
   struct Who {

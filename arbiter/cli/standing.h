@@ -41,7 +41,7 @@ struct Standing {
     std::uint64_t number = 0;
     std::string fault;               // empty: healthy
     std::vector<Other> holders;      // others that hold a lease on it
-    std::size_t hidden_holders = 0;  // the same, but of other users whose tenants this user may not see
+    std::size_t hidden_holders = 0;  // the number of further holders, which this user may not see
     std::vector<Other> arriving;     // others that have been chosen for a turn, and have no lease yet
     std::vector<Other> moving_out;   // others without a lease whose memory still moves off the GPU
     std::size_t place = 0;           // in the queue, from 1; zero: the tenant does not wait

@@ -75,7 +75,8 @@ void Sessions::begin(Client& client, const Hello& hello) {
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
   const bool can_be_away = client.connection().version() >= Usage::kAway;
-  // The library reports these limits later. But Attached already tells the capacity, which depends on them.
+  // The library reports these limits later. But Attached already states the capacity, which depends on these
+  // limits.
   HostMost host;
   if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});
   its_.core.handle(SessionCame{.session = id,

@@ -72,7 +72,7 @@ class GangMembers {
   struct Gang {
     Job job;
     Contact contact = Contact::sought;
-    std::optional<GangOrder> order;  // the last one
+    std::optional<GangOrder> order;  // the last order
     bool alone = false;              // the coordinator is given up, and the core knows that the tenant has
                                      // turns by itself
   };
@@ -131,7 +131,7 @@ class GangMembers {
     Nanoseconds due{};            // when to send the next letter
     Nanoseconds sent = kLongAgo;  // when the last letter was sent
     Nanoseconds sought_since{};
-    Nanoseconds apart_since{};  // if given up
+    Nanoseconds apart_since{};  // since when the gang is apart, if it is
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown

@@ -24,8 +24,8 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
-  // The user to whom log lines about the tenant are attributed: `uid`, or the user of the rootless container
-  // to which this subordinate uid belongs.
+  // The user to whom log lines about the tenant are attributed: `uid`, or the user that runs the tenant's
+  // rootless container if `uid` is a subordinate uid.
   uid_t account = 0;
   JobOptions options;
   // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.

@@ -45,8 +45,8 @@ struct SessionBook {
   // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
-  // Requests deferred until freed host memory is returned, or until there is room beside processes without
-  // sessions. The growth of deferred requests is not in `use`.
+  // Requests deferred until freed host memory is returned, or until processes without sessions leave enough
+  // GPU memory. The growth of deferred requests is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
   std::optional<Nanoseconds> crowded_since;  // since when processes without sessions leave too little memory
@@ -55,8 +55,8 @@ struct SessionBook {
   Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
 
   // Away memory: the amount granted, and the amount of the last report, which may include growth that has no
-  // Verdict yet. Requests for it wait only for the end of the recovery, or for freed host memory to be
-  // returned.
+  // Verdict yet. Requests for away memory wait only for the end of the recovery, or for freed host memory to
+  // be returned.
   Bytes away;
   Bytes reported_away;
   std::vector<std::uint64_t> away_requests;
@@ -178,8 +178,8 @@ class MemoryBooks {
   void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
   void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
   void open(const Session& session);
-  // Call when the session's gate closes while the session has work: the footprint cannot grow before its next
-  // turn.
+  // Call when the session's gate closes while the session has work: the footprint cannot grow before the
+  // session's next turn.
   void defer_growth(const Session& session);
   // Call at the end of a turn: from now on the session must not restore memory.
   void hold_at_resident(const Session& session);
@@ -296,8 +296,8 @@ class MemoryBooks {
     MemoryUse use;
     Bytes away;
   };
-  // The memory of a tenant's processes that the host must be able to hold: away memory, and the most that the
-  // processes can have to evict, summed over all GPUs.
+  // The memory of a tenant's processes that the host must be able to hold: away memory, plus the most memory
+  // that the processes may have to evict, summed over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
