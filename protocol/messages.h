@@ -423,8 +423,8 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; for this, all limits
-                            // except the GPU's are one limit
+  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; a message about
+                            // `job`, `units` or `own` counts for all three
   std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
                             // has
   Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
