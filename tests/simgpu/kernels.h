@@ -43,7 +43,8 @@ struct Kernel {
   // Bytes of device memory moved, and additional time.
   Bytes (*traffic)(const Arguments&);
   Nanoseconds (*extra)(const Arguments&);
-  // What the kernel reaches through a table of pointers, which is the first of `ranges`; null if it has none.
+  // The ranges that the kernel reaches through a table of pointers, which is the first of `ranges`; null if
+  // the kernel has no such table.
   std::vector<Range> (*reached)(const Arguments&) = nullptr;
   // How often the kernel reads each byte that it only reads. A GPU has caches for its own memory, but memory
   // of the host crosses the bus each time.

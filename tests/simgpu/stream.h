@@ -31,7 +31,8 @@ struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // called without any lock
   std::uint64_t memory = 0;               // the memory's address if this is an allocation node, else 0
-  std::function<std::vector<Range>()> ranges = {};  // those known before the work runs; may be null
+  std::function<std::vector<Range>()> ranges = {};  // the ranges that are known before the work runs; may be
+                                                    // null
 };
 
 struct Task {

@@ -239,7 +239,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::set<GpuUuid>
       begun_anew_;  // after a restart: GPUs on which more memory may count as promised than exists
   std::map<SessionId, std::unique_ptr<Client>> clients_;
-  std::optional<HostileClients> hostile_;  // none: there are none
+  std::optional<HostileClients> hostile_;  // none: the world has no hostile clients
   std::uint64_t verdicts_ = 0;             // number of Verdicts sent to hostile clients
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;

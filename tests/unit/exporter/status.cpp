@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the status: everything else than the wanted fields is skipped, whatever its form.
+// Reading the status: all fields except the wanted ones are skipped, whatever their form.
 #include "exporter/status.h"
 
 #include <catch2/catch.hpp>

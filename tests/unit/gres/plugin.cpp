@@ -226,7 +226,7 @@ TEST_CASE("A step is told its units and the numbers of the GPUs that they stand 
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
   CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1,h100:1");
   const int before = errors;
-  gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number them
+  gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number the units
   gres_p_step_set_env(&variables, nullptr, 1, 0);
   CHECK(errors == before + 1);
   CHECK(environment.count("SHAREDGPU_DEVICES") == 0);

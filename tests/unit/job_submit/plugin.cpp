@@ -30,7 +30,7 @@ config_record node = {};
 xlist nodes;
 job_desc_msg_t* pending = nullptr;  // the job that is changed
 int copies = 0;
-int visits = 0;  // of lists of slurmctld
+int visits = 0;  // number of visits to lists of slurmctld
 
 void keep(const char* format, va_list arguments) {
   char line[2000];

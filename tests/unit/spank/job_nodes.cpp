@@ -97,7 +97,7 @@ TEST_CASE("the components of a heterogeneous job have nodes of their own") {
   CHECK(nodes_in(environment) == nodes(2, "n3"));
   environment["SLURM_JOB_ID_PACK_GROUP_0"] = "9";
   environment["SLURM_JOB_ID_HET_GROUP_0"] = "11";
-  // The variable is left in the environment by the job that has submitted this one.
+  // The job that has submitted this job has left the variable in the environment.
   environment["SLURM_JOB_ID_HET_GROUP_1"] = "10";
   CHECK(nodes_in(environment) == nodes(4, "n1"));
 }

@@ -96,7 +96,7 @@ TEST_CASE("An image whose links or files are in the way is not mounted into") {
 }
 
 TEST_CASE("A folder of a user that the container's root stands for can be written to") {
-  if (geteuid() != 0) return;  // other users cannot become a third one
+  if (geteuid() != 0) return;  // only root can become other users
   Image image;
   image.folder("/run");
   REQUIRE(chown((image.path + "/run").c_str(), 4001, 4001) == 0);

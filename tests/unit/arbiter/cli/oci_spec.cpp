@@ -106,7 +106,8 @@ TEST_CASE("Outside of jobs an inherited preload is removed") {
 
 TEST_CASE("Only the variables that a tenant has make a job") {
   CHECK(job_with({}).library.empty());
-  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}}).library.empty());  // a user may set it outside of jobs
+  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}}).library.empty());  // outside of jobs, a user may set
+                                                                        // this variable
   CHECK(job_with({{"SHAREDGPU_SOCKET", ""}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
   CHECK_FALSE(
       job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());

@@ -77,7 +77,7 @@ TEST_CASE("Rates are those between two readings") {
   CHECK(json["tenants"][1]["moved_bytes_per_second"] == static_cast<double>(gibibytes(2).count));
   CHECK(shown.lines()[4].find(" 100% ") != std::string::npos);
   CHECK(shown.lines()[5].find("  50%   2.0G") != std::string::npos);
-  // An arbiter that was started anew, or a job in a new run, begins at lower numbers.
+  // After a restart of the arbiter, or in a new run of a job, the totals are lower than before.
   shown.top.take(some_status(), 104);
   CHECK(shown.top.json()["tenants"][0]["busy"] == 0.0);
 }

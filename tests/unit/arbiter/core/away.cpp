@@ -38,8 +38,8 @@ struct Away : Bench {
                        .hello = hello});
     attach(session, gpu);
   }
-  // The session reports `device` MiB, all resident, and `away` MiB; with `request`, it asks for the last of
-  // them.
+  // The session reports `device` MiB, all resident, and `away` MiB of away memory. A `request` asks for the
+  // part of these that was not granted before.
   void report(std::uint64_t session, unsigned device, unsigned away, std::uint64_t request = 0,
               Bytes host_limit = {}, Bytes job_host_limit = {}) {
     MemoryUse its = use(device, device);
@@ -200,7 +200,7 @@ TEST_CASE("Away memory that moves to the GPU is counted once") {
   REQUIRE(b.granted(1));
   b.say(1, Usage{.request = 1, .use = Bench::use(20, 0), .away = mebibytes(40)});
   CHECK(b.granted(1));
-  CHECK(b.away(1) == mebibytes(60));  // the session may not have freed it yet
+  CHECK(b.away(1) == mebibytes(60));  // the session may not have freed its away memory yet
   b.report(1, 20, 40);
   CHECK(b.away(1) == mebibytes(40));
 }
@@ -319,7 +319,7 @@ TEST_CASE("A tenant that may have away memory sees the host memory that it may u
   b.ask_away(1, 100, 151 + (kHost - 150), mebibytes(kHost));
   CHECK(b.refused(1));
   b.report(1, 100, 50, 0, mebibytes(kHost));
-  b.ask_away(1, 100, kHost - 100, mebibytes(kHost));  // all that is free
+  b.ask_away(1, 100, kHost - 100, mebibytes(kHost));  // all free memory
   CHECK(b.granted(1));
   CHECK(b.view(1).free == Bytes{});
 }

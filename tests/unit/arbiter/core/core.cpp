@@ -270,7 +270,7 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
     CHECK(explain(11).bound == Bound::job);
     CHECK(explain(11).most == mebibytes(60));
     CHECK(explain(11).needed == mebibytes(61));
-    CHECK(explain(31).needed == mebibytes(81));  // both are too small
+    CHECK(explain(31).needed == mebibytes(81));  // both limits are too small
   }
   SECTION("by that of its units, even if its job has too little as well") {
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(50), .claims = {.units = 2}});
@@ -957,7 +957,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.settle_in(4, 4, 0);
   b.release(2, 30, true);
   REQUIRE(b.tenant(1).phase == Phase::entering);
-  CHECK(b.session(1).resident_limit == mebibytes(40));  // all that is free
+  CHECK(b.session(1).resident_limit == mebibytes(40));  // all free memory
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));

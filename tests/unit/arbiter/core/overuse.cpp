@@ -485,7 +485,7 @@ TEST_CASE("A process that came back and never has a GPU adds nothing to the time
   b.queue_up(2, 2, 60);
   const auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
     b.pass_by_timers(10s);
-    b.pass_by_timers(8s);  // its last kernels
+    b.pass_by_timers(8s);  // the tenant's last kernels run
     b.release(from, 60, true);
     b.tell(from, 60, 40);
     b.ready(to, 60);
@@ -589,7 +589,7 @@ TEST_CASE("Each byte that is evicted buys time") {
   Bench b = told_to_evict();
   b.pass_by_timers(9s);
   SECTION("as a slow copy takes") {
-    b.tell(1, 60, 56);  // 4 MiB: 62 ms
+    b.tell(1, 60, 56);  // 4 MiB, for which 62 ms do not count
     b.pass_by_timers(11s + 61ms);
     CHECK(responses(b).empty());
     b.pass_by_timers(1ms);
@@ -696,7 +696,7 @@ TEST_CASE("Tenants that take turns in good order never add up what their drains 
   Bench b = revoked_with_much();
   const auto turn = [&b](std::uint64_t from, std::uint64_t to) {
     while (b.tenant(from).phase != Phase::leaving) b.pass_by_timers(100ms);
-    b.pass_by_timers(500ms);  // its last kernels
+    b.pass_by_timers(500ms);  // the tenant's last kernels run
     b.release(from, kMuch, true);
     for (unsigned left : {50u, 40u}) {
       b.pass_by_timers(200ms);
@@ -977,7 +977,7 @@ TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where 
     if (b.tenant(id).phase == Phase::leaving) b.release(id, true, Bench::use(60, 0));
     if (b.tenant(id).phase == Phase::entering) b.ready(id, 60);
   };
-  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // beside 1, in turns
+  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // tenants 4 and 5 take turns beside tenant 1
   b.stop(1);
   b.stop(3);
   for (int i = 0; i < 360; ++i) {

@@ -89,7 +89,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   b.now += 5s;  // time of draining, which counts as work
   hand_over_in(b, 2, 1, 3s);
   REQUIRE(b.open(1));
-  CHECK(gpu(b).handoff == 2s);  // the mean of both
+  CHECK(gpu(b).handoff == 2s);  // the mean of both handoffs
   CHECK(gpu(b).turn.rule == TurnRule::max_wait);
   CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs take 30 s, the longest time that a tenant
                                      // may wait
@@ -238,7 +238,7 @@ TEST_CASE("A pause that proves long makes the next one end the turn sooner, one 
   CHECK_FALSE(idle(45ms));
   REQUIRE(idle(55ms));
   b.release(2, 75, false);
-  b.want(2);  // without a pause
+  b.want(2);  // tenant 2 has not paused
   CHECK(b.tenant(2).long_pauses == 0);
 }
 
@@ -563,7 +563,7 @@ TEST_CASE("What a tenant owes it owes still when its next process comes") {
   };
   come(1);
   REQUIRE(b.open(1));
-  b.pass(1s);  // a kernel
+  b.pass(1s);  // a kernel runs
   b.handle(SessionGone{.session = SessionId{1}});
   b.pass(100ms);
   come(2);

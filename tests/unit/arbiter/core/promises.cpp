@@ -254,7 +254,7 @@ TEST_CASE("No Revoke goes to a session that was sent no Restore") {
   }
 }
 
-// ---- memory that settles ----
+// ---- memory that is pinned in place ----
 
 // Tenant 2, with sessions 2 and 3, is leaving: session 2 has drained and may submit once, session 3 has not
 // drained. Tenant 1 is entering.

@@ -125,8 +125,8 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
   const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest `jobs` - 1
                                           // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
-                                                    // each claims 80 MiB
-  const bool begins_small = GENERATE(false, true);  // or comes in with nothing
+                                                    // each session claims 80 MiB
+  const bool begins_small = GENERATE(false, true);  // each session has no memory at first
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
   w.settle(1, 1, 40);

@@ -35,7 +35,7 @@ class Dice {
     const std::size_t nonzero = below(4) == 0 ? sizeof message.body : below(8);
     for (std::size_t i = 0; i < nonzero; ++i)
       message.body[below(sizeof message.body)] = static_cast<unsigned char>(random_());
-    if (below(3) == 0) std::memcpy(message.body, &kHostGpu, sizeof kHostGpu);  // a GPU that there is
+    if (below(3) == 0) std::memcpy(message.body, &kHostGpu, sizeof kHostGpu);  // a GPU that exists
     return message;
   }
 
@@ -48,7 +48,7 @@ TEST_CASE("Whatever peers send, the arbiter serves others") {
   constexpr int kMessages = 1000;
   for (unsigned seed = 0; seed < 20; ++seed) {
     INFO("seed " << seed);
-    const GroupsSystem system;  // root may have groups made
+    const GroupsSystem system;  // peers of root may request control groups
     Host host({}, system);
     host.start();
     Dice dice(seed);

@@ -145,7 +145,7 @@ TEST_CASE("A child that cannot be watched is found to have ended when the user's
   CHECK_FALSE(place.expired());
   Message message;
   UniqueFd none;
-  REQUIRE(closing.peer.receive(message, none) == ECONNRESET);  // the child has closed it
+  REQUIRE(closing.peer.receive(message, none) == ECONNRESET);  // the child has closed the connection
   siginfo_t ended = {};
   REQUIRE(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) == 0);
   closing.arbiters = std::move(second.arbiters);

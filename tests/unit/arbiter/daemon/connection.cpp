@@ -129,7 +129,7 @@ TEST_CASE("One descriptor may wait for a peer that reads late, and a second drop
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     pair.send(ends[0]);
-    close(ends[0]);  // it was duplicated
+    close(ends[0]);  // the connection has sent a duplicate
     pair.send();
     CHECK(pair.read_all() == std::pair<std::uint64_t, unsigned>(most - 8, 1));
     CHECK_FALSE(pair.closed);

@@ -536,7 +536,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     SocketClient run(daemon);
     run.say(RunRequest{.options = options});
     CHECK(run.hear<RunReply>().gpus.count == 1);
-    CHECK(units() == 1);  // nobody vouches for more
+    CHECK(units() == 1);  // no trusted batch system has granted more units
     run.channel = {};
     await_status(daemon, [&](const Json&) { return units() == 0; });
   }
@@ -646,7 +646,7 @@ TEST_CASE("A killed process gives everything back") {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   Json status = await_status(daemon, [](const Json& json) { return json["tenants"].empty(); });
-  CHECK(status["gpus"].empty());  // known from that session only
+  CHECK(status["gpus"].empty());  // the GPU was known only from that session
 }
 
 TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once") {

@@ -23,7 +23,7 @@ struct ClaimScene {
   std::optional<DeviceClaims> claims;
 
   ClaimScene() : job(tenants.get(TenantName{.job = 17, .run = {}, .process = {}}, 1000)) {
-    host.start();  // for its log
+    host.start();  // the test needs the host's log
     job.account = 1000;
     claims.emplace(tenants, host.arbiter->complaints());
     for (const GpuUuid& uuid : {kHostGpu, kSecondGpu}) {

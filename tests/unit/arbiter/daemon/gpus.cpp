@@ -27,8 +27,8 @@ struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
   int failing_device = -1;  // index of the GPU whose uuid and memory queries fail
-  bool crashes = false;     // at the second device
-  bool hangs = false;       // at the second device
+  bool crashes = false;     // when the second device is queried
+  bool hangs = false;       // when the second device is queried
 };
 Behaviour nvml;
 Behaviour driver;
@@ -211,7 +211,7 @@ TEST_CASE("GPUs that come later are found") {
   std::vector<GpuInfo> found;
   GpuSearch search(loop, host, [&](const std::vector<GpuInfo>& gpus) { found = gpus; });
   search.start();
-  loop.run_for(std::chrono::milliseconds(1200));  // it has looked once
+  loop.run_for(std::chrono::milliseconds(1200));  // the search has run once
   CHECK(found.empty());
   host.has_nvml = true;
   loop.run_for(std::chrono::seconds(20));  // returns earlier if the loop has nothing more to do

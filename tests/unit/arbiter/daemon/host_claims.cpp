@@ -252,7 +252,7 @@ TEST_CASE("A shortage that comes hours after another is believed as that one was
   Standoff at(Measure::cancel);
   for (int i = 0; i < 4; ++i) {
     CAPTURE(i);
-    at.claim(60s, 90ms);  // the library's rest
+    at.claim(60s, 90ms);  // the library allocates no host memory in this time
     CHECK_FALSE(at.disbelieved());
     at.memory.pass(3h);
     at.go_out(at.waiting.hear());
@@ -357,7 +357,8 @@ TEST_CASE("A session that may have away memory is told at once how much host mem
     CHECK(attached->oversize == 1);
     CHECK(attached->capacity == gibibytes(8) - mebibytes(256));
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
-    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // states no limit; the kernel's holds
+    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // the report states no limit, so the
+                                                                   // kernel's limit applies
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
     CHECK(guest.say(GpuQuery{.token = {}, .gpu = kHostGpu}).find<GpuReply>()->total == attached->capacity);
   }

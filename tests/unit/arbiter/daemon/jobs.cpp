@@ -727,7 +727,7 @@ TEST_CASE("A job that is about to be stopped gives up its lease, and has it agai
   REQUIRE(is_open());
   SuspendJob suspend{.step = {.job = 13, .step = 0}, .suspended = 1};
   CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
-  CHECK(is_open());  // another job was meant
+  CHECK(is_open());  // the message is about another job
   suspend.step.job = 12;
   CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
   CHECK_FALSE(is_open());

@@ -159,7 +159,7 @@ TEST_CASE("While a lease is open, each second without another record is written 
   bench.journal.record(OverRecord{.tenant = {5}});
   bench.journal.flush();
   bench.journal.watch_leases(core);
-  bench.journal.watch_leases(core);  // it is watched once
+  bench.journal.watch_leases(core);  // the second call has no effect
   *bench.system.time += std::chrono::milliseconds(999);
   REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);
   CHECK(seen() == 0);

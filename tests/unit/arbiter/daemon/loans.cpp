@@ -41,7 +41,7 @@ TEST_CASE("A lender that takes another number keeps nobody from the one that it 
   CHECK_FALSE(loans.find(kOurs, 77));
   CHECK(loans.find(kOurs, 79) == kLender);
   loans.announce(kOther, kOurs, 77);
-  loans.announce(kLender, kOurs, 79);  // as before
+  loans.announce(kLender, kOurs, 79);  // the number that it has already
   CHECK(loans.find(kOurs, 77) == kOther);
   CHECK(loans.find(kOurs, 79) == kLender);
 }

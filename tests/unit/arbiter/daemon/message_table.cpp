@@ -320,7 +320,8 @@ TEST_CASE("Impossible numbers in what opens a connection") {
   for (const Bytes total : {Bytes{}, kTooLarge})
     CHECK(attach({.gpu = {{9}}, .total = total, .name = {}}) ==
           "Refused (" + without + "); closed; warning: process N, pid N: dropped: " + without);
-  CHECK(attach({.gpu = kHostGpu, .total = {}, .name = {}}) == "Attached");  // the arbiter knows better
+  CHECK(attach({.gpu = kHostGpu, .total = {}, .name = {}}) == "Attached");  // the arbiter knows total and
+                                                                            // name of this GPU
 }
 
 std::vector<JobOptions> impossible_options() {

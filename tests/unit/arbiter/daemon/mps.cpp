@@ -157,11 +157,11 @@ TEST_CASE("A control daemon that ends is started again, and nothing of the old o
   Served served;
   served.run_until([&] { return served.mps->serves(); });
   const pid_t first = served.daemon();
-  stand_in.write("exec sleep 3\n");  // it makes no pipe
+  stand_in.write("exec sleep 3\n");  // the script makes no pipe
   kill(first, SIGKILL);
   served.run_until([&] { return !served.mps->serves(); });
   CHECK(served.logged("Mps: the control daemon has ended by signal 9; see " + served.logs()));
-  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // it is reaped
+  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // the script has been reaped
   served.run_until([&] { return stand_in.starts().size() == 2; });
   CHECK_FALSE(std::filesystem::exists(served.pipes() + "/control"));
   CHECK(served.daemon() == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that jobs get which wait for long.
+// The lines that long-waiting jobs get.
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 

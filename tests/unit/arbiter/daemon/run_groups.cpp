@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control groups of runs: who gets one, who enters it, what happens when the host refuses one, and what
-// remains of them.
+// The control groups of runs: which runs get a group, which processes enter it, what happens if the host
+// refuses a group, and when a group is removed.
 #include "arbiter/daemon/run_groups.h"
 
 #include <algorithm>
@@ -274,7 +274,7 @@ TEST_CASE("A process of the run's user that has the token enters the group, and 
   CHECK_FALSE(site.has(site.outside));
   CHECK(site.join(site.outside) == 1);
   CHECK(site.has(site.outside));
-  site.system.is_slow = true;  // nothing is to be moved any more
+  site.system.is_slow = true;  // no process has to be moved from now on
   CHECK(site.join(site.outside) == 1);
 
   site.system.is_slow = false;

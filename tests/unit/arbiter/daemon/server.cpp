@@ -118,7 +118,7 @@ TEST_CASE("A user has 1024 connections at most, root as many as it wants, and cl
     CHECK(arbiter.is_served(all.back()));
     Channel beyond = arbiter.connect();
     Message message;
-    CHECK(Listening::receive(beyond, message) == ECONNRESET);  // without a refusal
+    CHECK(Listening::receive(beyond, message) == ECONNRESET);  // the connection is closed without a refusal
     CHECK(arbiter.host.new_log_lines() ==
           std::vector<std::string>{"warning: uid 4321: too many connections"});
     arbiter.system.uid = kUser + 1;
@@ -165,7 +165,7 @@ struct Counting {
 
 TEST_CASE("A connection that its peer has closed and left empty is closed, and nobody looks who it was") {
   Counting its;
-  its.arbiter.system.peers = ENOPROTOOPT;  // an examination would refuse it
+  its.arbiter.system.peers = ENOPROTOOPT;  // the arbiter would refuse the peer if it identified it
   for (int i = 0; i < 3000; ++i) {
     its.connect_only();
     if (i % 32 == 31) its.arbiter.host.run();
@@ -220,7 +220,7 @@ TEST_CASE("A user that comes too often is turned away by its number alone, until
   its.read = 0;
   Channel beyond = its.arbiter.connect();
   Message message;
-  CHECK(Listening::receive(beyond, message) == ECONNRESET);  // without a refusal
+  CHECK(Listening::receive(beyond, message) == ECONNRESET);  // the connection is closed without a refusal
   CHECK(its.read == 0);
   CHECK(its.arbiter.host.new_log_lines() ==
         std::vector<std::string>{"warning: uid 4321: too many connections in a short time"});

@@ -57,7 +57,7 @@ TEST_CASE("Service manager hears that the daemon serves, at a path and at an abs
     its.tell_ready();
     CHECK(manager.heard() == "READY=1");
     asio::io_context loop;
-    its.keep_telling(loop);  // nobody waits for it
+    its.keep_telling(loop);  // no service manager waits for reports
     CHECK(manager.heard().empty());
   }
 }

@@ -29,7 +29,7 @@ struct Behaviour {
   bool hangs = false;
   bool crashes = false;
   int failing_device = -1;
-  int failure = 15;  // of that device
+  int failure = 15;  // the status that this device returns
   unsigned devices = 2;
   int lost_handle = -1;  // a device for which NVML does not return a handle
   unsigned long long ecc_errors = 3;

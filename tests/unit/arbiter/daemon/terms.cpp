@@ -245,7 +245,7 @@ TEST_CASE("A job is counted on each of the GPUs that it is placed on, and proces
   host.place(host.job(2, ""), kFirst);
   host.place(TenantId{99}, kSecond);  // the host knows nothing of this tenant
   CHECK(partitions_of(host.state, host.tenants).empty());
-  host.state.sessions.emplace_back().tenant = job;  // it has no GPU yet
+  host.state.sessions.emplace_back().tenant = job;  // the session has no GPU yet
   CHECK(partitions_of(host.state, host.tenants).empty());
 }
 

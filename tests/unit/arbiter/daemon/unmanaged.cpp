@@ -208,7 +208,7 @@ TEST_CASE("Unmanaged processes are those without a session but for the arbiter's
   board.add(kPid + 1, mebibytes(50), {.uid = 0});
   board.add(kPid + 2, mebibytes(50), {.parent = getpid()});
   Board::list(kPid + 3, mebibytes(50).count);  // the process has ended, or is in another PID namespace
-  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML cannot tell
+  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML does not know the amount
   const Scene scene(board, Measure::ignore);
   CHECK(scene.pids() == Pids{kPid, kPid + 1});
   const Json gpu = scene.gpu();
@@ -501,7 +501,7 @@ TEST_CASE("Hidden memory of all processes of a tenant together names them") {
     return Json();
   };
   if (!both) {
-    CHECK(scene.pids() == Pids{second.process.pid()});  // which has no session
+    CHECK(scene.pids() == Pids{second.process.pid()});  // the second process has no session
     CHECK(tenant()["unreported_bytes"] == 0);
     return;
   }

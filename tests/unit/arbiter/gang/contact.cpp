@@ -360,7 +360,7 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(!heard.has("b", 5s));
   for (std::size_t i = 1; i < HeardNodes::kMost; ++i) heard.hear(std::to_string(i), 7s);
   heard.hear("b", 8s);
-  CHECK(!heard.has("b", 8s));  // there are too many
+  CHECK(!heard.has("b", 8s));  // the list of heard nodes is full
   heard.hear("b", 15s);        // "a" is forgotten
   CHECK(heard.has("b", 15s));
 }
@@ -378,7 +378,7 @@ TEST_CASE("The nodes that were heard are kept for the next arbiter on the same b
   after.restore(before.text("b7", 8s), "b7", 9s);
   CHECK(after.has("a", 16s));
   CHECK_FALSE(after.has("a", 17s));
-  CHECK(after.has("n-2.site", 18s));  // heard since
+  CHECK(after.has("n-2.site", 18s));  // heard after the text was written
   SECTION("a node whose last letter was long ago is forgotten, and is news when it is heard again") {
     CHECK(before.text("b7", 14s) == "b7\na 7\n");
     after.restore("b7\nc 1\n", "b7", 11s);

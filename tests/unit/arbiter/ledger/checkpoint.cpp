@@ -121,7 +121,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     case 10:
       return {.at = at, .what = EnergyRecord{.tenant = tenant, .gpu = gpu, .energy = {upto(9)}}};
     default: {
-      const bool is_job = tenant.value < 3;  // its steps are its own
+      const bool is_job = tenant.value < 3;  // only jobs have steps
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,
                           .step = is_job ? upto(1) : 0};
       return lease(upto(1) == 0, at, tenant.value, step, gpu);

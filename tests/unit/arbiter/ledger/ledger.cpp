@@ -466,7 +466,7 @@ TEST_CASE("A process of an earlier boot of the host is not taken for one that ha
   history.add(placed(1, 44, 99));
   history.add({.at = 1s, .what = BootRecord{.boot_id = "b-2"}});
   const auto news = history.finish({.boot_id = "b-2"}, only_44_lives, 2s);
-  CHECK(news.size() == 1);  // the boot
+  CHECK(news.size() == 1);  // the record of the boot
   CHECK(history.recovered.leases.open().empty());
   CHECK(history.recovered.expected_sessions == 0);
   CHECK(history.recovered.placements.empty());
