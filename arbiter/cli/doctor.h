@@ -100,8 +100,8 @@ struct Node {
 Node examine(const Host& host, const std::string& config, bool with_slurm = true);
 
 struct Check {
-  const char* name;      // one word, for the command line
-  const char* examines;  // for people
+  const char* name;      // the check's name on the command line, one word
+  const char* examines;  // what the check examines, as text for people
   Finding (*judge)(const Node&);
   bool asks_slurm = false;
 };

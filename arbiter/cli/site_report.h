@@ -41,7 +41,7 @@ class SiteReport {
     std::uint64_t unit_seconds = 0;  // sum of units times seconds over all jobs
     double lease_seconds = 0;
     double waited_seconds = 0;
-    double swap_mebibytes = 0;  // in both directions
+    double swap_mebibytes = 0;  // MiB copied in both directions
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
   // Returns the number of jobs that have figures neither in their AdminComment nor in their steps.

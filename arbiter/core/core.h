@@ -158,7 +158,7 @@ class Core {
   Tuning tuning_;
   Effects effects_;
   Model model_;
-  std::map<TenantId, Placement> placements_;  // also of tenants without sessions
+  std::map<TenantId, Placement> placements_;  // includes tenants without sessions
   Recovery recovery_;
   Nanoseconds next_advance_ = Nanoseconds::max();
   Presence presence_;

@@ -146,7 +146,7 @@ std::string Queries::status_text(std::optional<uid_t> viewer) const {
     pids[id] = entry.client->peer().pid;
     if (!entry.reads()) deaf.insert(id);
     const ProcessName process = entry.client->peer().process();
-    if (entry.client->session() == *its_.sessions.of(process).begin())  // one session of each process
+    if (entry.client->session() == *its_.sessions.of(process).begin())  // once per process
       overreported[entry.client->tenant()].host += its_.host_claims.excess(process);
     if (const auto room = its_.host_claims.refuted(process)) refuted[id] = *room;
   }

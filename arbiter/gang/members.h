@@ -64,8 +64,8 @@ class GangMembers {
   enum class Contact : std::uint8_t { sought, held, lost, given_up };
   struct Job {
     std::uint32_t number = 0;
-    std::uint64_t run = 0;    // how often it was requeued
-    std::uint32_t nodes = 0;  // number of its nodes
+    std::uint64_t run = 0;    // how often the job was requeued
+    std::uint32_t nodes = 0;  // number of the job's nodes
     std::string coordinator;
     bool is_new = false;  // no earlier arbiter of this node knew the job
   };

@@ -75,10 +75,10 @@ class FigureBook {
 
   EnergyBook energy_;
   std::map<Key, Figures> figures_;
-  std::map<SessionId, Sighting::Session> sessions_;  // as last observed
+  std::map<SessionId, Sighting::Session> sessions_;  // the sessions as last observed
   std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`
   std::set<Key> changed_;
-  std::map<Key, Figures> written_;  // as last returned by take_news()
+  std::map<Key, Figures> written_;  // the figures as last returned by take_news()
   bool due_ = false;                // take_news() returns the changed figures at once
   Nanoseconds told_{};
   Nanoseconds swept_{};  // when growing figures were last written

@@ -35,7 +35,7 @@ struct TenantInfo {
   JobClass job_class;
   ArrayElement element;
   Bytes group_limit;        // host memory limit of the tenant's control group; zero: no such group
-  std::uint32_t nodes = 1;  // of the job
+  std::uint32_t nodes = 1;  // number of the job's nodes
   std::string
       coordinator;  // the node whose arbiter coordinates the job's turns; empty if the job has only one node
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes

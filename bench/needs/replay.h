@@ -11,7 +11,7 @@ namespace sharedgpu::needs {
 
 // The bytes that moved after the needs that the trace leaves for learning.
 struct Moved {
-  Bytes bytes;  // in and out together
+  Bytes bytes;  // the bytes that entered and left the window
   std::uint64_t exchanges = 0;
 };
 

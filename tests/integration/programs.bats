@@ -265,7 +265,7 @@ contend() {
     SHAREDGPU_DEBUG=1 tenant many $sized $options
     succeeds many
     grep -q "every word verified" "$DIR/many.out"
-    grep -q " drained, " "$DIR/many.err" # its memory was evicted during the run
+    grep -q " drained, " "$DIR/many.err" # the program's memory was evicted during the run
   done
 }
 
@@ -274,7 +274,7 @@ contend() {
   export SHAREDGPU_DEBUG=1
   tenant own own_memory --seconds 5
   succeeds own
-  grep -q " drained, " "$DIR/own.err" # its memory was evicted during the run
+  grep -q " drained, " "$DIR/own.err" # the program's memory was evicted during the run
 
   tenant exportable own_memory --seconds 5 --exportable
   succeeds exportable

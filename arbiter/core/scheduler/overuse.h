@@ -96,7 +96,8 @@ class Overuse {
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
     std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
     bool noted = false;                          // the note has been sent
-    std::map<GpuUuid, Nanoseconds> next_response{};  // after MaxOveruse; max(): none
+    std::map<GpuUuid, Nanoseconds> next_response{};  // when the response after MaxOveruse is requested next;
+                                                     // max(): never
 
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };

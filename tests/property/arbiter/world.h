@@ -29,8 +29,8 @@ struct Scenario {
   unsigned gpus = 1;
   unsigned tenants = 3;
   unsigned most_sessions = 2;
-  unsigned capacity = 100;       // in MiB, per GPU
-  unsigned largest_growth = 30;  // in MiB
+  unsigned capacity = 100;       // capacity of each GPU in MiB
+  unsigned largest_growth = 30;  // largest growth of a session at once, in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
   bool claims = false;  // tenants have different units, priorities and shares

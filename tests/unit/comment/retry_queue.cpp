@@ -154,7 +154,7 @@ TEST_CASE("What jobstats has written is kept, whether before the summary or over
                                 .system_comment = "burst buffer"}};
     desk.put("n1");
     desk.work(8);
-    desk.records.comment() = jobstats;  // after jobstats' EpilogSlurmctld
+    desk.records.comment() = jobstats;  // the comment after jobstats' EpilogSlurmctld
     desk.work(20);
     desk.put("n2");
     CHECK_FALSE(desk.work(200));

@@ -148,7 +148,8 @@ TEST_CASE("Events measure the time between them") {
   REQUIRE(cuEventCreate(&end, CU_EVENT_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
   float milliseconds = -1;
-  CHECK(cuEventElapsedTime(&milliseconds, start, end) == CUDA_ERROR_INVALID_HANDLE);  // not recorded
+  CHECK(cuEventElapsedTime(&milliseconds, start, end) == CUDA_ERROR_INVALID_HANDLE);  // `end` was not
+                                                                                      // recorded
   REQUIRE(cuEventRecord(start, stream) == CUDA_SUCCESS);
   REQUIRE(gpu.spin(20, stream) == CUDA_SUCCESS);
   REQUIRE(cuEventRecord(end, stream) == CUDA_SUCCESS);

@@ -41,13 +41,18 @@ TEST_CASE("Bad mappings are refused") {
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle other = 0;
   REQUIRE(cuMemCreate(&other, 2 * kGranule, &properties, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // already mapped
-  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // half of a mapping
-  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // still mapped
+  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // the range is
+                                                                                          // already mapped
+  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // unmapping half of
+                                                                                          // a mapping
+  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // the range is
+                                                                                          // still mapped
   CUdeviceptr range = 0;
   REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // with an offset
-  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // part of a handle
+  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // mapping with an offset
+                                                                                     // into the handle
+  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // mapping a part of a
+                                                                                     // handle
   CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing is mapped
   REQUIRE(cuMemRelease(other) == CUDA_SUCCESS);
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);

@@ -302,7 +302,7 @@ TEST_CASE("The arbiter explains a refusal, and knows whether the job has been to
   CHECK(why.bound == Bound::units);
   CHECK(why.units == 2);
   CHECK(why.told == 0);
-  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job
+  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job has told the user already
   CHECK(explain(second, mebibytes(801)).units == 0);  // even all 8 units of the node bring less memory
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));

@@ -27,7 +27,7 @@ struct Device {
   std::atomic<int> status{0};
   std::atomic<bool> listed{true};
   std::atomic<unsigned long long> ecc_errors{0};
-  std::atomic<unsigned long long> xid{0};  // to be reported once
+  std::atomic<unsigned long long> xid{0};  // the Xid that NVML reports next, once
 };
 Device* device = nullptr;
 
@@ -243,7 +243,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
     device->status = 15;
     node.becomes("lost");
     device->status = 0;
-    wait(300ms);  // its answer has been noticed
+    wait(300ms);  // by now the arbiter has noticed the child's answer
   };
   lose();
   node.nvml.ahead += 2s;

@@ -17,7 +17,7 @@ TEST_CASE("A lender is found by its tenant and number, and by no other tenant") 
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK_FALSE(loans.find(kOurs, 78));
   CHECK_FALSE(loans.find(kTheirs, 77));
-  loans.announce(kOther, kTheirs, 77);  // the same number
+  loans.announce(kOther, kTheirs, 77);  // another tenant's lender has the same number
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK(loans.find(kTheirs, 77) == kOther);
 }

@@ -276,7 +276,7 @@ TEST_CASE("What cannot be read of a process is not so") {
   root.write("/proc/7/stat", "7 (a) T 1 7");
   CHECK_FALSE(is_stopped(root, 7));  // no thread is found: all threads of process 7 have ended
   root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
-  root.write("/proc/7/task/8/other", "");  // and one process in between
+  root.write("/proc/7/task/8/other", "");  // thread 8 has ended: its folder has no stat
   CHECK_FALSE(is_stopped(root, 7));
   CHECK(start_time_of(root, 7) == 0);
   CHECK(program_of(root, 7) == 0);

@@ -86,7 +86,8 @@ TEST_CASE("Service manager hears of a reload, of the end, and what the daemon se
   its.tell_stopping();
   CHECK(manager.heard() == "STOPPING=1");
   asio::io_context loop;
-  its.keep_telling(loop, [] { return std::string("2 GPUs, 1 tenant"); });  // without a watchdog
+  its.keep_telling(loop, [] { return std::string("2 GPUs, 1 tenant"); });  // the service manager has set no
+                                                                           // watchdog
   CHECK(manager.heard() == "STATUS=2 GPUs, 1 tenant");
 }
 

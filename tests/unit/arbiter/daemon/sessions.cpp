@@ -116,7 +116,7 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   CHECK(sessions_in(host) == 1);
   CHECK(footprint() == mebibytes(10).count);
   again.say(Usage{.request = 0, .use = {}});
-  CHECK(footprint() == 0);  // as the process reports now
+  CHECK(footprint() == 0);  // the footprint is what the process reports now
 }
 
 TEST_CASE("A process that comes back and never attaches keeps what it has, as one that does not answer") {
@@ -482,9 +482,9 @@ TEST_CASE("A stopped process loses its turn before that is over, and asks for an
   host.run_until([&] { return !page.is_open(); });
   CHECK(guest.hear().find<Revoke>());
   const auto lease = [&] { return host.status()["tenants"][0]["lease"] == true; };
-  host.run_until([&] { return !lease(); });  // without an answer from the stopped process
+  host.run_until([&] { return !lease(); });  // the lease ends without an answer from the stopped process
   kill(process.pid(), SIGCONT);
-  host.run_until(lease);  // until it has drained
+  host.run_until(lease);  // the lease lasts until the session has drained
 }
 
 TEST_CASE("A process that comes back ends its own closed session, and nobody else's") {

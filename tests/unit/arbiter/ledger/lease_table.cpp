@@ -340,7 +340,7 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
   read.lease(false, 5s, 0, 2);  // the tenant's process died of the loss before the arbiter noticed the loss
   lose(1);
   lose(2);
-  lose(4);  // it never had a lease
+  lose(4);  // tenant 4 never had a lease
   read.lease(false, 6s);
   read.lease(false, 6s, 0, 3);
   read.lease(true, 7s);
