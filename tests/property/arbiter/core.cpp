@@ -185,7 +185,7 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
 
 // Some estimates fall as time passes, without a timer. So in a few worlds the core makes a decision late, at
 // the next event. If a timer were missing, decisions would be late in many worlds.
-TEST_CASE("What time alone leads to has a timer") {
+TEST_CASE("A decision that depends on time alone has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;
   constexpr unsigned kFew = 4;

@@ -81,7 +81,7 @@ TEST_CASE("An account keeps within its bounds, goes one way, and does not care h
   }));
 }
 
-TEST_CASE("Of tenants that take turns by what is due, the accounts earn together what they pay") {
+TEST_CASE("With accounts by `due`, tenants that take turns together earn as much as they pay") {
   CHECK(rc::check("sum", [] {
     const auto policy = make_policy("elastic");
     const unsigned count = *rc::gen::inRange(2u, 8u);
@@ -129,7 +129,9 @@ TEST_CASE("Shares are all of the time but for limits, and each has its request w
   }));
 }
 
-TEST_CASE("Who is throttled may run when that is over, and who has used its budget up is throttled") {
+TEST_CASE(
+    "A throttled tenant may run when its wait is over, and a tenant that has used up its budget is "
+    "throttled") {
   CHECK(rc::check("throttle", [] {
     const auto policy = any_policy();
     const PolicyRules& rules = policy->rules();

@@ -105,7 +105,9 @@ TEST_CASE("An outage of the database is said once and waited for") {
   CHECK(desk.said.size() == 2);
 }
 
-TEST_CASE("What cannot be written of one job keeps nobody from what can be of others") {
+TEST_CASE(
+    "A comment that cannot be written for one job does not keep the comments of other jobs from being "
+    "written") {
   Desk desk;
   for (const std::uint32_t job : {kJob, 3u, 9u})
     desk.records.jobs[job] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
@@ -133,7 +135,7 @@ TEST_CASE("A node that may not write keeps nothing for ever") {
   CHECK(desk.said.back().find("given up") != std::string::npos);
 }
 
-TEST_CASE("What is overwritten is written again") {
+TEST_CASE("A comment that was overwritten is written again") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.put("n1");
@@ -144,7 +146,7 @@ TEST_CASE("What is overwritten is written again") {
   CHECK(desk.lease() == 2s);
 }
 
-TEST_CASE("What jobstats has written is kept, whether before the summary or over it") {
+TEST_CASE("Text that jobstats has written is kept, whether before the summary or over it") {
   const std::string jobstats = "JS1:H4sIADelIWcC/1WN";
   for (const bool first : {true, false}) {
     Desk desk;
@@ -223,7 +225,7 @@ TEST_CASE("An entry whose place is taken is given up, and said") {
   CHECK(desk.said[0].find("given up") != std::string::npos);
 }
 
-TEST_CASE("What cannot be read stays, and holds up no other") {
+TEST_CASE("An entry that cannot be read stays, and delays no other entry") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   std::ofstream(desk.folder.path + "/1-1-n.json") << "{\"job\":1";

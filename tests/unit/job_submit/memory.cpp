@@ -303,7 +303,8 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
 }
 
-TEST_CASE("Of several partitions the largest sum counts, and one with such a node suffices") {
+TEST_CASE(
+    "With several partitions the largest sum counts, and one partition with a large enough node suffices") {
   Partition other = partition();
   other.defaults.memory = per_node(1500);
   other.nodes = {{.gres = "sharedgpu:8", .cpus = 4, .cpu_step = 1, .memory = 2000}};

@@ -61,7 +61,7 @@ TEST_CASE("A page takes the place of another") {
   munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
 }
 
-TEST_CASE("What is no lease page is not mapped") {
+TEST_CASE("A file that is not a lease page is not mapped") {
   int plain = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(ftruncate(plain, LeasePage::kSize) == 0);
   CHECK(map_lease_page(plain, nullptr) == nullptr);

@@ -157,7 +157,7 @@ TEST_CASE("Paths of a configuration are relative to its bundle") {
   CHECK(image.obstacle() == "nothing is known");
 }
 
-TEST_CASE("Where the image cannot be found, there is no obstacle") {
+TEST_CASE("If the image cannot be found, there is no obstacle") {
   CHECK_FALSE(mount_place(json(1), kFolder, "/b").has_value());
   CHECK_FALSE(mount_place(json::object(), kFolder, "").has_value());
   CHECK_FALSE(mount_place({{"root", 1}, {"mounts", {{"a", 1}}}}, kFolder, "").has_value());

@@ -131,7 +131,7 @@ TEST_CASE("A mount that the configuration states stays, however its path is writ
   CHECK(spec["mounts"][3]["destination"] == "/opt/x/lib/sharedgpu");
 }
 
-TEST_CASE("What is not a container's configuration is left unchanged, with a reason") {
+TEST_CASE("A text that is not a container's configuration is left unchanged, with a reason") {
   for (const json& odd : {json(1), json::array(), json{{"process", 1}}, json{{"process", {{"env", "A=b"}}}},
                           json{{"process", {{"env", {1}}}}}, json{{"mounts", json::object()}}}) {
     json spec = odd;

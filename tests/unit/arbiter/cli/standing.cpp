@@ -58,7 +58,7 @@ TEST_CASE("Memory that is being moved is told") {
         "Job 21 has no work for GPU 0 at this moment; 50 GiB of its 50 GiB are on the GPU.");
 }
 
-TEST_CASE("What keeps a tenant from turns is told first") {
+TEST_CASE("The sentences begin with the reason that keeps a tenant from having turns") {
   NodeStatus status = some_status();
   status.tenants[1].nodes = 4;
   CHECK(told(status, 1).ends_with("Its turn begins on all of its 4 nodes together."));
@@ -73,7 +73,7 @@ TEST_CASE("What keeps a tenant from turns is told first") {
   CHECK(told(status, 1) == "Job 22 has not used a shared GPU of this node yet.");
 }
 
-TEST_CASE("Of many others, three are named") {
+TEST_CASE("Of many other tenants, three are named") {
   NodeStatus status = some_status();
   status.gpus[0].turn_left = {};
   for (std::uint64_t id = 4; id <= 9; ++id) {

@@ -349,7 +349,9 @@ TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can h
   CHECK(b.tenant(1).host.budget == mebibytes(50));
 }
 
-TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {
+TEST_CASE(
+    "A tenant that is short of host memory for its evicted memory is recalled at once, but not again and "
+    "again") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.queue_up(2, 2, 75);
@@ -390,7 +392,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   }
 }
 
-TEST_CASE("Who is short of host memory does not wait for one that is just on its way in") {
+TEST_CASE("A tenant that is short of host memory does not wait for a tenant that is just entering") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.queue_up(2, 2, 75);
@@ -580,7 +582,9 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
 }
 
-TEST_CASE("Who begins at zero before it has come back has lost what it held under the arbiter before") {
+TEST_CASE(
+    "A tenant whose times begin at zero before it has reconnected loses the lease that it held under the "
+    "earlier arbiter") {
   const Tuning tuning;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 7, .step = 0}};
@@ -803,7 +807,7 @@ TEST_CASE("An idle tenant leaves early, but only when that helps") {
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("Who fits beside the chosen is taken along") {
+TEST_CASE("A tenant that fits beside the chosen tenants joins them") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(2, 2, 20);
@@ -852,7 +856,7 @@ Bench two_after_their_turn(unsigned size = 30) {
   return b;
 }
 
-TEST_CASE("Who has drained is let forward while others of its tenant have not") {
+TEST_CASE("A drained session may submit once while other sessions of its tenant have not drained") {
   Bench b = two_after_their_turn();
   REQUIRE(b.tenant(2).phase == Phase::leaving);
   b.release(2, 30, true);
@@ -907,7 +911,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
   }
 }
 
-TEST_CASE("Who drains without being let forward did not wait for its own processes") {
+TEST_CASE("A session that drains without a single submission did not wait for its own processes") {
   Bench b = two_after_their_turn();
   b.pass(50ms);
   b.release(2, 30, true);
@@ -1007,7 +1011,8 @@ Bench one_leaves() {
   return b;
 }
 
-TEST_CASE("Who allocates while its turn ends gets what was promised to who comes in") {
+TEST_CASE(
+    "A tenant that allocates while its turn ends gets memory that was promised to the entering tenant") {
   Bench b = one_leaves();
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   REQUIRE(b.sent<Restore>(2)->allowed == mebibytes(40));
@@ -1080,14 +1085,14 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   CHECK(b.sent<Verdict>(1)->allowed == mebibytes(60));
 }
 
-TEST_CASE("What a session frees while its turn ends is there for others") {
+TEST_CASE("Memory that a session frees while its turn ends is available to others") {
   Bench b = one_leaves();
   b.tell(1, 50, 50);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(50));
 }
 
-TEST_CASE("What a session settles is pinned before it has drained") {
+TEST_CASE("Memory that a session pins in place is pinned before the session has drained") {
   Bench b = one_leaves();
   MemoryUse its = Bench::use(60, 60, 10);
   its.settling = mebibytes(10);
@@ -1096,7 +1101,7 @@ TEST_CASE("What a session settles is pinned before it has drained") {
   CHECK(b.tenant(1).phase == Phase::leaving);
 }
 
-TEST_CASE("What a session that has drained settles is pinned before its turn has ended") {
+TEST_CASE("Memory that a drained session pins in place is pinned before its turn has ended") {
   Bench b = two_after_their_turn();
   b.release(2, 30, false);
   MemoryUse its = Bench::use(30, 30, 10);
@@ -1167,7 +1172,7 @@ TEST_CASE("One that dies on its way in makes place for the next") {
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(75));
 }
 
-TEST_CASE("What cannot be evicted is planned around and tried again") {
+TEST_CASE("Memory that cannot be evicted counts as staying on the GPU, and its eviction is tried again") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -1269,7 +1274,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
   }
 }
 
-TEST_CASE("Who was ready and grows has not lacked its memory since it was told of the rest") {
+TEST_CASE("A session that was ready and grows has a new timeout for its restore") {
   Bench b;
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
@@ -1296,7 +1301,7 @@ TEST_CASE("Who was ready and grows has not lacked its memory since it was told o
   CHECK(std::none_of(b.last.begin(), b.last.end(), is_note));
 }
 
-TEST_CASE("Who was ready, and has filled what it was told once more, is asked to say so again") {
+TEST_CASE("A session that was ready, and has filled its memory once more, is asked for another Ready") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(3, 1, 1);
@@ -1411,7 +1416,7 @@ Recovered with_lease_since(std::uint64_t tenant, Nanoseconds since, unsigned exp
   return recovered;
 }
 
-TEST_CASE("Who comes back waiting has waited since then") {
+TEST_CASE("A session that waits when it reconnects has waited since the reconnection") {
   Bench b;
   Hello hello;
   hello.resuming = hello.wants = 1;

@@ -91,7 +91,7 @@ TEST_CASE("Only those of a lower priority are bounded, and only by who has deadl
   CHECK(world.tenant(3).deadlines.missed == 1);
 }
 
-TEST_CASE("Where deadlines move threads, they leave everybody all of its time") {
+TEST_CASE("If deadlines limit threads, all tenants keep all of their time") {
   World world;
   world.tell_of(1, 0, 10);
   REQUIRE(world.part(3) == 0.05);
@@ -117,7 +117,7 @@ TEST_CASE("A tenant whose limit has ended with the deadlines of another is alone
   CHECK_FALSE(world.session(3).oversubscribed);
 }
 
-TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody any more") {
+TEST_CASE("A tenant that has reported nothing for 10 s, or for three deadlines, limits no other tenant") {
   World world;
   world.tell_of(1, 0, 1);
   world.pass(9999ms);
@@ -144,7 +144,7 @@ TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody 
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
+TEST_CASE("A tenant that reports and has not had the GPU since its last report limits no other tenant") {
   World world;
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
@@ -159,7 +159,7 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   CHECK(world.tenant(1).deadlines.missed == 8);
 }
 
-TEST_CASE("Who only tells, and has never had the GPU, bounds nobody") {
+TEST_CASE("A tenant that reports and has never had the GPU limits no other tenant") {
   World world;
   Claims urgent = World::claims(1);
   urgent.priority = 3;
@@ -200,7 +200,7 @@ TEST_CASE("The bounds end with who set them, with its deadlines, and with the po
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("What a job states anew counts from then on, below what deadlines leave of it") {
+TEST_CASE("New Claims of a job apply at once, reduced by the limits that deadlines set") {
   World world;
   world.tell_of(1, 0, 2);
   REQUIRE(world.part(3) == 0.25);

@@ -134,7 +134,7 @@ TEST_CASE("Gates of a gang open by order, and close by order") {
   CHECK_FALSE(b.report().drained);
 }
 
-TEST_CASE("What has drained stays where it is until the other nodes have") {
+TEST_CASE("The memory of a drained tenant stays where it is until the other nodes have drained") {
   Node b;
   b.drain_for_others();
   CHECK(b.report().drained);
@@ -209,7 +209,7 @@ TEST_CASE("An elder gang is offered the turn when the offer to a younger one has
   }
 }
 
-TEST_CASE("Of two gangs that have waited as long here the elder is offered the turn") {
+TEST_CASE("If two gangs have waited equally long on this node, the elder gang is offered the turn") {
   Node b;
   b.order.since = 2s;
   b.tell_gang();
@@ -604,7 +604,8 @@ TEST_CASE(
   CHECK(b.tenant(9).phase == Phase::out);
 }
 
-TEST_CASE("Of jobs whose nodes do not reach each other the one that Slurm has started first goes first") {
+TEST_CASE(
+    "If the nodes of several jobs do not reach each other, the job that Slurm started first goes first") {
   const bool second_is_elder = GENERATE(false, true);
   Node b;
   b.come_as_gang(3, 3);

@@ -107,7 +107,7 @@ TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
   CHECK(b.open(5));
 }
 
-TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes elsewhere") {
+TEST_CASE("A tenant on a failing GPU continues, and its next processes are placed elsewhere") {
   Bench b;
   CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
@@ -118,7 +118,7 @@ TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes else
   CHECK(place(b, 1) == Gpus{kOther});
 }
 
-TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else comes") {
+TEST_CASE("A tenant that is placed on a drained GPU stays there, and no other tenant is placed there") {
   Bench b;
   CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
@@ -134,7 +134,7 @@ TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else c
   CHECK(place(b, 5) == Gpus{kGpu});
 }
 
-TEST_CASE("Where all GPUs are drained or have failed, a tenant is placed on none") {
+TEST_CASE("If all GPUs are drained or have failed, a tenant is placed on none") {
   Bench b;
   place(b, 1);
   b.handle(GpuDrained{.gpu = kOther, .drained = true});

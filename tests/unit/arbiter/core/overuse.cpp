@@ -659,7 +659,9 @@ TEST_CASE("Coming back with much memory is no eviction") {
   CHECK(cancels_of(b, 1) == 1);
 }
 
-TEST_CASE("What goes with a process was not evicted, and buys no time for others of its tenant") {
+TEST_CASE(
+    "Memory that is freed by the end of a process was not evicted, and gives the tenant's other processes no "
+    "time") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);
@@ -959,7 +961,7 @@ TEST_CASE("A stopped process that has nothing does not protect another that keep
   CHECK(cancels_of(b, 1) > 0);
 }
 
-TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where others have no room") {
+TEST_CASE("If a tenant is stopped on two GPUs, it is overdue only on the GPU where others have no room") {
   Bench b = bench({.cancel = true});
   b.come(1, 1);
   b.attach(1);
@@ -995,7 +997,9 @@ TEST_CASE("A process whose cgroup somebody else has frozen is waited for without
   CHECK(b.overstays.empty());
 }
 
-TEST_CASE("Of several that are stopped those that have the most are to blame, as far as that makes room") {
+TEST_CASE(
+    "Of several stopped tenants, the tenants with the most memory are to blame, as far as their memory would "
+    "make room") {
   Bench b = bench({.cancel = true});
   b.settle_in(3, 3, 5);
   b.settle_in(1, 1, 85);

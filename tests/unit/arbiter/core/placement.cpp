@@ -67,7 +67,7 @@ TEST_CASE("With equal units and memory, the GPU with the fewest tenants comes fi
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 
-TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit") {
+TEST_CASE("A tenant that uses a GPU without being placed there counts as one unit") {
   Bench b;
   b.come(1, 1);
   b.attach(1, kGpu);
@@ -179,7 +179,7 @@ TEST_CASE("A step that can open none of its job's GPUs gets another beside them"
   CHECK(host.placement(1).units == 2);
 }
 
-TEST_CASE("Of several GPUs a step is told of those that it can open and asks for") {
+TEST_CASE("A step gets those of the tenant's GPUs that it can open, as many as it requests") {
   Numbered host;
   CHECK(host.put(1, 0b111, 2, 2) == Gpus{kGpu, kOther});
   CHECK(host.put(1, 0b011, 2, 2) == Gpus{kOther});
@@ -201,7 +201,9 @@ TEST_CASE("Units that no node has add up right") {
   CHECK(units_on_each(~0u, 2) == 1u << 31);
 }
 
-TEST_CASE("What the arbiter finds late replaces what sessions told, and is handed out") {
+TEST_CASE(
+    "A GPU that the arbiter finds late replaces the GPU that sessions reported, and its memory is handed "
+    "out") {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   const auto number = [&](const GpuUuid& gpu) { return core.snapshot().find(gpu)->number; };
@@ -225,7 +227,7 @@ TEST_CASE("GPUs that only sessions told of are not handed out") {
   CHECK(core.snapshot().placements.empty());
 }
 
-TEST_CASE("What a predecessor decided holds, but for a GPU that is gone") {
+TEST_CASE("The placement by an earlier arbiter stays, except on a GPU that is gone") {
   Recovered recovered;
   recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
   recovered.placements[TenantId{2}] = {.units = 1, .gpus = {kThird}};

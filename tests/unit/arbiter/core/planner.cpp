@@ -160,7 +160,7 @@ Bench hog_and_interactive(const TurnRules& turns = kAuto) {
   return b;
 }
 
-TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
+TEST_CASE("A tenant that pauses for long preempts a tenant that always works, and pays for it") {
   Bench b = hog_and_interactive();
   REQUIRE(b.open(1));
   SECTION("not before it has earned the handoffs there and back") {
@@ -200,7 +200,7 @@ TEST_CASE("A fixed quantum is kept to: nobody interrupts") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("Who has credit is not interrupted, but its turn ends like any other") {
+TEST_CASE("A tenant that has earned time is not preempted, but its turn ends like any other") {
   Bench b({}, kAuto);
   b.settle_in(1, 1, 75);
   for (std::uint64_t id : {2, 3}) {
@@ -274,7 +274,8 @@ TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
   CHECK(put_out <= 2 * 4);
 }
 
-TEST_CASE("Who was put out by growth comes back as soon as it fits beside the largest of that turn") {
+TEST_CASE(
+    "A tenant displaced by growth returns as soon as it fits beside the largest footprints of that turn") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 50);
   b.settle_in(2, 2, 48);
@@ -366,7 +367,8 @@ TEST_CASE(
 }
 
 // While nobody could enter, the core does not compute which tenants are throttled, and for how long.
-TEST_CASE("Who has passed its limit comes in once it has earned that, though the others left meanwhile") {
+TEST_CASE(
+    "A throttled tenant enters once it has earned the time, even if the other tenants have left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b({}, kAuto);
   b.settle_in(1, 1, 100);
@@ -443,7 +445,7 @@ TEST_CASE("A turn's end is told once, and only to one process that has all of it
   }
 }
 
-TEST_CASE("Whose time is not ruled is told of no turn's end") {
+TEST_CASE("The lease page of a tenant without a timed turn states no end of turn") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
@@ -458,7 +460,7 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   }
 }
 
-TEST_CASE("Who has the GPU is told that others wait") {
+TEST_CASE("The tenant that has the GPU is told that others wait") {
   Bench b = hog_and_other({.fixed = 1h});
   b.want(2);
   REQUIRE(b.open(1));
@@ -485,7 +487,7 @@ TEST_CASE("A burst is measured only where others wait, since nobody tells of idl
   }
 }
 
-TEST_CASE("Whose time is ruled has the GPU alone, but does not wait for ever for the work of others") {
+TEST_CASE("A tenant with timed turns has the GPU alone, but does not wait forever for the work of others") {
   Ruled b;
   b.want(1);
   b.want(2);
@@ -545,7 +547,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
 }
 
-TEST_CASE("What a tenant owes it owes still when its next process comes") {
+TEST_CASE("A tenant's debt remains when its next process comes") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b;
   b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
@@ -576,7 +578,7 @@ TEST_CASE("What a tenant owes it owes still when its next process comes") {
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
 }
 
-TEST_CASE("Who was idle, and does not say so any more, is at work again") {
+TEST_CASE("A tenant that was idle and stops reporting it is at work again") {
   for (const Nanoseconds since : {400ms, 700ms}) {
     Bench b = hog_and_other({.fixed = 1h});
     b.say(1, Idle{.epoch = b.epoch(1), .idle = 1s});

@@ -112,7 +112,7 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
   CHECK(b.granted(b.open(1) ? 1 : 2));
 }
 
-TEST_CASE("What is pinned beyond what there is waits until others have given that up, or for 10 s") {
+TEST_CASE("A pin request beyond the free memory waits until others have evicted, or for 10 s") {
   Bench b(with_leases({key_of(1)}, 2));
   come_again(b, 1, 1, true);
   b.tell(1, 60, 60);
@@ -184,7 +184,7 @@ TEST_CASE("Growth that exceeds the GPU is refused as the recovery ends") {
   CHECK(b.refused(1));
 }
 
-TEST_CASE("Of a tenant whose other sessions never come, one that has drained can have its turn") {
+TEST_CASE("If a tenant's other sessions never come back, its drained session can have its turn") {
   Bench b(with_leases({key_of(1)}, 2));
   come_again(b, 1, 1, false);
   b.tell(1, 30, 30);
@@ -208,7 +208,7 @@ TEST_CASE("A turn that goes on is as old as its lease") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on") {
+TEST_CASE("If a session that reconnects is the first of its tenant to wait, the tenant waits from then on") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -245,7 +245,7 @@ TEST_CASE("The lease of a step that is still on its way back goes on beside that
   CHECK(b.open(2));
 }
 
-TEST_CASE("Who comes back and has not drained is at work: its growth waits for room") {
+TEST_CASE("A session that reconnects and has not drained is at work: its growth waits for room") {
   Bench b;
   b.settle_in(1, 1, 60);
   come_again(b, 2, 2, false);
@@ -258,7 +258,7 @@ TEST_CASE("Who comes back and has not drained is at work: its growth waits for r
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
 }
 
-TEST_CASE("Who was revoked comes in by a Restore, also where it has no memory") {
+TEST_CASE("A tenant whose lease was revoked enters by a Restore, even without memory") {
   Bench b;
   come_again(b, 1, 1, false);
   REQUIRE(b.sent<Revoke>(1));
@@ -285,7 +285,7 @@ TEST_CASE("A lease that nobody has come back for ends when its tenant begins at 
 
 // ---- sessions whose process reconnects ----
 
-TEST_CASE("What a process has is in the books, and once, from its return to its report") {
+TEST_CASE("The memory of a process is counted exactly once between its reconnection and its report") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);

@@ -111,7 +111,7 @@ std::vector<std::uint64_t> looked_at(const Bench& b) {
   return all;
 }
 
-TEST_CASE("Of the processes of a tenant that runs one is looked at each half second, each in its turn") {
+TEST_CASE("One process of a running tenant is polled each half second, one process after another") {
   Bench b = three_run();
   const Nanoseconds begun = b.now;
   std::vector<std::uint64_t> order;
@@ -123,7 +123,7 @@ TEST_CASE("Of the processes of a tenant that runs one is looked at each half sec
   CHECK(order == std::vector<std::uint64_t>{1, 3, 4, 1, 3, 4});
 }
 
-TEST_CASE("Where one process of a tenant that runs is stopped the others are looked at with it") {
+TEST_CASE("If one process of a running tenant is stopped, the other processes are polled, too") {
   Bench b = three_run();
   b.pass(500ms);
   REQUIRE(looked_at(b) == std::vector<std::uint64_t>{1});
@@ -272,7 +272,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   CHECK(b.open(2));  // session 1 is still stopped, and session 4 does not want the GPU
 }
 
-TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle gives up its turn") {
+TEST_CASE("A stopped process counts as idle: if the tenant's other processes are idle, its turn ends") {
   Bench b;
   b.settle_in(1, 1, 30);
   b.settle_in(4, 1, 30);
@@ -286,7 +286,9 @@ TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle give
   CHECK(b.sent<Revoke>(1));
 }
 
-TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
+TEST_CASE(
+    "A tenant whose suspension is announced drains, evicts all of its memory, and returns when it is "
+    "resumed") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -310,7 +312,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
 }
 
-TEST_CASE("Who is told of a suspension that never comes goes on after a while") {
+TEST_CASE("A tenant whose announced suspension never comes counts as resumed after a while") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -352,7 +354,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
   CHECK(lease_of(b, 1) == 5ms);
 }
 
-TEST_CASE("Who works on after its connection broke has a lease until it has drained") {
+TEST_CASE("A process that works on after its connection broke holds a lease until it has drained") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(SessionGone{SessionId{1}});
@@ -372,7 +374,7 @@ TEST_CASE("Who works on after its connection broke has a lease until it has drai
   CHECK(lease_of(b, 1) == 20ms);
 }
 
-TEST_CASE("Who comes back to a tenant that is on its way in, and was not told yet, drains first") {
+TEST_CASE("A session that reconnects while its tenant enters, and had no Restore yet, drains first") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.come(2, 2);

@@ -356,7 +356,7 @@ TEST_CASE("An exclusive tenant has the GPU alone, and enters only when others ha
   }
 }
 
-TEST_CASE("Where nobody is exclusive all that fit run together") {
+TEST_CASE("If no tenant is exclusive, all tenants that fit run together") {
   Exclusive b(0);
   CHECK(b.open(1));
   CHECK(b.open(2));

@@ -48,7 +48,7 @@ TEST_CASE("A text without an end is read as far as it goes") {
   CHECK(root.say(endless).find<SetReply>()->done == 1);
 }
 
-TEST_CASE("What a job has a right to follows the settings") {
+TEST_CASE("The entitlement of a job follows from the settings") {
   Host host;
   host.start();
   Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});

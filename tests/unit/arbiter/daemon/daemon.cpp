@@ -350,7 +350,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   CHECK(status_of(daemon)["tenants"].size() == 2);
 }
 
-TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business") {
+TEST_CASE("A tenant without swapping sees of a GPU what the driver reports") {
   Daemon daemon;
   SocketClient anchor(daemon), member(daemon);
   JobOptions options;
@@ -576,7 +576,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
   CHECK(told(job).count == 0);
 }
 
-TEST_CASE("Whose priority is above what the site allows is told") {
+TEST_CASE("A user whose priority exceeds the site's limit is named in the log") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to register jobs");
@@ -598,7 +598,7 @@ TEST_CASE("Whose priority is above what the site allows is told") {
   CHECK(log.find("asks for priority 5") == std::string::npos);
 }
 
-TEST_CASE("What a session repeats is written down once, and a second GPU of its is nobody's") {
+TEST_CASE("A repeated Attach is recorded once, and a second GPU of a session is refused") {
   Daemon daemon;
   auto records = [&] {
     std::ifstream ledger(daemon.folder() + "/state/ledger");
@@ -676,7 +676,7 @@ TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once"
   CHECK(moved(mebibytes(35)) == mebibytes(10).count);
 }
 
-TEST_CASE("What others may not do") {
+TEST_CASE("Messages that others may not send") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to become other users");
@@ -821,7 +821,7 @@ TEST_CASE("Two GPUs under two policies, in the file and as an administrator chan
   CHECK(status_of(daemon)["policy"] == "credit");
 }
 
-TEST_CASE("Who comes again and again has to wait, and nobody else") {
+TEST_CASE("A user that connects again and again has to wait, and no other user has to") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to become other users");

@@ -79,7 +79,7 @@ TEST_CASE("A job or run that nobody can watch keeps no place on a GPU") {
   CHECK(host.status()["gpus"][0]["units"] == 3);
 }
 
-TEST_CASE("Where no user is known by name, root administers, and numbers") {
+TEST_CASE("If no user is known by name, root and the users given by number are administrators") {
   FaultySystem system;
   system.users = false;
   Settings settings;

@@ -147,7 +147,7 @@ TEST_CASE("GPUs as NVML tells of them") {
   CHECK(gpus[1].minor == std::optional<unsigned>(5));
 }
 
-TEST_CASE("Where NVML is missing or fails, the driver is asked") {
+TEST_CASE("If NVML is missing or fails, the driver is asked") {
   Libraries host;
   SECTION("no library") { host.has_nvml = false; }
   SECTION("a function is missing") { host.missing = "nvmlDeviceGetMinorNumber"; }
@@ -183,7 +183,7 @@ TEST_CASE("A GPU may have no device file that NVML knows") {
   CHECK_FALSE(gpus[1].minor);
 }
 
-TEST_CASE("Where neither NVML nor the driver answers, there is no GPU") {
+TEST_CASE("If neither NVML nor the driver answers, there is no GPU") {
   Libraries host;
   host.has_nvml = false;
   SECTION("no library") { host.has_driver = false; }

@@ -286,7 +286,8 @@ TEST_CASE("A GPU that was lost while no arbiter was there: the next one finds ou
   CHECK(node.host.status()["tenants"][0]["lost_gpu"]["fault"] == "not in the host any more");
 }
 
-TEST_CASE("What a job has lost is told of it, also by the next arbiter, until it runs again") {
+TEST_CASE(
+    "The status shows the GPU that a job has lost, also under the next arbiter, until the job runs again") {
   Node node;
   device->xid = 79;
   node.becomes("lost");

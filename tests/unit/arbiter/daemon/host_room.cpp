@@ -141,7 +141,7 @@ TEST_CASE("A kernel that promises no more than it has bounds the room by that") 
   CHECK(machine.room() == kOfMachine);
 }
 
-TEST_CASE("Where a file cannot be read the room is not known") {
+TEST_CASE("If a file cannot be read, the free host memory is unknown") {
   Machine machine("0::/slurm/job_7\n");
   machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(5));
   const std::string job = "/sys/fs/cgroup/slurm/job_7";

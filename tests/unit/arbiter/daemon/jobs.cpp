@@ -308,7 +308,7 @@ TEST_CASE("A further step of a job begins nothing anew, nor does any while the j
   SECTION("a batch step while a process of the job lives") { CHECK_FALSE(job.begins_with(kBatchStep, 0)); }
 }
 
-TEST_CASE("What is told of a job is written down once") {
+TEST_CASE("The data of a job is recorded once") {
   Host host;
   host.start();
   Guest slurmstepd(host);
@@ -322,7 +322,9 @@ TEST_CASE("What is told of a job is written down once") {
   CHECK(host.ledger().size() == 6);
 }
 
-TEST_CASE("Who a job is is written again when it comes again, and not while a process of it is there") {
+TEST_CASE(
+    "The record of a job is written again when the job comes again, but not while a process of the job "
+    "lives") {
   Host host;
   host.start();
   const auto written = [&host] {

@@ -368,7 +368,7 @@ TEST_CASE("Impossible numbers of jobs and runs") {
 
 // ---- the rate ----
 
-TEST_CASE("What adds to the ledger counts against its user's rate, and nothing else does") {
+TEST_CASE("Messages that add to the ledger count against their user's rate, and no others do") {
   Host host;
   host.start();
   constexpr unsigned kAtOnce = 1024;

@@ -79,7 +79,7 @@ TEST_CASE("Without NoticeAfter no job is told") {
   CHECK(at.heard().empty());
 }
 
-TEST_CASE("What a job is told names no job that its user may not see") {
+TEST_CASE("A line to a job names no job that its user may not see") {
   TwoTenants at(hiding_jobs());
   at.wait(30s);
   CHECK(at.heard() ==

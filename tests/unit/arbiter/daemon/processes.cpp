@@ -271,7 +271,7 @@ TEST_CASE("A look at a frozen process costs the same however deep its user nests
   CHECK(root.looks < 20);
 }
 
-TEST_CASE("What cannot be read of a process is not so") {
+TEST_CASE("If a file of a process cannot be read, the answer is no") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
   CHECK_FALSE(is_stopped(root, 7));  // no thread is found: all threads of process 7 have ended

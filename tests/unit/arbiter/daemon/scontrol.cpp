@@ -232,7 +232,7 @@ TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried
   CHECK(site.text_of("calls") == drain + "first\n" + drain + "second\n" + drain + "first\n");
 }
 
-TEST_CASE("What goes on failing is given up, and what was started for it ends") {
+TEST_CASE("A command that fails again and again is given up, and the processes that it started end") {
   ScontrolFolder site;
   site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
   Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});

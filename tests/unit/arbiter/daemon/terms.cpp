@@ -98,7 +98,7 @@ TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
   }
 }
 
-TEST_CASE("What units bring is known when they come, unless it depends on the GPU") {
+TEST_CASE("The host memory of units is known when they are registered, unless it depends on the GPU") {
   TenantInfo job;
   job.options.units = 3;
   const auto brought = [&](const char* text) { return brought_now(job, settings(text)); };

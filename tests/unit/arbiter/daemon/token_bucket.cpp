@@ -40,7 +40,7 @@ TEST_CASE("More may be used than there is, and is owed then") {
   CHECK(bucket.charge(1, 1002s) == 0s);
 }
 
-TEST_CASE("Who has not come for long may come as often as at first, and no oftener") {
+TEST_CASE("A user that has not come for long may come as often as at first, and no more often") {
   TokenBucket bucket(10, 2);
   CHECK(taken(bucket, 1000s) == 10);
   CHECK(taken(bucket, 5000s) == 10);

@@ -467,7 +467,7 @@ TEST_CASE("A node without processes that falls silent may have some by now, and 
   CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some questions
 }
 
-TEST_CASE("Where the first node that a user names does not answer, the one that Slurm names coordinates") {
+TEST_CASE("If the first node that a user names does not answer, the node that Slurm names coordinates") {
   HeardNodes heard(kTimes.recent);
   GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
@@ -789,7 +789,7 @@ TEST_CASE("A turn that has begun goes on where the nodes do not reach each other
   CHECK(line.alone(4));
 }
 
-TEST_CASE("Where Slurm does not answer, a job that is apart begins after some minutes") {
+TEST_CASE("If Slurm does not answer, a job that is apart begins after some minutes") {
   Line line;
   line.say(4);
   line.pass(kTimes.never + kTimes.unlisted - 1s);

@@ -432,7 +432,7 @@ TEST_CASE("A member that finds no place is let try again, at longer and longer i
   CHECK(gang.try_once() == 10s);
 }
 
-TEST_CASE("Where one cannot drain without a process that has come late, that one is let in") {
+TEST_CASE("A process that has come late is let in if another process cannot drain without it") {
   Members gang(2);
   gang.run_all();
   gang.last[1] = {.number = 9, .phase = Phase::out, .offers = false, .ready = false, .present = true};

@@ -334,7 +334,7 @@ std::map<GpuUuid, std::string> gpus_of(const History& history) {
   return all;
 }
 
-TEST_CASE("What is told of a GPU is in a checkpoint, and a boot of the host ends all of it but the drain") {
+TEST_CASE("The state of a GPU is in a checkpoint, and after a boot of the host only the drain remains") {
   using All = std::map<GpuUuid, std::string>;
   History history;
   for (const Record& record : {kBoot, told_of(kGpus[0], 1, "the_fan"), told_of(kGpus[1], 2, "-")})

@@ -68,7 +68,7 @@ TEST_CASE("The time of an entry and that of an eviction count, and each is told 
   CHECK(w.figures.of(kFirst).evicting == 3s);
 }
 
-TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {
+TEST_CASE("Work that the GPU finishes within a yielded turn is not overuse") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Watched w;
   w.handle(RulesSet{.node = {.policy = elastic.get()}});
@@ -141,7 +141,7 @@ TEST_CASE("A step waits while any of its processes does") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 5s);
 }
 
-TEST_CASE("What was moved counts for the step and for its tenant, once outside of Slurm") {
+TEST_CASE("Moved bytes count for the step and for its tenant, and outside of Slurm only once") {
   FigureBook figures;
   const Traffic some{.evicted = mebibytes(3), .restored = mebibytes(1)};
   figures.add(kFirst, {.job = 1, .step = 0}, some);

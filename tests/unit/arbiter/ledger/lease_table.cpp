@@ -96,7 +96,7 @@ TEST_CASE("A number that is given out again stands for the new tenant from there
   CHECK(rows[1].held == 2s);
 }
 
-TEST_CASE("What nobody ended was held to the ledger's last record, or to its boot's") {
+TEST_CASE("A lease without an end was held until the last record of the ledger, or of the lease's boot") {
   Read read;
   read.lease(true, 10s, 0);
   read.lease(true, 12s, 1);

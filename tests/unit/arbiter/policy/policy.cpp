@@ -65,7 +65,8 @@ TEST_CASE("Handoffs that take for ever give a length all the same") {
   CHECK(turn.length <= 24h);
 }
 
-TEST_CASE("Whom another preempted goes on before those that have waited longer, but for who may preempt") {
+TEST_CASE(
+    "A preempted tenant comes before tenants that have waited longer, except tenants that may preempt") {
   const auto policy = make_policy("round-robin");
   const TurnRules rules;
   const TurnView turn{.rules = rules,

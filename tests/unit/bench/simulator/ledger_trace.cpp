@@ -80,7 +80,7 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   REQUIRE(second.pieces.size() == 1);
 }
 
-TEST_CASE("What was waited for the first lease comes before it, and is not taken off the pauses") {
+TEST_CASE("The wait for the first lease comes before that lease, and is not subtracted from the pauses") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(2, 5s, 6s);
@@ -100,7 +100,7 @@ TEST_CASE("What was waited for the first lease comes before it, and is not taken
   CHECK(replay.gpus[1][0].arrival == 61s);
 }
 
-TEST_CASE("Of a ledger that begins with sums, what was waited before it is not taken off its pauses") {
+TEST_CASE("If a ledger begins with sums, the waits before its beginning are not subtracted from the pauses") {
   LedgerTrace trace;
   TenantName name;
   name.job = 9;
@@ -222,7 +222,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   CHECK(trace.read(path + "-none", damaged).code() == ENOENT);
 }
 
-TEST_CASE("What was held is asked for again, under every policy, and done") {
+TEST_CASE("The leases of a ledger are demanded again under every policy, and the work is done") {
   Written ledger;
   for (std::uint64_t tenant : {1, 2, 3}) {
     ledger.job(tenant, static_cast<std::uint32_t>(tenant));
