@@ -676,7 +676,7 @@ TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once"
   CHECK(moved(mebibytes(35)) == mebibytes(10).count);
 }
 
-TEST_CASE("Messages that others may not send") {
+TEST_CASE("Messages about a job or its settings are refused from other users") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to become other users");
