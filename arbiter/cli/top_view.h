@@ -25,7 +25,7 @@ struct Piece {
 };
 using Line = std::vector<Piece>;
 
-std::string text_of(const Line& line);  // the text of the line, without its inks
+std::string text_of(const Line& line);  // the text of the line, without colours
 
 // Keys that have no character.
 enum class TopKey : int { none = 0, up = 0x10000, down, page_up, page_down, home, end };

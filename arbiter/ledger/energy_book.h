@@ -60,7 +60,7 @@ class EnergyBook {
     Nanoseconds read{};                      // the time of `reading`
     Nanoseconds counted{};                   // `shares` are counted up to this time
     std::map<TenantId, unsigned> holders;    // number of open leases
-    std::map<TenantId, Nanoseconds> shares;  // parts of the time since `read`
+    std::map<TenantId, Nanoseconds> shares;  // each tenant's part of the time from `read` to `counted`
     double unleased = 0;                     // millijoules
   };
   static void count(Meter& meter, Nanoseconds at);

@@ -17,8 +17,9 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 // Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// Holds a Use during the work, and before it while the work only waits for the device, since a real GPU may
-// run it then. end() returns false if the ranges were unmapped, or used by conflicting work, meanwhile.
+// Holds a Use during the work. The Use begins earlier if the work only waits for the device, since a real GPU
+// may already run the work then. end() returns false if the ranges were unmapped, or used by conflicting
+// work, meanwhile.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {}

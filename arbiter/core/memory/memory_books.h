@@ -121,7 +121,7 @@ struct SessionBook {
 // The entries of one GPU.
 struct GpuBook {
   Bytes usable;                                         // as of begin()
-  std::optional<GpuSurvey> survey;                      // the last survey; none: there are no surveys
+  std::optional<GpuSurvey> survey;                      // the last survey; nullopt while there are no surveys
   Nanoseconds first_survey_until = Nanoseconds::min();  // growth waits for the first survey until this time
 };
 

@@ -88,8 +88,8 @@ class Overuse {
   // Valid from the time at which others first waited for the tenant until the tenant has left.
   struct Row {
     std::optional<Nanoseconds> since = {};
-    std::optional<Overdue> overdue = {};  // as of `watched`
-    Clock clock = Clock::stands;          // as of `watched`
+    std::optional<Overdue> overdue = {};  // at the time `watched`
+    Clock clock = Clock::stands;          // at the time `watched`
     Nanoseconds watched{};
     Nanoseconds lasted{};                        // all time that counted as overuse
     std::array<Nanoseconds, kClocks> spare{};    // for each Clock, the remaining time that does not count

@@ -156,7 +156,7 @@ TEST_CASE("If a file cannot be read, the free host memory is unknown") {
   }
   machine.fails = {{"/proc/meminfo", ENOENT}};
   CHECK_FALSE(machine.room());
-  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just gone
+  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just been removed
   CHECK_FALSE(machine.room());
   machine.fails = {};
   CHECK(machine.room() == gibibytes(3) - mebibytes(256));

@@ -464,7 +464,7 @@ TEST_CASE("Contexts beyond the usual are hidden memory") {
   for (int i = 0; i < 3; ++i) scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
   CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(180).count);
-  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // and no memory counts twice
+  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // no memory counts twice
 }
 
 TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not handed out") {

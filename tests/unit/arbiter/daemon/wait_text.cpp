@@ -96,7 +96,7 @@ TEST_CASE("The line about a wait has the place in the queue, whoever the others 
   scene.queue = {TenantId{3}, TenantId{4}, TenantId{1}, TenantId{5}};
   CHECK(scene.text() ==
         start + "; it is number 3 of 4 in the queue, so about 2 turns of 20 s come before its own");
-  scene.queue = {TenantId{3}, TenantId{4}};  // as just after a start of the arbiter
+  scene.queue = {TenantId{3}, TenantId{4}};  // the arbiter has just started
   CHECK(scene.text() == start);
 }
 

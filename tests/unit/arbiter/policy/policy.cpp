@@ -227,7 +227,8 @@ TEST_CASE("credit is earned by units and paid by all that have the GPU") {
   CHECK(after({.pays = true, .turn = 100s, .holders = 2, .share = 0.25}) == -1s);
   CHECK(after({.turn = 100s, .comes_in = true, .share = 0.25}) == -3s);
   CHECK(after({.pays = true, .turn = 100s, .overuses = true, .share = 0.25}) == -7s);
-  CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // four turns are the most
+  CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // the balance is never below minus four
+                                                                   // turns
   TenantView rich;
   TenantView poor;
   rich.lag = 1s;
