@@ -34,7 +34,7 @@ bool holds(const std::string& name, const std::function<void()>& property) {
   return rc::check(name, property);
 }
 
-TEST_CASE("Turns cost what MaxSwapOverhead allows, and everybody gets his share") {
+TEST_CASE("Handoffs cost what MaxSwapOverhead allows, and each tenant gets its share") {
   CHECK(holds("overhead", [] {
     const auto programs = any_hogs(10);
     const double overhead = static_cast<double>(*rc::gen::inRange(2, 21)) / 100;

@@ -62,7 +62,7 @@ TEST_CASE("Holders that the user may not see are counted on the screen, too") {
   CHECK(shown.lines()[2].starts_with("       nobody has it, "));
 }
 
-TEST_CASE("Rates are those between two readings") {
+TEST_CASE("Rates are computed from two readings") {
   Shown shown;
   NodeStatus next = some_status();
   next.tenants[0].lease_seconds += 2;
@@ -82,7 +82,7 @@ TEST_CASE("Rates are those between two readings") {
   CHECK(shown.top.json()["tenants"][0]["busy"] == 0.0);
 }
 
-TEST_CASE("Keys sort, by the same key again the other way round") {
+TEST_CASE("A key sorts by its column, and the same key once more reverses the order") {
   Shown shown;
   NodeStatus status = some_status();
   status.tenants[1].host = gibibytes(9);
@@ -169,7 +169,7 @@ TEST_CASE("The reason for a missing answer is shown, and the last answer stays")
   CHECK(nothing.lines().size() == 1);
 }
 
-TEST_CASE("The help names the key of each column, and any key leaves it") {
+TEST_CASE("The help names the key of each column, and any key closes the help") {
   Shown shown;
   shown.press("?");
   const auto lines = shown.lines();

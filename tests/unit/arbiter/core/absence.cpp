@@ -16,7 +16,7 @@ void suspend(Bench& b, std::uint64_t id, bool suspended) {
 
 // ---- processes that are stopped ----
 
-TEST_CASE("The stopped do not wait: nobody has to leave for them, and that time counts for nothing") {
+TEST_CASE("Stopped tenants do not wait: no tenant leaves for them, and the time counts as no wait") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -66,7 +66,7 @@ TEST_CASE(
   CHECK(b.open(1));
 }
 
-TEST_CASE("A lease that was taken is noted once in a turn's end, and again in the next") {
+TEST_CASE("The loss of a stopped tenant's lease is noted once in each end of a turn") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 40);
@@ -113,7 +113,7 @@ TEST_CASE("A process that reports its drain is no longer stopped, and waits like
   CHECK(b.sent<Restore>(1));
 }
 
-TEST_CASE("Others are let forward no sooner than 100 ms after one has gone on whose lease was taken") {
+TEST_CASE("Other sessions may submit once 100 ms after a tenant without a lease was resumed") {
   Bench b = two_leave();
   b.release(3, 30, true);
   b.stop(2);

@@ -109,7 +109,7 @@ TEST_CASE("Attached says whether a session may have away memory") {
   CHECK(b.sent<Attached>(4)->oversize == 0);
 }
 
-TEST_CASE("A mere report gives no away memory") {
+TEST_CASE("A report without a request gives no away memory") {
   Away b = full();
   b.report(1, 100, 10);
   CHECK(b.away(1) == Bytes{});
@@ -324,7 +324,7 @@ TEST_CASE("A tenant that may have away memory sees the host memory that it may u
   CHECK(b.view(1).free == Bytes{});
 }
 
-TEST_CASE("A tenant sees the GPU's memory alone") {
+TEST_CASE("A tenant without away memory sees only the GPU's memory") {
   Terms terms{.host_limit = mebibytes(kHost)};
   SECTION("if the site does not permit away memory") { terms.oversize = false; }
   SECTION("if its library is too old") { terms.can_be_away = false; }
@@ -368,7 +368,7 @@ TEST_CASE("The GPUs of a tenant share the host memory that they show") {
   CHECK(b.view(1).free == mebibytes(150));
 }
 
-TEST_CASE("Away memory that stays after the site has changed its mind leaves no room beyond the limit") {
+TEST_CASE("Away memory that stays after Oversize=no leaves no room beyond the limit") {
   Away b;
   b.arrive(1, 1, {.cap = mebibytes(60)});
   b.ask_away(1, 0, 50);

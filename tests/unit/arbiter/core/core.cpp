@@ -37,7 +37,7 @@ TEST_CASE("Sessions know whether their GPU is oversubscribed, also while nobody 
   CHECK_FALSE(b.session(1).oversubscribed);
 }
 
-TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") {
+TEST_CASE("A growing tenant that leaves before its turn is over gets an answer") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -53,7 +53,7 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   CHECK(b.open(1));
 }
 
-TEST_CASE("Processes of a step have no more together than their host memory can hold") {
+TEST_CASE("The processes of a step together get no more memory than their host memory can hold") {
   Bench b;
   auto grow = [&b](std::uint64_t session, unsigned size, unsigned limit) {
     MemoryUse use = Bench::use(size, 0);
@@ -84,7 +84,8 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   CHECK(grow(4, 20, 30));  // session 4 is in another step, which has its own limit
 }
 
-TEST_CASE("A tenant has no more than the site lets it swap, over all its processes, steps and GPUs") {
+TEST_CASE(
+    "All processes of a tenant, on all GPUs, together get no more memory than the site lets them swap") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -153,7 +154,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   }
 }
 
-TEST_CASE("The steps of a job have no more together than the job's limit can hold") {
+TEST_CASE("The steps of a job together get no more memory than the job's limit can hold") {
   Bench b;
   for (const std::uint64_t session : {1, 2}) {
     b.handle(SessionCame{.session = SessionId{session},
@@ -200,7 +201,7 @@ TEST_CASE("The limits of a tenant's host memory are shown apart") {
   CHECK_FALSE(b.tenant(1).host.job);
 }
 
-TEST_CASE("A limit of the host that changes while a tenant runs is followed") {
+TEST_CASE("A limit of the host that changes while a tenant runs applies at once") {
   Bench b;
   b.settle_in(1, 1, 60);
   const auto report = [&b](unsigned swappable, unsigned resident, unsigned limit, std::uint64_t request,
@@ -307,7 +308,7 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
   }
 }
 
-TEST_CASE("Growth past what host memory can hold is refused after a restart too") {
+TEST_CASE("Growth that host memory cannot hold is refused after a restart, too") {
   Recovered recovered;
   recovered.expected_sessions = 2;
   Bench b(std::move(recovered));
@@ -328,7 +329,7 @@ TEST_CASE("Growth past what host memory can hold is refused after a restart too"
   CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
 }
 
-TEST_CASE("A refusal for want of device memory speaks of no host memory") {
+TEST_CASE("A refusal for lack of device memory does not name host memory") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -338,7 +339,7 @@ TEST_CASE("A refusal for want of device memory speaks of no host memory") {
   CHECK(b.sent<Verdict>(1)->host_most == Bytes{});
 }
 
-TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can hold") {
+TEST_CASE("cuMemGetInfo reports only memory that the host memory of the process's step can hold") {
   Bench b;
   b.settle_in(1, 1, 20);
   MemoryUse use = Bench::use(20, 20);
@@ -460,7 +461,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   }
 }
 
-TEST_CASE("For one that grows without a pause others evict ahead, by half of what it has grown") {
+TEST_CASE("For a tenant that grows steadily, others evict in advance, half as much as it has grown") {
   Bench b({}, {.fixed = 10s}, 1s);
   b.settle_in(1, 1, 90);
   b.come(2, 2);
@@ -515,7 +516,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   }
 }
 
-TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the next turn") {
+TEST_CASE("Growth that the end of a turn has stopped is expected to continue in the next turn") {
   Bench b({}, {.fixed = 10s}, 1s);
   b.settle_in(1, 1, 60);
   b.come(2, 2);
@@ -605,7 +606,7 @@ TEST_CASE(
   CHECK(core.snapshot().tenants.empty());
 }
 
-TEST_CASE("The sessions of a tenant prepare together for what must leave of it") {
+TEST_CASE("The sessions of a tenant together prepare host memory for the tenant's eviction") {
   Bench b;
   b.settle_in(1, 1, 20);
   b.come(2, 1);
@@ -634,7 +635,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
 }
 
 // Session 1 has been ordered to evict all of its memory, so session 2 evicts next.
-TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
+TEST_CASE("Host memory is prepared for a session that evicts after other sessions of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.come(2, 1);
@@ -781,7 +782,7 @@ TEST_CASE("Growth waits for the eviction of tenants without a lease") {
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(70));
 }
 
-TEST_CASE("An idle tenant leaves early, but only when that helps") {
+TEST_CASE("An idle tenant leaves early only if a waiting tenant then fits") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -822,7 +823,7 @@ TEST_CASE("A tenant that fits beside the chosen tenants joins them") {
   CHECK(b.tenant(3).phase == Phase::entering);
 }
 
-TEST_CASE("A tenant's sessions hold together") {
+TEST_CASE("The sessions of a tenant enter and leave together") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -920,7 +921,7 @@ TEST_CASE("A session that drains without a single submission did not wait for it
   CHECK(b.tenant(2).last_drain == 0ms);
 }
 
-TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {
+TEST_CASE("Steps are sent at growing intervals, and only to sessions that have work to submit") {
   Bench b = two_after_their_turn();
   b.release(2, 30, false);
   b.pass(1s);
@@ -943,7 +944,7 @@ TEST_CASE("Steps come ever more rarely, and only to who has something to submit"
   CHECK(steps_in(10s) < first);
 }
 
-TEST_CASE("After a step that took long the others are given as long again") {
+TEST_CASE("After a long single submission, the other sessions get as much time") {
   Bench b = two_after_their_turn();
   b.release(2, 30, true);
   b.pass(100ms);
@@ -982,7 +983,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   CHECK(b.tenant(1).phase == Phase::entering);
 }
 
-TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, when that turn is over") {
+TEST_CASE("A tenant that cannot leave for lack of memory gets memory of running tenants after their turn") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 30);
@@ -1156,7 +1157,7 @@ TEST_CASE("A session that dies gives everything back at once") {
   CHECK(b.open(2));
 }
 
-TEST_CASE("One that dies on its way in makes place for the next") {
+TEST_CASE("A tenant that dies while it enters makes room for the next tenant") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -1355,7 +1356,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   CHECK(b.open(2));
 }
 
-TEST_CASE("Growth that was not asked for does not count") {
+TEST_CASE("Growth without a request does not count") {
   Bench b;
   b.settle_in(1, 1, 10);
   b.say(1, Usage{.request = 0, .use = Bench::use(90, 10, 50), .stuck = 0});
@@ -1426,7 +1427,7 @@ TEST_CASE("A session that waits when it reconnects has waited since the reconnec
   CHECK(b.tenant(2).waiting_since == b.now);
 }
 
-TEST_CASE("A session that comes back is told anew what host memory it needs") {
+TEST_CASE("A session that reconnects is told again how much host memory it needs") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1438,7 +1439,7 @@ TEST_CASE("A session that comes back is told anew what host memory it needs") {
   CHECK(b.sent<Prepare>(1)->host == Bytes{});
 }
 
-TEST_CASE("A lease that the ledger knows goes on without a pause") {
+TEST_CASE("A lease that the ledger has continues without a pause") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1489,7 +1490,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A lease that the ledger does not know is not believed") {
+TEST_CASE("A lease that the ledger does not have is not believed") {
   Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1503,7 +1504,7 @@ TEST_CASE("A lease that the ledger does not know is not believed") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("A lease that was being given back ends with Released") {
+TEST_CASE("A lease whose session was draining when the arbiter died ends with Released") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = 1;
@@ -1517,7 +1518,7 @@ TEST_CASE("A lease that was being given back ends with Released") {
   CHECK(b.core->leases().of_tenant(TenantId{1}, 5000s) == 101s);
 }
 
-TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as well") {
+TEST_CASE("Sessions whose turn was ending when the arbiter died may also submit once") {
   Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = 1;
@@ -1542,7 +1543,7 @@ TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
 }
 
-TEST_CASE("No memory is promised before everybody is back, and not for ever") {
+TEST_CASE("No memory is promised until all sessions have reconnected or the recovery has ended") {
   Bench b(with_lease_since(1, 900s, 1));
   b.come(2, 2);
   b.attach(2);

@@ -44,7 +44,7 @@ TEST_CASE(
   CHECK(*pause < 3ms);
 }
 
-TEST_CASE("Steps become rarer within a turn's end, and begin anew with the next") {
+TEST_CASE("Steps become rarer during the end of a turn, and begin anew with the next end") {
   Bench b = two_leave();
   b.release(2, 30, true);
   REQUIRE(b.until_sent<Step>(2));
@@ -113,7 +113,7 @@ TEST_CASE("The pause after a single submission depends on the time since the las
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 
-TEST_CASE("A step that was let forward, and not the one before it, is what others are waited for") {
+TEST_CASE("The next pause depends on the last single submission, and not on the one before it") {
   Bench b;
   b.settle_in(2, 2, 20);
   b.settle_in(3, 2, 20);
@@ -132,7 +132,7 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
   CHECK(b.until_sent<Step>(3) == 20ms);
 }
 
-TEST_CASE("The lease of who was let forward and is stopped then is taken a second after that") {
+TEST_CASE("The lease of a tenant that is stopped after a Step is revoked a second later") {
   Bench b = two_leave();
   b.pass_by_timers(2s);
   b.release(2, 30, true);
@@ -159,7 +159,7 @@ TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease be
 
 // ---- the end ----
 
-TEST_CASE("The turn has ended when the last that had not drained dies") {
+TEST_CASE("The turn ends when the last session that has not drained dies") {
   Bench b = two_leave();
   b.release(2, 30, true);
   b.handle(SessionGone{.session = SessionId{3}});

@@ -45,7 +45,7 @@ TEST_CASE("A tenant that may restore all of its memory and makes no progress los
   }
 }
 
-TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
+TEST_CASE("Time in which the arbiter itself hangs costs no tenant its place") {
   Bench b = second_waits();
   b.ask(1);
   b.pass_by_timers(5s);
@@ -54,7 +54,7 @@ TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
   CHECK(b.until_sent<Revoke>(2, 5s));
 }
 
-TEST_CASE("Words alone buy no patience, memory that comes back does, and not without end") {
+TEST_CASE("Only restored memory extends the time limit, and not without end") {
   Bench b = second_waits();
   SECTION("words") {
     b.pass_by_timers(9s);
@@ -86,13 +86,13 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
   }
 }
 
-TEST_CASE("While nobody waits a restore may take as long as it likes") {
+TEST_CASE("While no other tenant waits, a restore has no time limit") {
   Bench b = second_waits();
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_FALSE(b.until_sent<Revoke>(2, 1h));
 }
 
-TEST_CASE("A second more for each GiB that has to come back") {
+TEST_CASE("Each GiB to be restored extends the time limit by a second") {
   constexpr GpuUuid kLarge{{3}};
   Bench b;
   b.handle(GpuFound{.gpu = kLarge, .total = gibibytes(12), .capacity = gibibytes(10), .learned = false});
@@ -200,7 +200,7 @@ TEST_CASE(
   CHECK(b.sent<Evict>(1));
 }
 
-TEST_CASE("The patience with an eviction begins when it is asked for, not with the last words before") {
+TEST_CASE("The time limit of an eviction begins with the order, not with an earlier report") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(2, 2, 30);
@@ -352,7 +352,7 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
   CHECK(b.notes.empty());
 }
 
-TEST_CASE("A suspension that never comes is over after 30 s, however often it is told") {
+TEST_CASE("An announced suspension that never comes is over after 30 s, however often it is announced") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});

@@ -78,7 +78,7 @@ TEST_CASE("A tenant that uses a GPU without being placed there counts as one uni
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 
-TEST_CASE("With equal units and memory, fewer tenants go before the host's order") {
+TEST_CASE("With equal units and memory, the number of tenants goes before the host's order") {
   Bench b;
   CHECK(put(b, 1, 1) == Gpus{kGpu});
   CHECK(put(b, 2, 2) == Gpus{kOther});
@@ -99,7 +99,7 @@ TEST_CASE("A tenant sees its GPUs in the host's order, whichever of them is the 
   CHECK(put(b, 2, 1, 2) == Gpus{kGpu, kOther});
 }
 
-TEST_CASE("Whoever uses a GPU already is placed there") {
+TEST_CASE("A tenant that already uses a GPU is placed there") {
   Bench b;
   b.come(1, 1);
   b.attach(1, kOther);
@@ -187,7 +187,7 @@ TEST_CASE("A step gets those of the tenant's GPUs that it can open, as many as i
   CHECK(host.placement(1).gpus == Gpus{kGpu, kOther});
 }
 
-TEST_CASE("A predecessor's placement that cannot be opened does not hold") {
+TEST_CASE("A placement by an earlier arbiter on a GPU that cannot be opened is not kept") {
   Recovered recovered;
   recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
   Numbered host(recovered);
@@ -218,7 +218,7 @@ TEST_CASE(
   CHECK(core.snapshot().find(kOther)->minor == 1u);
 }
 
-TEST_CASE("GPUs that only sessions told of are not handed out") {
+TEST_CASE("No tenant is placed on a GPU that only sessions have reported") {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   core.handle(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true},

@@ -99,7 +99,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("A first handoff that was slow counts no longer than until the next one") {
+TEST_CASE("A slow first handoff counts only until the next handoff") {
   Bench b = hog_and_other();
   b.want(2);
   hand_over_in(b, 1, 2, 2s);
@@ -191,7 +191,7 @@ TEST_CASE("A tenant that pauses for long preempts a tenant that always works, an
   }
 }
 
-TEST_CASE("A fixed quantum is kept to: nobody interrupts") {
+TEST_CASE("No tenant preempts a turn of a fixed quantum") {
   Bench b = hog_and_interactive({.fixed = 10s});
   b.pass(9s);
   b.want(2);
@@ -220,7 +220,7 @@ TEST_CASE("A tenant that has earned time is not preempted, but its turn ends lik
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("A pause that proves long makes the next one end the turn sooner, one that is short undoes that") {
+TEST_CASE("After a long pause the next pause ends the turn sooner; a short pause undoes this") {
   Bench b = hog_and_interactive();  // one pause so far, which goes on
   const auto burst = [&] {
     b.want(2);
@@ -242,7 +242,7 @@ TEST_CASE("A pause that proves long makes the next one end the turn sooner, one 
   CHECK(b.tenant(2).long_pauses == 0);
 }
 
-TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
+TEST_CASE("A footprint that varies around the largest size that fits costs one handoff per turn") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 50);
   b.settle_in(2, 2, 48);
@@ -299,7 +299,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first one's") {
+TEST_CASE("Each GPU has its own rules, and the GPUs of a domain have the rules of the first one") {
   const std::unique_ptr<Policy> credit = make_policy("credit");
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b;
@@ -470,7 +470,7 @@ TEST_CASE("The tenant that has the GPU is told that others wait") {
   CHECK_FALSE(b.sent<OthersWait>(1));
 }
 
-TEST_CASE("A burst is measured only where others wait, since nobody tells of idleness before") {
+TEST_CASE("A burst is measured only while others wait, since sessions report idleness only then") {
   SECTION("its turn is over") {
     Bench b = hog_and_other({.fixed = 1s});
     b.want(2);
@@ -506,7 +506,7 @@ TEST_CASE("A tenant with timed turns has the GPU alone, but does not wait foreve
   }
 }
 
-TEST_CASE("To who is stopped no part of the time is due") {
+TEST_CASE("A stopped tenant has no share of the time") {
   Ruled b;
   b.want(1);
   b.want(2);

@@ -44,7 +44,7 @@ TEST_CASE("Memory that is no longer pinned is available to others at once") {
   }
 }
 
-TEST_CASE("The contexts of those that wait lower what others may have") {
+TEST_CASE("The contexts of waiting tenants lower the memory for other tenants") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -157,7 +157,7 @@ TEST_CASE("A tenant that needs no memory has the GPU, whatever others need") {
   CHECK(b.open(1));
 }
 
-TEST_CASE("For whom the turn is gets room before who is taken along") {
+TEST_CASE("The tenant whose turn begins gets room before the other members of the running set") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(4, 4, 30);
@@ -232,7 +232,7 @@ TEST_CASE(
   CHECK(b.open(1));
 }
 
-TEST_CASE("No Revoke goes to a session that was sent no Restore") {
+TEST_CASE("A session that was sent no Restore gets no Revoke") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(2, 2, 60);

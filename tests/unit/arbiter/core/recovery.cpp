@@ -55,7 +55,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
 // Lets the recovery period time out. No session reports anything meanwhile.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
-TEST_CASE("No epoch of an open lease is given again") {
+TEST_CASE("The epoch of an open lease is not used again") {
   Recovered recovered = with_leases({key_of(1)}, 1);
   recovered.last_epoch = Epoch{3};  // the ledger's newest file may contain no other tenant
   Bench b(std::move(recovered));
@@ -63,7 +63,7 @@ TEST_CASE("No epoch of an open lease is given again") {
   CHECK(b.epoch(2) > kEpoch);
 }
 
-TEST_CASE("Recovery ends as soon as all that were expected have come and told, or have gone") {
+TEST_CASE("The recovery ends as soon as all expected sessions have reported or ended") {
   Bench b(with_leases({key_of(1)}, 2));
   b.come(3, 3);
   b.attach(3);
@@ -99,7 +99,7 @@ TEST_CASE("All of a tenant drain where one has come back without the lease") {
   CHECK_FALSE(b.holds(1));
 }
 
-TEST_CASE("Growth that was told and never granted is not promised once the recovery is over") {
+TEST_CASE("Growth that was reported and never granted is not promised after the recovery") {
   Bench b(with_leases({key_of(1), key_of(2)}, 2));
   come_again(b, 1, 1, true);
   b.grow(1, 60, 20);
