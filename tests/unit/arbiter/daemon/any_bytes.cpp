@@ -43,7 +43,7 @@ class Dice {
   std::mt19937 random_;
 };
 
-TEST_CASE("Whatever peers send, the arbiter serves others") {
+TEST_CASE("The arbiter serves other peers, whatever a peer sends") {
   constexpr std::size_t kPeers = 8;
   constexpr int kMessages = 1000;
   for (unsigned seed = 0; seed < 20; ++seed) {

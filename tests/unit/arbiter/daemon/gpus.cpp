@@ -137,7 +137,7 @@ using Names = std::vector<std::string>;
 const Names kOfNvml = {"of NVML", "of NVML"};
 const Names kOfDriver = {"of the driver", "of the driver"};
 
-TEST_CASE("GPUs as NVML tells of them") {
+TEST_CASE("GPUs as NVML reports them") {
   const Libraries host;
   const std::vector<GpuInfo> gpus = find_gpus(host);
   REQUIRE(names(gpus) == kOfNvml);
@@ -173,7 +173,7 @@ TEST_CASE("A GPU that does not answer hides no other") {
   CHECK(gpus[0].uuid == GpuUuid{{2}});
 }
 
-TEST_CASE("A GPU may have no device file that NVML knows") {
+TEST_CASE("NVML may not know the device file of a GPU") {
   const Libraries host;
   nvml.failing_device = 1;
   nvml.minor = 3;
@@ -196,7 +196,7 @@ TEST_CASE("If neither NVML nor the driver answers, there is no GPU") {
   CHECK(find_gpus(host).empty());
 }
 
-TEST_CASE("A library that crashes or hangs takes nobody with it") {
+TEST_CASE("A library that crashes or hangs does not harm the daemon") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
@@ -204,7 +204,7 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 
-TEST_CASE("GPUs that come later are found") {
+TEST_CASE("GPUs that appear later are found") {
   Libraries host;
   host.has_nvml = host.has_driver = false;
   asio::io_context loop(1);
@@ -238,7 +238,7 @@ TEST_CASE("A search that gets no descriptor for its child searches again") {
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left unreaped
 }
 
-TEST_CASE("The driver is asked for 64 GPUs at most") {
+TEST_CASE("At most 64 GPUs are requested from the driver") {
   Libraries host;
   host.has_nvml = false;
   driver.count = 70;
