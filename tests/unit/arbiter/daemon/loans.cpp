@@ -22,7 +22,7 @@ TEST_CASE("A lender is found by its tenant and number, and by no other tenant") 
   CHECK(loans.find(kTheirs, 77) == kOther);
 }
 
-TEST_CASE("A lender that came back under a new session is found there") {
+TEST_CASE("A lender that reconnected is found by its new session") {
   Loans loans;
   loans.announce(kLender, kOurs, 77);
   loans.announce(kOther, kOurs, 77);
@@ -34,7 +34,7 @@ TEST_CASE("A lender that came back under a new session is found there") {
   loans.forget(kOther);
 }
 
-TEST_CASE("A lender that takes another number keeps nobody from the one that it had") {
+TEST_CASE("A lender that takes another number frees its earlier number") {
   Loans loans;
   loans.announce(kLender, kOurs, 77);
   loans.announce(kLender, kOurs, 79);

@@ -201,7 +201,7 @@ TEST_CASE("Each message as a user who administers nothing") {
   CHECK(reaction_to(vouched, In::new_connection) == "RunReply");
 }
 
-TEST_CASE("Types that no peer may send") {
+TEST_CASE("Messages of types that no peer may send") {
   for (int type = 0; type < 1000; ++type) {
     if (std::any_of(kAsAdministrator.begin(), kAsAdministrator.end(),
                     [&](const Row& row) { return static_cast<int>(row.message.type) == type; }))
@@ -399,7 +399,7 @@ TEST_CASE("Messages that add to the ledger count against their user's rate, and 
   CHECK(ask(Message::of(StatusQuery{}), kUser) == "StatusReply");
 }
 
-TEST_CASE("No user can fill the log") {
+TEST_CASE("No user can fill the log with refused messages") {
   Host host;
   host.start();
   GpuQuery wrong{.token = {}, .gpu = kHostGpu};

@@ -58,7 +58,7 @@ struct TwoTenants {
   }
 };
 
-TEST_CASE("A job that waits for long is told once, by one session, what it waits for") {
+TEST_CASE("A job that waits for long gets one line with the reason, from one of its sessions") {
   Settings settings;
   settings.private_data = PrivateData::none;
   TwoTenants at(settings);
@@ -71,7 +71,7 @@ TEST_CASE("A job that waits for long is told once, by one session, what it waits
   CHECK(at.heard().empty());
 }
 
-TEST_CASE("Without NoticeAfter no job is told") {
+TEST_CASE("Without NoticeAfter no job gets a line") {
   Settings settings;
   settings.notice_after = {};
   TwoTenants at(settings);
