@@ -103,7 +103,7 @@ TEST_CASE("Text of other programs in a comment stays as it is") {
   }
 }
 
-TEST_CASE("Our own is found where the site has added to it since") {
+TEST_CASE("Our summary is found even if the site has added text to it") {
   const std::string first = with("before", "n1");
   const std::string both = with(first + " after {", "n2");
   CHECK(both.starts_with("before {"));

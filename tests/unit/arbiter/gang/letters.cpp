@@ -75,7 +75,7 @@ TEST_CASE("A letter is read as it was written, and fits a datagram") {
   }
 }
 
-TEST_CASE("A text that is cut, longer or not quite a letter is none") {
+TEST_CASE("A text that is cut, too long or malformed is no letter") {
   Dice dice(2);
   for (int i = 0; i < 100; ++i) {
     const std::string text = format_letter(any_letter(dice));

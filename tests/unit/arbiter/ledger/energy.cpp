@@ -68,7 +68,7 @@ TEST_CASE("The first reading, a counter that starts again and two readings at on
   CHECK(book.unleased(kFirstGpu) == Energy{});
 }
 
-TEST_CASE("A counter that stands still for a while tells the energy of the whole time") {
+TEST_CASE("A counter that stands still for a while later has the energy of the whole time") {
   Read book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {5000}, 12s);
@@ -80,7 +80,7 @@ TEST_CASE("A counter that stands still for a while tells the energy of the whole
   CHECK(book.of(kTwo) == Energy{1000});
 }
 
-TEST_CASE("A counter that steps back and forth tells no energy twice") {
+TEST_CASE("No energy counts twice if the counter steps back and forth") {
   EnergyBook book;
   constexpr std::uint64_t kBase = 1'000'000'000;
   book.grant(kOne, 10s);
@@ -91,7 +91,7 @@ TEST_CASE("A counter that steps back and forth tells no energy twice") {
   CHECK(book.unleased(kFirstGpu) == Energy{});
 }
 
-TEST_CASE("A counter that shows more than a GPU can consume for a moment tells no energy") {
+TEST_CASE("A counter that briefly shows more than a GPU can consume adds no energy") {
   Read book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {6000}, 11s);
@@ -140,7 +140,7 @@ TEST_CASE("The parts are never more than the whole, whatever the counter does") 
   }
 }
 
-TEST_CASE("A lease that ended in retrospect takes no energy back") {
+TEST_CASE("A lease that ended in retrospect removes no energy") {
   Read book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {6000}, 11s);

@@ -31,7 +31,7 @@ struct Read {
   }
 };
 
-TEST_CASE("A lease is told by the clock on the wall, with who held it") {
+TEST_CASE("A lease is shown in wall-clock time, with its holder") {
   Read read;
   read.job(1, 9);
   read.lease(true, 4s);
@@ -80,7 +80,7 @@ TEST_CASE("The highest host memory of a run's group is known after its leases, a
   CHECK(rows[1].host == Bytes{});
 }
 
-TEST_CASE("A number that is given out again stands for the new tenant from there on") {
+TEST_CASE("A reused number stands for the new tenant from its next record on") {
   Read read;
   read.job(1, 9);
   read.lease(true, 1s);
@@ -125,7 +125,7 @@ TEST_CASE("A lease without an end was held until the last record of the ledger, 
   }
 }
 
-TEST_CASE("Steps side by side are added up each, and count once for their tenant") {
+TEST_CASE("Concurrent steps count separately, and once for their tenant") {
   Read read;
   read.lease(true, 0s, 0);
   read.lease(true, 2s, 1);
@@ -147,7 +147,7 @@ TEST_CASE("Steps side by side are added up each, and count once for their tenant
   CHECK_FALSE(tenants[0].step);
 }
 
-TEST_CASE("The runs of a requeued job are told apart") {
+TEST_CASE("The runs of a requeued job are distinguished") {
   Read read;
   read.job(1, 9);
   read.lease(true, 1s);
@@ -198,7 +198,7 @@ TEST_CASE("A release that was lost ends the lease where the ledger saw it last")
   }
 }
 
-TEST_CASE("A window cuts what reaches into it, and two that meet lose nothing") {
+TEST_CASE("A window cuts leases at its bounds, and two adjacent windows together lose nothing") {
   Read read;
   read.lease(true, 0s);
   read.lease(false, 4s);
@@ -240,7 +240,7 @@ TEST_CASE("Each GPU and each tenant has a row of its own") {
   for (const LeaseRow& row : tenants) CHECK_FALSE(row.step);
 }
 
-TEST_CASE("A sum is open as long as one of its leases is, and lasts to the end of the latest") {
+TEST_CASE("A sum is open as long as one of its leases is open, and ends with the last of them") {
   Read read;
   read.lease(true, 0s, 0);
   read.lease(true, 1s, 1);
@@ -287,7 +287,7 @@ TEST_CASE("A lease that ended before it began lasted no time") {
   CHECK(rows[0].last == kBooted + 5s);
 }
 
-TEST_CASE("A window ends before what begins with its end, and what goes on after it is not open in it") {
+TEST_CASE("A lease that begins at a window's end is outside, and one that continues is not open in it") {
   Read read;
   read.lease(true, 2s, 0);
   read.lease(false, 4s, 0);
@@ -310,7 +310,7 @@ TEST_CASE("A window ends before what begins with its end, and what goes on after
   CHECK(cut.held == 2s);
 }
 
-TEST_CASE("The holder of a number is whoever had it last, with the run that it is in") {
+TEST_CASE("The holder of a number is the last tenant with this number, in its current run") {
   Read read;
   CHECK(read.table.holder(TenantId{1}).name == TenantName{});
   read.job(1, 9);
@@ -323,7 +323,7 @@ TEST_CASE("The holder of a number is whoever had it last, with the run that it i
   CHECK(read.table.holder(TenantId{1}).run == 0);
 }
 
-TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") {
+TEST_CASE("A lease that ended because its GPU was lost has the reason, and so do sums") {
   Read read;
   const auto lose = [&](std::uint64_t tenant) {
     read.table.add(

@@ -40,7 +40,7 @@ struct Written {
   }
 };
 
-TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
+TEST_CASE("Leases become bursts, and the gaps without the waits become pauses") {
   Written ledger;
   JobOptions options;
   options.units = 4;
@@ -128,7 +128,7 @@ TEST_CASE("If a ledger begins with sums, the waits before its beginning are not 
   CHECK(replay.gpus[0][0].pieces[0].pause == 3s);
 }
 
-TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
+TEST_CASE("Sums that a later file of the ledger repeats are not subtracted again") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(1, 10s, 12s);
@@ -145,7 +145,7 @@ TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
   CHECK(replay.gpus[0][0].pieces[0].pause == 2s);
 }
 
-TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
+TEST_CASE("Concurrent steps are one burst; GPUs are separate, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(1, 1s, 4s, kGpu, 0);
@@ -165,7 +165,7 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[1].size() == 1);
 }
 
-TEST_CASE("A lease that the host's end cut short is no part of the turns after it") {
+TEST_CASE("A lease that a crash of the host ended is no part of the next turn") {
   Written ledger;
   ledger.job(1, 9);
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
