@@ -91,8 +91,8 @@ struct CapacitySet {
   Bytes capacity;
 };
 
-// Processes of the tenant are about to start. The tenant is placed on GPUs, unless it already has GPUs that
-// these processes can open.
+// Processes of the tenant are about to start. The tenant keeps its GPUs if they are healthy and these
+// processes can open one of them; otherwise the core chooses GPUs for the tenant.
 struct Place {
   TenantId tenant;
   Demand demand;
