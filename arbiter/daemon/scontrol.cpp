@@ -202,7 +202,7 @@ void Scontrol::add(Order order) {
     return;
   }
   if (waiting_.size() >= kMostWaiting) {
-    log::error("not run, too many wait: " + order.name);
+    log::error("too many commands to Slurm wait; not run: " + order.name);
     if (order.tell) order.tell({});
     return;
   }

@@ -9,7 +9,7 @@
 namespace sharedgpu::exporter {
 namespace {
 
-TEST_CASE("Wanted fields are read at their places only") {
+TEST_CASE("Fields are read only at their places") {
   const Status status = read_status(R"({
     "version": "1.2", "recovering": true, "units": 3, "overrides": [{"section": "", "key": "a"}],
     "gpus": [

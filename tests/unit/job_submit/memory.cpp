@@ -183,7 +183,7 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(4 == cpus(4, 1));
 }
 
-TEST_CASE("With overcommit, all tasks of a node share the CPUs of one") {
+TEST_CASE("With overcommit, all tasks of a node share the CPUs of one task") {
   Job each = job("gres:sharedgpu:1", per_cpu(100));
   each.tasks = 16;
   each.overcommit = true;

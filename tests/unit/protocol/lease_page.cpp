@@ -49,7 +49,7 @@ TEST_CASE("The session can neither resize nor write the page") {
   CHECK(pwrite(writer.fd(), &byte, 1, 64) != 1);
 }
 
-TEST_CASE("A page takes the place of another") {
+TEST_CASE("A page replaces another page") {
   LeasePageWriter first, second;
   REQUIRE(first.create() == 0);
   REQUIRE(second.create() == 0);

@@ -25,7 +25,7 @@ Nanoseconds on_the_device(std::size_t bytes) { return simgpu::driver().memory_ti
 
 }  // namespace
 
-TEST_CASE("A kernel that streams takes the time of the bus for what lies on the host") {
+TEST_CASE("A streaming kernel takes the time of the bus for operands on the host") {
   Gpu gpu;
   const Mapped here(kGranule);
   const Mapped away(kGranule, kOnHostNuma);

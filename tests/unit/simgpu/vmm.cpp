@@ -137,7 +137,7 @@ TEST_CASE("A kernel works on memory without access", "[.no-access]") {
   CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_CASE("A kernel on memory without access fails alike") { CHECK(passes_alone("[.no-access]", {})); }
+TEST_CASE("A kernel on memory without access fails, too") { CHECK(passes_alone("[.no-access]", {})); }
 
 TEST_CASE("Memory is unmapped under a kernel", "[.unmapped-under]") {
   Gpu gpu;
@@ -196,7 +196,7 @@ TEST_CASE("A graph replays on memory that went and came back to its address") {
   memory.empty();
 }
 
-TEST_CASE("A descriptor is the same memory where it is imported, and outlives the handle") {
+TEST_CASE("An imported descriptor has the same memory, and outlives the handle") {
   Gpu gpu;
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle plain = 0;
@@ -317,7 +317,7 @@ TEST_CASE("Memory changes between device and host at one address") {
 }
 
 // The results follow from the text of cuda.h of CUDA 13.0.
-TEST_CASE("Pointers to memory of the host tell what they are", "[simulated]") {
+TEST_CASE("Pointers to memory of the host have attributes", "[simulated]") {
   Gpu gpu;
   const Mapped away(kGranule, kOnHostNuma);
   unsigned type = 0;
