@@ -56,7 +56,8 @@ class Timeline final : private LedgerVisitor {
   // A tenant's leases and totals since its last record of totals, in times of this boot.
   struct Window {
     Nanoseconds began{};
-    std::vector<Interval> held;  // the times in which it held any GPU, except the lease that is open now
+    std::vector<Interval>
+        held;  // the times in which the tenant held any GPU, except the lease that is open now
     std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // number of steps that hold it, and since when
     Nanoseconds held_since{};
     Figures totals;
