@@ -10,9 +10,9 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/graph_launch.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
-#include "interposer/hooks/oversized.h"
 #include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
@@ -105,6 +105,14 @@ CUresult launched(CUstream stream, bool own, Call call) {
   return result;
 }
 
+template <class Call>
+CUresult launch(CUgraphExec graph, CUstream stream, bool own, Call call) {
+  const auto whole = [=] { return launched(stream, own, call); };
+  if (oversize::is_active()) [[unlikely]]
+    return hooks::launch_graph(graph, stream, own, whole);
+  return whole();
+}
+
 // Adds the size of a new node if it is an allocation node. In the parameters, the first word is the node
 // type. Three reserved words follow, and then the parameters of this type.
 template <class Call>
@@ -129,14 +137,13 @@ void count() {
 namespace graph_memory = sharedgpu::hooks::graph_memory;
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
-  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
-  return graph_memory::launched(stream, false, [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
+  return graph_memory::launch(graph, stream, false,
+                              [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
-  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
-  return graph_memory::launched(stream, true,
-                                [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
+  return graph_memory::launch(graph, stream, true,
+                              [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {

@@ -9,7 +9,6 @@
 #include "interposer/gate/captures.h"
 #include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
-#include "interposer/hooks/graph_kernels.h"
 #include "interposer/hooks/kernel_arguments.h"
 #include "interposer/process/process.h"
 #include "interposer/session/log.h"
@@ -29,7 +28,8 @@ constexpr Nanoseconds kLongestTrial = 5s;
 // If the turn ends before the exchange, the exchange is made in the next turn, but not for ever.
 constexpr unsigned kMostTurns = 3;
 
-// Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
+}  // namespace
+
 bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice) {
   if (choice.in.empty()) return true;
   session::ExchangeResult result{.outcome = session::Exchanged::closed};
@@ -41,22 +41,10 @@ bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& ch
   return result.outcome == session::Exchanged::complete;
 }
 
-// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
-// does not run now. Inside the gate, the thread must not wait for the turn thread.
 session::DeviceSession* oversized_session() {
   if (gate::capturing() || gate::inside()) return nullptr;
   session::DeviceSession* const session = process::current_session();
   return session == nullptr || session->residence() == nullptr ? nullptr : session;
-}
-
-}  // namespace
-
-void before_graph_launch(std::uintptr_t graph) {
-  session::DeviceSession* const session = oversized_session();
-  if (session == nullptr) return;
-  const auto uses = kernels_of_graph(graph);
-  if (uses != nullptr && !uses->empty())
-    bring_in(*session, session->residence()->choose(*uses, gate::now()).exchange);
 }
 
 struct OversizedLaunch::Work {

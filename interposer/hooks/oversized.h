@@ -10,6 +10,11 @@
 #include <memory>
 #include <string_view>
 
+namespace sharedgpu::session {
+class DeviceSession;
+struct ExchangeChoice;
+}  // namespace sharedgpu::session
+
 namespace sharedgpu::hooks {
 
 // The words of a launch function's arguments that matter here; zero where the function lacks the argument.
@@ -58,8 +63,12 @@ class OversizedLaunch {
   std::unique_ptr<Work> work_;
 };
 
-// Brings in the operands of the kernels of an executable graph (CUgraphExec), as far as they are known.
-// Called before the gate.
-void before_graph_launch(std::uintptr_t graph);
+// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
+// does not run now. Inside the gate, the thread must not wait for the turn thread.
+session::DeviceSession* oversized_session();
+
+// Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
+// Called outside the gate.
+bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice);
 
 }  // namespace sharedgpu::hooks

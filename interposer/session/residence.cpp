@@ -53,6 +53,12 @@ std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernel
   return uses;
 }
 
+// A kernel of unknown cost may need the operand on the GPU.
+bool Residence::is_need(const KernelCosts::Key& key) const {
+  const std::optional<double> cost = costs_.per_byte(key);
+  return !cost || *cost >= per_byte_;
+}
+
 // The handles that should be on the GPU, whether they are there or not. A kernel that was never seen with the
 // operand away is tried that way, unless it cannot be timed alone.
 std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may_try) {
@@ -61,9 +67,9 @@ std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may
   for (const Use& use : uses) debts_.launch(use.handle.size);
   for (const Use& use : uses) {
     const std::optional<double> cost = costs_.per_byte(use.key);
-    const bool heavy = !cost || *cost >= per_byte_;
-    if (heavy) order_.note(use.handle.address);
-    bool wants = heavy && !use.handle.away;
+    const bool need = is_need(use.key);
+    if (need) order_.note(use.handle.address);
+    bool wants = need && !use.handle.away;
     if (use.handle.away && cost) {
       const double lost = *cost * count(use.handle.size);
       wants = debts_.add(use.handle.address, lost, window) >= kExchanges * per_byte_ * count(use.handle.size);
@@ -110,6 +116,22 @@ Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseco
   if (!single) choice.operands.clear();
   choice.timed = trials_.over(now) && costs_.should_time(choice.operands);
   return choice;
+}
+
+bool Residence::exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  if (!exchanges_.over(now)) return false;
+  const Bytes window = memory_.window() + memory_.room();
+  Bytes needed;
+  std::unordered_set<CUdeviceptr> seen;
+  for (const KernelUse& kernel : kernels)
+    for (const Argument& argument : kernel.arguments) {
+      if (!is_need({.kernel = kernel.kernel, .word = argument.word})) continue;
+      for (const AwayHandle& handle : memory_.operands(argument.address))
+        if (seen.insert(handle.address).second) needed += handle.size;
+      if (needed > window) return true;
+    }
+  return false;
 }
 
 ExchangeChoice Residence::choose(const std::vector<AwayHandle>& handles) {

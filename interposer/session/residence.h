@@ -54,6 +54,9 @@ class Residence {
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
+  // Returns true if the window cannot hold all operands together that the kernels need on the GPU, so they
+  // should change places between the kernels. False also while no exchange is tried.
+  bool exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now);
   // The exchange that brings in these handles, which must be on the GPU for another reason.
   ExchangeChoice choose(const std::vector<AwayHandle>& handles);
   // The handles that should leave if `size` bytes of the window are needed for other memory; none if there
@@ -86,6 +89,7 @@ class Residence {
     std::size_t operand = 0;  // index of the kernel's operand
   };
   std::vector<Use> uses_of(std::span<const KernelUse> kernels, std::vector<KernelCosts::Operand>& operands);
+  bool is_need(const KernelCosts::Key& key) const;
   std::vector<AwayHandle> wanted(const std::vector<Use>& uses, bool may_try);
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   std::vector<Candidate> candidates() const;

@@ -49,6 +49,8 @@ class Contexts {
   void finish(CUcontext context);
   // Returns the device of a live context in *device; false if the context is unknown.
   bool device(CUcontext context, CUdevice* device) const;
+  // The number of live contexts.
+  std::size_t count() const;
   // Any live context of `device`; null if none.
   CUcontext any(CUdevice device) const;
   // Records that the program has enlarged the context's heap or buffers by `extra` bytes.

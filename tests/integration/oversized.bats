@@ -109,6 +109,77 @@ nothing_is_left() {
   nothing_is_left
 }
 
+GRAPH="large_graph --count 20 --bytes 16MiB"
+
+# singly NAME: the number of launches of NAME's graph that were made node by node.
+singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
+
+@test "a graph larger than the window is launched node by node, and is right whatever its program does" {
+  start_large
+  local options number=0
+  for options in "" "--update nodes" "--update whole" "--threads 3" "--watch"; do
+    number=$((number + 1))
+    # shellcheck disable=SC2086
+    SHAREDGPU_DEBUG=1 tenant "p$number" $GRAPH $options
+    ends_right "p$number"
+    (($(singly "p$number") > 0))
+    grep -q 'exchanged [0-9]* handles' "$DIR/p$number.err"
+  done
+  nothing_is_left
+}
+
+@test "turns end and begin between the nodes of a graph" {
+  start_large Quantum=50ms
+  # shellcheck disable=SC2086
+  {
+    SHAREDGPU_DEBUG=1 tenant one $GRAPH --launches 8
+    SHAREDGPU_DEBUG=1 tenant two $GRAPH --launches 8 --update nodes
+  }
+  ends_right one two
+  (($(singly one) > 0 && $(singly two) > 0))
+  nothing_is_left
+}
+
+@test "a graph larger than the window that needs to be whole is launched whole" {
+  start_large
+  # shellcheck disable=SC2086
+  SHAREDGPU_DEBUG=1 tenant memory $GRAPH --memory
+  ends_right memory
+  (($(singly memory) == 0))
+  # What the driver does not tell is unknown.
+  local call
+  for call in cuGraphGetNodes cuGraphGetEdges cuGraphNodeGetType cuGraphKernelNodeGetParams cuFuncGetParamInfo \
+    cuGraphHostNodeGetParams cuGraphChildGraphNodeGetGraph; do
+    # shellcheck disable=SC2086
+    SIMGPU_FAIL="$call:1+:CUDA_ERROR_UNKNOWN" SHAREDGPU_DEBUG=1 tenant "$call" $GRAPH --launches 2 --update nodes
+    ends_right "$call"
+    (($(singly "$call") == 0))
+  done
+  nothing_is_left
+}
+
+@test "a program gets the error of a node, as it would get the error of its graph" {
+  start_large
+  # shellcheck disable=SC2086
+  {
+    # The driver refuses a kernel in the middle of the first launch.
+    SIMGPU_FAIL=cuLaunchKernelEx:7:CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES tenant refused $GRAPH
+    finish refused
+    ((status == 1))
+    grep -q 'cuGraphLaunch: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES' "$DIR/refused.err"
+    # A kernel fails on the GPU.
+    SIMGPU_LAUNCH_FAIL_AT=30 tenant failed $GRAPH
+    finish failed
+    ((status == 1))
+    grep -q 'CUDA_ERROR_LAUNCH_FAILED' "$DIR/failed.err"
+    # If the first node is refused, the whole graph is launched.
+    SIMGPU_FAIL=cuMemsetD32Async:1+:CUDA_ERROR_NOT_SUPPORTED SHAREDGPU_DEBUG=1 tenant first $GRAPH
+    ends_right first
+    (($(singly first) == 0))
+  }
+  nothing_is_left
+}
+
 # Otherwise the driver would create host memory for many minutes, until none is left.
 @test "an allocation that host memory cannot hold is refused at once" {
   start_large

@@ -203,6 +203,13 @@ std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t 
   }
 }
 
+std::vector<void*> Arguments::pointers() const {
+  std::vector<void*> all;
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    all.push_back(const_cast<std::byte*>(bytes_.data()) + parameter_offset(sizes_, i));
+  return all;
+}
+
 std::uint64_t Arguments::operator[](std::size_t index) const {
   std::uint64_t value = 0;
   std::memcpy(&value, bytes_.data() + parameter_offset(sizes_, index), sizes_[index]);

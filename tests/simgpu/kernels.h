@@ -22,6 +22,8 @@ class Arguments {
       : sizes_(std::move(sizes)), bytes_(std::move(bytes)) {}
   std::uint64_t operator[](std::size_t index) const;
   const std::vector<std::byte>& bytes() const { return bytes_; }
+  // Pointers to the parameters, as cuLaunchKernel takes them.
+  std::vector<void*> pointers() const;
 
  private:
   std::vector<std::size_t> sizes_;

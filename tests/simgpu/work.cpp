@@ -254,11 +254,12 @@ Work set_work(SetPlan plan) {
           .ranges = [plan] { return std::vector<Range>{plan.range()}; }};
 }
 
-Work graph_work(std::shared_ptr<const GraphExec> exec) {
+Work graph_work(std::vector<Work> all_works) {
+  const auto works = std::make_shared<const std::vector<Work>>(std::move(all_works));
   return {.type = CU_GRAPH_NODE_TYPE_GRAPH,
           .run =
-              [exec](Context& context) {
-                for (const Work& work : exec->works) {
+              [works](Context& context) {
+                for (const Work& work : *works) {
                   if (!work.run) continue;
                   CUresult result = work.run(context);
                   if (result != CUDA_SUCCESS) return result;
@@ -266,9 +267,9 @@ Work graph_work(std::shared_ptr<const GraphExec> exec) {
                 return CUDA_SUCCESS;
               },
           .ranges =
-              [exec] {
+              [works] {
                 std::vector<Range> all;
-                for (const Work& work : exec->works) {
+                for (const Work& work : *works) {
                   if (!work.ranges) continue;
                   const std::vector<Range> ranges = work.ranges();
                   all.insert(all.end(), ranges.begin(), ranges.end());

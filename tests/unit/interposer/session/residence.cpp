@@ -148,6 +148,27 @@ TEST_CASE("no more comes in than the window can hold", "[residence]") {
   CHECK(choice.exchange.out.size() == 2);
 }
 
+TEST_CASE("operands that are needed on the GPU exceed the window or not", "[residence]") {
+  Launches t;  // the window holds 4 handles
+  const auto exceeds = [&](const std::vector<KernelUse>& uses) {
+    return t.residence.exceeds_window(uses, t.now);
+  };
+  CHECK_FALSE(exceeds({}));
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6})}));
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {6, 5, 100})}));
+  CHECK(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7})}));
+  // An operand of which a kernel touches little is not needed on the GPU, unless another kernel needs it
+  // there.
+  t.launch(use_of(3, {7}), 2us, 1us);
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7})}));
+  CHECK(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7}), use_of(4, {7})}));
+  // While no exchange is tried, nothing could change places.
+  t.residence.exchanged({}, result_of(false), t.now);
+  CHECK_FALSE(exceeds({use_of(1, {1, 2, 5, 6, 7})}));
+  t.now += 1s;
+  CHECK(exceeds({use_of(1, {1, 2, 5, 6, 7})}));
+}
+
 TEST_CASE("after an exchange that was given up there is a pause, which doubles", "[residence]") {
   Launches t;
   const KernelUse uses[] = {use_of(1, {5}), use_of(2, {6})};
