@@ -139,7 +139,7 @@ void DeviceSession::attach(CUdevice device) {
 // memory.
 void DeviceSession::went_oversized() {
   if (residence() != nullptr) return;
-  auto* fresh = new Residence(*memory()->away_memory());
+  auto* fresh = new Residence(*memory()->away_memory(), totals_);
   Residence* expected = nullptr;
   if (!residence_.compare_exchange_strong(expected, fresh, std::memory_order_acq_rel)) {
     delete fresh;
