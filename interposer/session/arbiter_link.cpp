@@ -62,7 +62,8 @@ Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
           .job_host_limit = reports().job_host_limit(),
           .moved = {},
           .away = now.beyond,
-          .exchanges = {}};
+          .exchanges = {},
+          .uncharged = reports().uncharged()};
 }
 
 void ArbiterLink::run() {

@@ -127,6 +127,18 @@ start_in_group() {
 # in_group COMMAND...: becomes the command, in the memory cgroup.
 in_group() { exec bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$GROUP" "$@"; }
 
+@test "the free memory that a program sees goes down with the host memory that it uses itself, and the total stays" {
+  own_group 512
+  start_in_group
+  (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --host 330MiB) >"$DIR/info.out"
+  cat "$DIR/info.out"
+  local total free
+  read -r total free < <(awk '/^total/ {total = $2} /^free_beside_host/ {print total, $2}' "$DIR/info.out")
+  ((total > 256 << 20 && free > 256 << 20 && free <= total - (40 << 20))) # 330 MiB are more than the GPU has
+  until_true 20 rmdir "$GROUP"
+  nothing_is_left
+}
+
 @test "a program larger than the GPU stays within the host memory of its job" {
   own_group 384
   start_in_group
