@@ -392,7 +392,9 @@ void Core::on(const From<MemoryQuery>& event) {
   const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   const Room seen = memory_.room(*session->gpu, viewer_of(*session));
-  effects_.send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
+  effects_.send(
+      *session,
+      MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free, .away = seen.away});
 }
 
 void Core::on(const From<Deadlines>& event) {

@@ -62,6 +62,15 @@ void Queries::job(Client& client, const JobQuery& query) {
   client.send(reply);
 }
 
+void Queries::exchanges(Client& client, const ExchangeQuery& query) {
+  ExchangeReply reply{.job = query.job};
+  if (const TenantInfo* job = job_for(client, query.job)) {
+    reply.known = 1;
+    reply.exchanges = its_.figures.of(job->id).exchanges;
+  }
+  client.send(reply);
+}
+
 void Queries::gpu_loss(Client& client, const GpuLossQuery& query) {
   GpuLossReply reply;
   reply.job = query.job;

@@ -210,6 +210,14 @@ void Sessions::take_traffic(const Client& client, Traffic moved) {
                   .restored = std::max(entry->moved.restored, moved.restored)};
 }
 
+void Sessions::take_exchanges(const Client& client, const Exchanges& exchanges) {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr) return;
+  const Exchanges more = minus(exchanges, entry->exchanges);
+  its_.figures.add_exchanges(client.tenant(), step_of(client), more);
+  entry->exchanges = entry->exchanges + more;
+}
+
 void Sessions::borrow(Client& client, const Borrow& borrow) {
   Lent answer{.request = borrow.request, .outcome = LoanOutcome::unknown, .pieces = 0, .size = {}};
   const auto id = loans_.find(client.tenant(), borrow.name.lender);

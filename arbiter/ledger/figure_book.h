@@ -29,6 +29,8 @@ class FigureBook {
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of the step has moved `moved` more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
+  // The exchanges of a session of the step have cost `more`.
+  void add_exchanges(TenantId tenant, StepName step, const Exchanges& more);
   // Notes the highest use of host memory in the tenant's control group. Returns true if `peak` is a new
   // maximum, which the caller records.
   bool note_host(TenantId tenant, Bytes peak);

@@ -187,7 +187,9 @@ class ReportSource {
     Bytes beyond;
   };
   virtual Reading reading() const { return {.use = use(), .beyond = {}}; }
-  // The bytes that evict() and restore() have copied so far.
+  // All host memory for which no cgroup is charged, as far as the site permits away memory.
+  virtual Bytes uncharged() const { return {}; }
+  // The bytes that evict(), restore() and exchanges have copied so far.
   virtual Traffic moved() const { return {}; }
 };
 

@@ -10,10 +10,9 @@ namespace {
 
 // A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
-// The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges,
-// unless the job itself needs the host memory.
+// The pool of blocks keeps this part of the memory that is away for the next exchanges, or
+// SwapOptions::kept_blocks, unless the job itself needs the host memory.
 constexpr std::uint64_t kKeptPart = 4;
-constexpr Bytes kKept = mebibytes(512);
 
 // Handles on their way in one direction, first in first out. Each direction has two lanes: while one copy
 // runs, the driver's calls for the other handle are made.
@@ -58,6 +57,13 @@ Bytes SwapExchange::window() const {
 Bytes SwapExchange::room() const {
   const MutexLock lock(common_.mutex);
   return common_.residency.room_in_window();
+}
+
+Bytes SwapExchange::growth(Nanoseconds now) const {
+  const Bytes host = common_.blocks->room(now);
+  const MutexLock lock(common_.mutex);
+  const Bytes unused = common_.residency.unused_window();
+  return host > Bytes{~0ull - unused.count} ? host : host + unused;
 }
 
 Bytes SwapExchange::excess() const {
@@ -247,12 +253,16 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
 
 void SwapExchange::tend() {
   Bytes away;
+  Bytes granted;
   {
     const MutexLock lock(common_.mutex);
     away = common_.residency.away();
+    granted = common_.residency.granted();
   }
   const bool keeps = away != Bytes{} && !common_.budget.tight({});
-  common_.blocks->trim(keeps ? std::max(kKept, Bytes{away.count / kKeptPart}) : Bytes{});
+  const Bytes useful = std::max(common_.options.kept_blocks, Bytes{away.count / kKeptPart});
+  const Bytes permitted = std::max(common_.options.kept_besides, minus(granted, common_.mover->host_held()));
+  if (common_.blocks->trim(keeps ? std::min(useful, permitted) : Bytes{})) common_.books.report(false);
 }
 
 }  // namespace sharedgpu

@@ -51,6 +51,7 @@ class SwapMemory : public Memory {
   MemoryUse use() const override { return growth_.reading().use; }
   Bytes job_host_limit() const override { return growth_.job_host_limit(); }
   Reading reading() const override { return growth_.reading(); }
+  Bytes uncharged() const override { return growth_.uncharged(); }
   Traffic moved() const override { return common_.mover->moved(); }
   void set_context_size(Bytes size) override { growth_.set_context_size(size); }
 

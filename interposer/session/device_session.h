@@ -32,8 +32,8 @@ class DeviceSession final : public Books {
       : settings_(settings),
         slot_(slot),
         contexts_(parts.contexts),
-        turns_(parts, outbox_, slot),
-        link_(settings, outbox_, requests_, turns_, exports_, slot) {}
+        turns_(parts, outbox_, totals_, slot),
+        link_(settings, outbox_, requests_, turns_, exports_, totals_, slot) {}
 
   // Call it before begin(), for only one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
@@ -103,6 +103,7 @@ class DeviceSession final : public Books {
   Requests requests_;
   shared_memory::Exports exports_;
   tracking::Contexts& contexts_;
+  ExchangeTotals totals_;
   TurnWorker turns_;
   ArbiterLink link_;
 

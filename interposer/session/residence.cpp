@@ -31,7 +31,8 @@ void Residence::Pause::after_failure(Nanoseconds now) {
   until_ = now + length_;
 }
 
-Residence::Residence(AwayMemory& memory) : memory_(memory), per_byte_(kFirstEstimate) {}
+Residence::Residence(AwayMemory& memory, ExchangeTotals& totals)
+    : memory_(memory), totals_(totals), per_byte_(kFirstEstimate) {}
 
 // Each handle counts once, for the first argument that names it.
 std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
@@ -109,10 +110,15 @@ Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseco
   const std::vector<Use> uses = uses_of(kernels, choice.operands);
   const std::vector<AwayHandle> handles = wanted(uses, single);
   if (exchanges_.over(now)) choice.exchange = plan_for(handles);
-  for (const Use& use : uses)
-    if (use.handle.away &&
-        std::ranges::find(choice.exchange.in, use.handle.address) != choice.exchange.in.end())
+  double lost = 0;
+  for (const Use& use : uses) {
+    if (!use.handle.away) continue;
+    if (std::ranges::find(choice.exchange.in, use.handle.address) != choice.exchange.in.end())
       choice.operands[use.operand].away -= use.handle.size;
+    else
+      lost += costs_.per_byte(use.key).value_or(0) * count(use.handle.size);
+  }
+  add_slowed(lost);
   if (!single) choice.operands.clear();
   choice.timed = trials_.over(now) && costs_.should_time(choice.operands);
   return choice;
@@ -158,16 +164,32 @@ void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& 
     per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);
 }
 
+void Residence::add_slowed(double nanoseconds) {
+  if (nanoseconds > 0) totals_.add_slowed(Nanoseconds(static_cast<std::int64_t>(nanoseconds)));
+}
+
+// choose() has counted the time that the launch loses only for operands whose cost was known.
+void Residence::learn(const Choice& choice, Nanoseconds took) {
+  std::vector<KernelCosts::Operand> unknown;
+  for (const KernelCosts::Operand& operand : choice.operands)
+    if (operand.away != Bytes{} && !costs_.per_byte(operand.key)) unknown.push_back(operand);
+  costs_.ran(choice.operands, took);
+  double lost = 0;
+  for (const KernelCosts::Operand& operand : unknown)
+    lost += costs_.per_byte(operand.key).value_or(0) * count(operand.away);
+  add_slowed(lost);
+}
+
 void Residence::ran(const Choice& choice, Nanoseconds took) {
   const std::lock_guard lock(mutex_);
-  costs_.ran(choice.operands, took);
+  learn(choice, took);
   trials_.after_success();
 }
 
 // The kernel takes at least the time that it has been running for.
 void Residence::did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
-  if (ran_for != Nanoseconds{}) costs_.ran(choice.operands, ran_for);
+  if (ran_for != Nanoseconds{}) learn(choice, ran_for);
   trials_.after_failure(now);
 }
 

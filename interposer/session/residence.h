@@ -19,6 +19,7 @@
 #include "interposer/oversize/kernel_costs.h"
 #include "interposer/oversize/need_order.h"
 #include "interposer/session/exchange_request.h"
+#include "interposer/session/exchange_totals.h"
 
 namespace sharedgpu::session {
 
@@ -43,8 +44,8 @@ struct ExchangeChoice {
 
 class Residence {
  public:
-  // The memory outlives the object.
-  explicit Residence(AwayMemory& memory);
+  // The arguments outlive the object.
+  Residence(AwayMemory& memory, ExchangeTotals& totals);
 
   struct Choice {
     ExchangeChoice exchange;
@@ -94,7 +95,11 @@ class Residence {
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   std::vector<Candidate> candidates() const;
 
+  void add_slowed(double nanoseconds);
+  void learn(const Choice& choice, Nanoseconds took);
+
   AwayMemory& memory_;
+  ExchangeTotals& totals_;
   std::mutex mutex_;  // guards the members below
   NeedOrder order_;
   KernelCosts costs_;

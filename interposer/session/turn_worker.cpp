@@ -142,13 +142,21 @@ LeasePhase TurnWorker::holding() const {
 ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
   const auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
   push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
-  const Nanoseconds end = now() + kDrainPatience;
+  const Nanoseconds begun = now();
+  const ExchangeResult result = wait_for(*request, begun + kDrainPatience);
+  totals_.add_wait(now() - begun);
+  outbox_.usage(false);  // the process may end at any time
+  return result;
+}
+
+// Cancels the request at the time `end`, unless handles are moving then.
+ExchangeResult TurnWorker::wait_for(ExchangeRequest& request, Nanoseconds end) {
   for (;;) {
-    const std::uint32_t seen = request->changed.seen();
-    if (request->done()) return request->result();
+    const std::uint32_t seen = request.changed.seen();
+    if (request.done()) return request.result();
     const Nanoseconds left = end - now();
-    if (left <= Nanoseconds(0) && request->cancel()) return {};
-    request->changed.wait(seen, left > Nanoseconds(0) ? left : kQuietLook);
+    if (left <= Nanoseconds(0) && request.cancel()) return {};
+    request.changed.wait(seen, left > Nanoseconds(0) ? left : kQuietLook);
   }
 }
 
@@ -163,7 +171,9 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   const auto move = [&] {
     if (!request.move()) return;
     const Nanoseconds drained = now();
+    const Traffic before = mine->moved();
     const bool all = away->exchange(request.out, request.in);
+    totals_.add_move(minus(mine->moved(), before), now() - drained);
     if (!all) restore_memory();
     result = {.outcome = all ? Exchanged::complete : Exchanged::partial, .took = now() - drained};
     debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
@@ -213,6 +223,8 @@ void TurnWorker::tend() {
     debug("%llu MiB of host memory held", static_cast<unsigned long long>(host.count >> 20));
     outbox_.usage(false);
   }
+  if (const Exchanges totals = totals_.read(); std::exchange(reported_, totals) != totals)
+    outbox_.usage(false);
   for (Maintenance* part : parts_.maintenance) part->run(*mine);
   tended_ = now();
 }

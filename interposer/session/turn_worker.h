@@ -16,6 +16,7 @@
 #include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
 #include "interposer/session/exchange_request.h"
+#include "interposer/session/exchange_totals.h"
 #include "interposer/session/idle.h"
 #include "interposer/session/outbox.h"
 #include "interposer/session/submission_clock.h"
@@ -54,8 +55,8 @@ struct TurnParts {
 
 class TurnWorker {
  public:
-  TurnWorker(TurnParts parts, Outbox& outbox, gate::PageSlot slot)
-      : parts_(std::move(parts)), outbox_(outbox), slot_(slot) {}
+  TurnWorker(TurnParts parts, Outbox& outbox, ExchangeTotals& totals, gate::PageSlot slot)
+      : parts_(std::move(parts)), outbox_(outbox), totals_(totals), slot_(slot) {}
 
   // Never returns.
   void run();
@@ -89,6 +90,7 @@ class TurnWorker {
   LeasePhase holding() const;
   LeasePhase exchange(ExchangeRequest& request);
 
+  static ExchangeResult wait_for(ExchangeRequest& request, Nanoseconds end);
   bool restore_memory();
   bool evict(TurnMemory& memory);
   void tend();
@@ -99,6 +101,7 @@ class TurnWorker {
 
   const TurnParts parts_;
   Outbox& outbox_;
+  ExchangeTotals& totals_;
   const gate::PageSlot slot_;
   std::atomic<Memory*> memory_{nullptr};
   std::atomic<std::uint64_t> epoch_{0};
@@ -113,6 +116,7 @@ class TurnWorker {
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
   Bytes host_;                // the host memory held for swap, as last reported
+  Exchanges reported_;        // the totals of exchanges, as last reported or newer
   Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
   Nanoseconds revoked_{};     // time of the last Revoke
 };

@@ -38,6 +38,30 @@ nothing_is_left() {
   nothing_is_left
 }
 
+# summary_of NAME: the line at the end of the run, without the part that every run has.
+summary_of() { sed -n 's/^sharedgpu: run [0-9]*: .* to host memory, .* back; larger than the GPU: //p' "$DIR/$1.err"; }
+
+@test "a line at the end of the run says what exchanges have cost, however the program ends" {
+  start_large
+  # shellcheck disable=SC2086
+  "$SHAREDGPU" run --summary=yes -- "$PROGRAMS"/$LARGE --iterations 3 --kind product >"$DIR/whole.out" 2>"$DIR/whole.err"
+  cat "$DIR/whole.err"
+  summary_of whole | grep -E '^[1-9][0-9.]* [MG]iB of this and [1-9][0-9.]* [MG]iB back in exchanges, which took [0-9.]+ s( \([0-9.]+ s at the speed of the fastest one\))?; threads waited [0-9.]+ s for exchanges(; kernels took about [0-9.]+ s longer with memory away)?$'
+
+  # shellcheck disable=SC2086
+  "$SHAREDGPU" run --summary=yes -- "$PROGRAMS"/$LARGE --iterations 100000 --kind product >"$DIR/cut.out" 2>"$DIR/cut.err" 3>&- &
+  PIDS[cut]=$!
+  until_true 60 json_is 'sum(t["exchanges"]["waited_seconds"] > 0 for t in s["tenants"] if t["exchanges"])' 1
+  kill -9 "$(pgrep -P "${PIDS[cut]}")"
+  finish cut
+  ((status != 0))
+  summary_of cut | grep -F ' back in exchanges, which took '
+
+  "$SHAREDGPU" run --summary=yes -- "$PROGRAMS/hold" --bytes 40% --of 256MiB --seconds 0.1 2>"$DIR/small.err"
+  grep -q 'moved 0 B to host memory, 0 B back$' "$DIR/small.err"
+  nothing_is_left
+}
+
 @test "two programs larger than the GPU take turns, and the arbiter dies meanwhile" {
   start_large Quantum=300ms
   # shellcheck disable=SC2086
@@ -91,15 +115,34 @@ nothing_is_left() {
   nothing_is_left
 }
 
-@test "a program larger than the GPU stays within the host memory of its job" {
-  own_group 384
+# start_in_group: starts the arbiter, and a process that holds the simulated GPU's memory outside of the group.
+start_in_group() {
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
   PIDS[board]=$!
   until_true 20 test -S "$DIR/board"
   export SIMGPU_BOARD=$DIR/board
   start_large
-  bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$GROUP" \
-    "$SHAREDGPU" run -- "$PROGRAMS/ram" --refused 400MiB --bytes 300MiB >"$DIR/small.out" 2>"$DIR/small.err" 3>&- &
+}
+
+# in_group COMMAND...: becomes the command, in the memory cgroup.
+in_group() { exec bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$GROUP" "$@"; }
+
+@test "the free memory that a program sees goes down with the host memory that it uses itself, and the total stays" {
+  own_group 512
+  start_in_group
+  (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --host 330MiB) >"$DIR/info.out"
+  cat "$DIR/info.out"
+  local total free
+  read -r total free < <(awk '/^total/ {total = $2} /^free_beside_host/ {print total, $2}' "$DIR/info.out")
+  ((total > 256 << 20 && free > 256 << 20 && free <= total - (40 << 20))) # 330 MiB are more than the GPU has
+  until_true 20 rmdir "$GROUP"
+  nothing_is_left
+}
+
+@test "a program larger than the GPU stays within the host memory of its job" {
+  own_group 384
+  start_in_group
+  in_group "$SHAREDGPU" run -- "$PROGRAMS/ram" --refused 400MiB --bytes 300MiB >"$DIR/small.out" 2>"$DIR/small.err" 3>&- &
   PIDS[small]=$!
   succeeds small
   grep -q "this job's host memory could never hold more than" "$DIR/small.err"

@@ -59,6 +59,7 @@ struct SessionBook {
   // be returned.
   Bytes away;
   Bytes reported_away;
+  Bytes uncharged;  // as reported: all host memory for which no cgroup is charged
   std::vector<std::uint64_t> away_requests;
   Nanoseconds away_requested_at{};
   bool away_unjudged = false;  // the recovery is not over yet
@@ -257,6 +258,7 @@ class MemoryBooks {
   struct Room {
     Bytes total;
     Bytes free;
+    Bytes away;  // the part of `free` for which the GPU has no room
   };
   Room room(const Gpu& gpu, const Viewer& viewer) const;
   // Room::total, in whole pages, as the driver reports the memory of a GPU.
@@ -291,13 +293,16 @@ class MemoryBooks {
   // Growth fits, may fit when processes without sessions have ended, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
-  // The memory that a session would have: `use` on the GPU or evicted, and away memory.
+  // The memory that a session would have: `use` on the GPU or evicted, away memory, and all of its host
+  // memory for which no cgroup is charged.
   struct Holding {
     MemoryUse use;
     Bytes away;
+    Bytes uncharged;
   };
-  // The memory of a tenant's processes that the host must be able to hold: away memory, plus the most memory
-  // that the processes may have to evict, summed over all GPUs.
+  // The memory of a tenant's processes that the host must be able to hold: away memory, the most memory that
+  // the processes may have to evict, and host memory beyond both for which no cgroup is charged; summed over
+  // all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

@@ -20,7 +20,8 @@ constexpr MessageType kTypes[] = {
     MessageType::lease_query,   MessageType::gpu_query,      MessageType::suspend_job,
     MessageType::job_query,     MessageType::set_lines,      MessageType::end_job,
     MessageType::drain_gpus,    MessageType::gpu_loss_query, MessageType::register_gang,
-    MessageType::refusal_query, MessageType::join_run,       MessageType::reload_settings};
+    MessageType::refusal_query, MessageType::join_run,       MessageType::reload_settings,
+    MessageType::exchange_query};
 
 class Dice {
  public:

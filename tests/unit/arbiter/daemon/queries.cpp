@@ -74,6 +74,8 @@ struct TwoJobs {
     Guest guest(*host, uid);
     if constexpr (std::is_same_v<Query, JobQuery>)
       return *guest.say(query).template find<JobReply>();
+    else if constexpr (std::is_same_v<Query, ExchangeQuery>)
+      return *guest.say(query).template find<ExchangeReply>();
     else
       return *guest.say(query).template find<LeaseReply>();
   }
@@ -117,6 +119,35 @@ TEST_CASE("The reply about a job has its totals") {
   CHECK(second.overuse == 0s);
   CHECK(second.moved == Traffic{});
   CHECK(second.footprint == mebibytes(600));
+}
+
+TEST_CASE("The user of a job gets its exchanges, which count once over repeated reports") {
+  TwoJobs jobs;
+  Exchanges some{.moved = {.evicted = mebibytes(300), .restored = mebibytes(200)},
+                 .moving = 3s,
+                 .waited = 4s,
+                 .copied = mebibytes(300),
+                 .fastest = mebibytes(150),
+                 .slowed = 5s};
+  const auto report = [&] {
+    jobs.first->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(200)), .exchanges = some});
+  };
+  report();
+  report();
+  some.waited += 1s;
+  some.fastest = mebibytes(100);
+  report();
+  some.fastest = mebibytes(150);
+  for (const uid_t uid : {uid_t{0}, kUser}) {
+    const ExchangeReply reply = jobs.ask(ExchangeQuery{.job = 12}, uid);
+    CHECK(reply.known == 1);
+    CHECK(reply.exchanges == some);
+    CHECK(reply.exchanges.moving_at_best() == 2s);
+  }
+  const ExchangeReply hidden = jobs.ask(ExchangeQuery{.job = 12}, kUser + 1);
+  CHECK(hidden.known == 0);
+  CHECK(hidden.exchanges == Exchanges{});
+  CHECK(jobs.ask(ExchangeQuery{.job = 13}).exchanges == Exchanges{});
 }
 
 TEST_CASE("Only the job's user and administrators get the totals of a step") {

@@ -377,7 +377,13 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
                                          .overuse = 4s,
                                          .handoffs = 5,
                                          .footprint = Bytes{6},
-                                         .resident = Bytes{7}});
+                                         .resident = Bytes{7},
+                                         .exchanges = {.moved = {.evicted = Bytes{10}, .restored = Bytes{11}},
+                                                       .moving = 12s,
+                                                       .waited = 13s,
+                                                       .copied = Bytes{30},
+                                                       .fastest = Bytes{3},
+                                                       .slowed = 14s}});
   view.figures.carry({TenantId{1}, {.job = 17, .step = 3}},
                      {.moved = {.evicted = Bytes{8}, .restored = Bytes{9}}});
   const Json status = view.read();
@@ -389,6 +395,13 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
       {"handoffs", 5},
       {"evicted_bytes", 1},
       {"restored_bytes", 2},
+      {"exchanges",
+       {{"evicted_bytes", 10},
+        {"restored_bytes", 11},
+        {"moving_seconds", 12.0},
+        {"best_seconds", 10.0},
+        {"waited_seconds", 13.0},
+        {"slowed_seconds", 14.0}}},
       {"highest_footprint_bytes", 6},
       {"highest_resident_bytes", 7},
       {"steps",
@@ -397,6 +410,7 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
   CHECK(fields(status["tenants"][0], expected) == expected);
   CHECK(status["tenants"][1]["lease"] == true);
   CHECK(status["tenants"][1]["lease_seconds"] == 3.0);
+  CHECK(status["tenants"][1]["exchanges"].is_null());
 }
 
 TEST_CASE("The status has each session of a tenant, and their sums") {

@@ -161,6 +161,28 @@ TEST_CASE("Moved bytes count for the step and for its tenant, and outside of Slu
   CHECK(figures.of(kSecond).moved == some);
 }
 
+TEST_CASE("What exchanges have cost counts for the step and for its tenant, with the highest speed") {
+  FigureBook figures;
+  const StepName first{.job = 1, .step = 0};
+  const StepName second{.job = 1, .step = 1};
+  const Exchanges some{.moved = {.evicted = mebibytes(3), .restored = mebibytes(1)},
+                       .moving = 1s,
+                       .waited = 2s,
+                       .copied = mebibytes(3),
+                       .fastest = mebibytes(5),
+                       .slowed = 3s};
+  const Exchanges slower{.moving = 1s, .copied = mebibytes(3), .fastest = mebibytes(4)};
+  figures.add_exchanges(kFirst, first, some);
+  figures.add_exchanges(kFirst, second, slower);
+  CHECK(figures.of(kFirst, first).exchanges == some);
+  CHECK(figures.of(kFirst, second).exchanges == slower);
+  CHECK(figures.of(kFirst).exchanges == some + slower);
+  CHECK(figures.of(kFirst).exchanges.fastest == mebibytes(5));
+  CHECK(figures.take_news(10s).size() == 3);
+  figures.add_exchanges(kFirst, first, Exchanges{.fastest = mebibytes(5)});
+  CHECK(figures.take_news(20s).empty());
+}
+
 // The first tenant has the turn, and the second waits for its turn.
 struct Queue : Watched {
   static constexpr StepName kFirstStep{.job = 1, .step = 0};

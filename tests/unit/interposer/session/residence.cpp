@@ -32,6 +32,7 @@ class FakeAway final : public AwayMemory {
     for (const auto& [address, is_away] : away_) all.push_back({address, size_, is_away});
     return all;
   }
+  Bytes growth(Nanoseconds /*now*/) const override { return {}; }
   Bytes excess() const override { return {}; }
   Bytes window() const override { return {in_window() * size_.count}; }
   Bytes room() const override { return {(window_ - in_window()) * size_.count}; }
@@ -67,7 +68,8 @@ session::ExchangeResult result_of(bool complete) {
 struct Launches {
   explicit Launches(Bytes size = kHandle) : memory(8, 4, size) {}
   FakeAway memory;
-  Residence residence{memory};
+  session::ExchangeTotals totals;
+  Residence residence{memory, totals};
   Nanoseconds now = 1s;
 
   Residence::Choice choose(const KernelUse& use) { return residence.choose({&use, 1}, now); }
@@ -97,6 +99,25 @@ TEST_CASE("a launch whose operands are on the GPU moves nothing", "[residence]")
   REQUIRE(choice.operands.size() == 2);
   CHECK(choice.operands.front().size == kHandle);
   CHECK(choice.operands.front().away == Bytes{});
+}
+
+TEST_CASE("a launch counts as slowed by the learned cost of its operands that stay away", "[residence]") {
+  Launches t;
+  t.launch(use_of(1, {5}), 2ms, 0ms);  // timed; 2 ms for 64 MiB are less than two exchanges
+  CHECK(t.totals.read().slowed == 2ms);
+  t.launch(use_of(1, {6}), 2ms, 0ms);
+  CHECK(t.totals.read().slowed == 4ms);
+  t.launch(use_of(1, {1}), 2ms, 0ms);  // this operand is on the GPU
+  t.launch(use_of(2, {1}), 2ms, 0ms);
+  CHECK(t.totals.read().slowed == 4ms);
+}
+
+TEST_CASE("a launch whose operand comes in before it is not slowed", "[residence]") {
+  Launches t;
+  t.launch(use_of(1, {5, 1}), 10s, 1ms);
+  const Nanoseconds before = t.totals.read().slowed;
+  CHECK(t.launch(use_of(1, {5, 1}), 10s, 1ms).exchange.in == std::vector<CUdeviceptr>{5});
+  CHECK(t.totals.read().slowed == before);
 }
 
 TEST_CASE("words that are no addresses of the memory have no effect", "[residence]") {
