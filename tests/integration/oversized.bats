@@ -14,7 +14,7 @@ ends_right() {
   local name
   all_succeed "$@"
   for name in "$@"; do
-    grep -q 'every word verified' "$DIR/$name.out"
+    grep -qE 'every (word|byte) verified' "$DIR/$name.out"
     [[ $(grep -c 'this program needs more memory than the GPU can give it' "$DIR/$name.err") == 1 ]]
   done
 }
@@ -106,6 +106,16 @@ nothing_is_left() {
   grep -q 'this program needs more memory than the GPU can give it' "$DIR/small.err" # 300 MiB are permitted
   [[ $(sed -n 's/^oom_kill //p' "$GROUP"/memory.{oom_control,events} 2>/dev/null) == 0 ]]
   until_true 20 rmdir "$GROUP"
+  nothing_is_left
+}
+
+@test "memory that was away is exported whole, and the rest of the program goes on around it" {
+  start_large
+  SHAREDGPU_DEBUG=1 tenant shared exported --how handle --bytes $((130 << 20)) --pieces 3 --shown 1 --seconds 2
+  until_true 60 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((130 << 20))
+  json_is 's["tenants"][0]["away_bytes"] > 0' True
+  ends_right shared
+  grep -q 'made one handle of several' "$DIR/shared.err"
   nothing_is_left
 }
 
