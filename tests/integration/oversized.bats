@@ -119,6 +119,17 @@ nothing_is_left() {
   nothing_is_left
 }
 
+@test "on two GPUs, memory that is away is said to be device memory of its GPU" {
+  export SIMGPU_DEVICES=2
+  plain plain devices --bytes 50MiB --own 160MiB --iterations 2
+  succeeds plain
+  start_large
+  GPUS=2 tenant two devices --bytes 150MiB --own 160MiB --iterations 4 --gap-ms 300
+  until_true 60 json_is 'sorted(x["away_bytes"] > 0 for x in s["tenants"][0]["sessions"])' '[True, True]'
+  succeeds two
+  nothing_is_left
+}
+
 # Otherwise the driver would create host memory for many minutes, until none is left.
 @test "an allocation that host memory cannot hold is refused at once" {
   start_large
