@@ -65,10 +65,8 @@ CUresult SwapProgram::drop_if_unused(Id id) {
   if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
   auto node = common_.program.take_out(id);  // from now on no thread finds the range
   common_.mutex.unlock();
-  // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU. Only copies of the interposer that
-  // a failure has left in flight must be waited for.
-  CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) result = ranges_.take_down(*node.mapped().range);
+  // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU.
+  const CUresult result = ranges_.take_down(*node.mapped().range);
   common_.mutex.lock();
   if (result != CUDA_SUCCESS) {
     node.mapped().references =
