@@ -76,6 +76,7 @@ class DeviceSession final : public Books {
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
     return turns_.exchange(std::move(out), std::move(in));
   }
+  ExchangeResult merge(CUdeviceptr address) { return turns_.merge(address); }
 
   shared_memory::Exports& exports() { return exports_; }
   // Requests a piece of exported memory from another process of the tenant, through this session's

@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kDrainPatience = 500ms;  // time after which an exchange is given up
+constexpr Nanoseconds kMergePatience = 10s;    // the same for merge()
 constexpr Nanoseconds kRetry = 2ms;  // pause before a restore is repeated, while the driver still frees
                                      // another process's memory
 constexpr Nanoseconds kTend = 1s;
@@ -72,6 +73,10 @@ void TurnWorker::run() {
       wakeup_.wait(seen, kRetry);
       tend();
       phase_ = obey(restoring->order);
+    } else if (paused_ != 0 && !std::holds_alternative<Closed>(phase_)) {
+      wakeup_.wait(seen, kRetry);
+      tend();
+      restore_memory();
     } else {
       tend();
       watch();
@@ -140,49 +145,67 @@ LeasePhase TurnWorker::holding() const {
 }
 
 ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
-  const auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
-  push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
   const Nanoseconds begun = now();
-  const ExchangeResult result = wait_for(*request, begun + kDrainPatience);
+  const ExchangeResult result =
+      request(std::make_shared<ExchangeRequest>(std::move(out), std::move(in)), kDrainPatience);
   totals_.add_wait(now() - begun);
   outbox_.usage(false);  // the process may end at any time
   return result;
 }
 
-// Cancels the request at the time `end`, unless handles are moving then.
-ExchangeResult TurnWorker::wait_for(ExchangeRequest& request, Nanoseconds end) {
+ExchangeResult TurnWorker::merge(CUdeviceptr address) {
+  return request(std::make_shared<ExchangeRequest>(address), kMergePatience);
+}
+
+// Cancels the request when the patience is over, unless handles are moving then.
+ExchangeResult TurnWorker::request(const std::shared_ptr<ExchangeRequest>& request, Nanoseconds patience) {
+  push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
+  const Nanoseconds end = now() + patience;
   for (;;) {
-    const std::uint32_t seen = request.changed.seen();
-    if (request.done()) return request.result();
+    const std::uint32_t seen = request->changed.seen();
+    if (request->done()) return request->result();
     const Nanoseconds left = end - now();
-    if (left <= Nanoseconds(0) && request.cancel()) return {};
-    request.changed.wait(seen, left > Nanoseconds(0) ? left : kQuietLook);
+    if (left <= Nanoseconds(0) && request->cancel()) return {};
+    request->changed.wait(seen, left > Nanoseconds(0) ? left : kQuietLook);
   }
 }
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
 // afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
-// it.
+// it. Until a restore has succeeded, in this turn or the next one, the gate stays paused.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   Memory* const mine = memory();
-  AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
-  ExchangeResult result{.outcome = away == nullptr ? Exchanged::partial : Exchanged::closed};
+  const bool movable = mine != nullptr && mine->away_memory() != nullptr;
+  ExchangeResult result{.outcome = movable ? Exchanged::closed : Exchanged::partial};
   const Nanoseconds begun = now();
   const auto move = [&] {
-    if (!request.move()) return;
+    if (!request.move()) return true;
     const Nanoseconds drained = now();
     const Traffic before = mine->moved();
-    const bool all = away->exchange(request.out, request.in);
-    totals_.add_move(minus(mine->moved(), before), now() - drained);
-    if (!all) restore_memory();
-    result = {.outcome = all ? Exchanged::complete : Exchanged::partial, .took = now() - drained};
-    debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
-          request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
-          all ? "" : "; not all have come in");
+    result.outcome = carry_out(*mine, request);
+    if (request.merges == 0) totals_.add_move(minus(mine->moved(), before), now() - drained);
+    const bool restored = restore_memory();
+    result.took = now() - drained;
+    debug("exchanged %zu handles for %zu%s in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
+          request.in.size(), request.merges != 0 ? ", and made one handle of several," : "",
+          milliseconds(result.took), milliseconds(drained - begun),
+          result.outcome == Exchanged::complete ? "" : "; not completely");
+    return restored;
   };
-  if (away != nullptr) parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
+  if (movable && paused_ == 0)
+    paused_ = parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
   request.end(result);
-  return phase_;
+  return paused_ != 0 && std::holds_alternative<Closed>(phase_) ? Holding{} : phase_;
+}
+
+Exchanged TurnWorker::carry_out(Memory& memory, const ExchangeRequest& request) {
+  CUresult result = CUDA_SUCCESS;
+  if (request.merges != 0)
+    result = memory.merge(request.merges);
+  else if (!memory.away_memory()->exchange(request.out, request.in))
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_ERROR_NOT_READY) return Exchanged::closed;
+  return result == CUDA_SUCCESS ? Exchanged::complete : Exchanged::partial;
 }
 
 bool TurnWorker::evict(TurnMemory& memory) {
@@ -210,6 +233,10 @@ bool TurnWorker::restore_memory() {
   if (came != Bytes{})
     debug("restored %llu MiB in %.1f ms", static_cast<unsigned long long>(came.count >> 20),
           milliseconds(now() - begun));
+  if (done && paused_ != 0) {
+    if (!std::holds_alternative<Closed>(phase_)) gate::hold();
+    gate::resume(std::exchange(paused_, 0));
+  }
   return done;
 }
 

@@ -71,6 +71,9 @@ class TurnWorker {
   // half a second. The result is `complete` if all handles of `in` are in the window. Call it outside the
   // gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
+  // Does the same for TurnMemory::merge(address), but waits longer for the end of the work, since the program
+  // cannot go on without it.
+  ExchangeResult merge(CUdeviceptr address);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
@@ -89,8 +92,8 @@ class TurnWorker {
   LeasePhase after_drain(bool drained, const TurnOrder& order);
   LeasePhase holding() const;
   LeasePhase exchange(ExchangeRequest& request);
-
-  static ExchangeResult wait_for(ExchangeRequest& request, Nanoseconds end);
+  static Exchanged carry_out(Memory& memory, const ExchangeRequest& request);
+  ExchangeResult request(const std::shared_ptr<ExchangeRequest>& request, Nanoseconds patience);
   bool restore_memory();
   bool evict(TurnMemory& memory);
   void tend();
@@ -111,6 +114,7 @@ class TurnWorker {
 
   // Used by the turn thread only.
   LeasePhase phase_;
+  std::uint32_t paused_ = 0;  // the pause of the gate that lasts until all memory is restored; zero: none
   Nanoseconds tended_{};
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};

@@ -14,7 +14,7 @@ ends_right() {
   local name
   all_succeed "$@"
   for name in "$@"; do
-    grep -q 'every word verified' "$DIR/$name.out"
+    grep -qE 'every (word|byte) verified' "$DIR/$name.out"
     [[ $(grep -c 'this program needs more memory than the GPU can give it' "$DIR/$name.err") == 1 ]]
   done
 }
@@ -220,6 +220,27 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
     ends_right first
     (($(singly first) == 0))
   }
+  nothing_is_left
+}
+
+@test "memory that was away is exported whole, and the rest of the program goes on around it" {
+  start_large
+  SHAREDGPU_DEBUG=1 tenant shared exported --how handle --bytes $((130 << 20)) --pieces 3 --shown 1 --seconds 2
+  until_true 60 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((130 << 20))
+  json_is 's["tenants"][0]["away_bytes"] > 0' True
+  ends_right shared
+  grep -q 'made one handle of several' "$DIR/shared.err"
+  nothing_is_left
+}
+
+@test "on two GPUs, memory that is away is said to be device memory of its GPU" {
+  export SIMGPU_DEVICES=2
+  plain plain devices --bytes 50MiB --own 160MiB --iterations 2
+  succeeds plain
+  start_large
+  GPUS=2 tenant two devices --bytes 150MiB --own 160MiB --iterations 4 --gap-ms 300
+  until_true 60 json_is 'sorted(x["away_bytes"] > 0 for x in s["tenants"][0]["sessions"])' '[True, True]'
+  succeeds two
   nothing_is_left
 }
 

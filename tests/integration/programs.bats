@@ -120,6 +120,18 @@ contend() {
   done
 }
 
+@test "the program's own memory becomes one handle and is pinned in place when the program exports it" {
+  start_arbiter
+  tenant rival hold --bytes 25% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant shared exported --how handle --bytes $((128 << 20)) --pieces 1 --shown 1 --seconds 3
+  progresses shared
+  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((128 << 20))
+  succeeds shared
+  grep -q verified "$DIR/shared.out"
+  [[ $(grep -c 'made one handle of several' "$DIR/shared.err") -ge 1 ]]
+}
+
 @test "the memory of graphs is counted until it is trimmed" {
   start_arbiter
   tenant graphs graph_memory --hold 2

@@ -2,6 +2,7 @@
 // The memory of an oversized process: handles beyond the window are away, and change places with others.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -748,11 +749,17 @@ class Refusing final : public FakeDevice {
   CUresult copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) override {
     return refuses(Kind::copy) ? CUDA_ERROR_UNKNOWN : FakeDevice::copy(lane, to, from, size);
   }
+  CUresult synchronize() override {
+    const CUresult result = FakeDevice::synchronize();
+    if (const auto what = std::exchange(after_synchronize, nullptr)) what();
+    return result;
+  }
   bool refuses(Kind asked) {
     if (asked != kind || refusals == 0 || (after != 0 && after-- != 0)) return false;
     --refusals;
     return true;
   }
+  std::function<void()> after_synchronize;  // called once, like another thread
   Kind kind = Kind::none;
   unsigned after = 0;  // calls of this kind that succeed before
   unsigned refusals = 0;
@@ -874,4 +881,30 @@ TEST_CASE("a handle that has entered without its contents can be evicted", "[awa
   REQUIRE(t.memory.restore());
   t.check_counts();
   CHECK(t.intact());
+}
+
+// The thread that frees has waited for the GPU, but not yet for the turn thread, whose copy is refused then.
+TEST_CASE("memory is freed only after the copies of an exchange that failed meanwhile", "[away]") {
+  const bool leaves = GENERATE(true, false);
+  Crowded t;
+  const CUdeviceptr freed = leaves ? t.first : t.second;
+  const Bytes size = leaves ? Bytes{5 * kPiece.count} : kTwo;
+  t.device.after_synchronize = [&] {
+    t.device.kind = Kind::wait;
+    t.device.refusals = 8;
+    const CUdeviceptr leaver = leaves ? t.first : t.all_here().back();
+    t.away.exchange({leaver}, {leaves ? t.second : freed});
+    t.device.refusals = 0;
+  };
+  const CUresult result = t.memory.free(freed).value_or(CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.device.misuse() == "");
+  CHECK(result == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.find(freed + size.count - 1));
+  for (int attempt = 0; attempt < 20 && !t.memory.restore(); ++attempt) {
+  }
+  REQUIRE(t.all_usable());
+  t.check_counts();
+  CHECK(holds(t.views[1], kTwo, kMade));
+  CHECK(
+      holds(leaves ? t.second : t.first, leaves ? kTwo : Bytes{5 * kPiece.count}, leaves ? kSecond : kFirst));
 }
