@@ -37,7 +37,8 @@ CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
   // Memory for export has one handle, since it is exported as a whole. In a process that may be larger than
   // the GPU, such a handle could be larger than the window, so the handles become one at the export.
-  const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && !common_.books.may_be_oversized();
+  const bool whole =
+      kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && !common_.books.may_be_oversized();
   const CUresult result = freeing_.make_room([&](Wish wish) {
     return ranges_.add(
         &made.range, {.size = size, .handle = whole ? size : common_.options.handle, .kind = made.kind.get()},
