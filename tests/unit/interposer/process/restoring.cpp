@@ -52,6 +52,7 @@ class ChosenMemory final : public Memory, public AwayMemory {
   Bytes window() const override { return {}; }
   Bytes room() const override { return {}; }
   Bytes excess() const override { return {}; }
+  Bytes growth(Nanoseconds) const override { return {}; }
   bool exchange(const std::vector<CUdeviceptr>&, const std::vector<CUdeviceptr>&) override {
     return exchanged;
   }
@@ -75,8 +76,9 @@ TEST_CASE("no work begins while a handle is without memory") {
   auto* contexts = new tracking::Contexts;
   auto* drain = new tracking::ContextDrain(*contexts);
   auto* outbox = new session::Outbox;
+  auto* totals = new session::ExchangeTotals;
   auto* memory = new ChosenMemory;
-  auto* worker = new TurnWorker({*drain, *contexts, {}}, *outbox, {});
+  auto* worker = new TurnWorker({*drain, *contexts, {}}, *outbox, *totals, {});
   worker->set_memory(memory);
   std::thread([worker] { worker->run(); }).detach();
   REQUIRE(gate::is_open());
