@@ -7,7 +7,9 @@
 //      add a name to JobOption. In option_effects.cpp, add a row to kEffects, which says under which settings
 //      the option has no effect.
 //   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
-//      row in protocol/versions.h; fill the field in spank/registration.cpp. Do not add a field to
+//      row in protocol/versions.h; fill the field in spank/registration.cpp. Add the
+//      same field to RunRequest, fill it in arbiter/cli/run.cpp, and keep both in TenantInfo
+//      (arbiter/daemon/jobs.cpp). Do not add a field to
 //      JobOptions, since messages have fields after their JobOptions. Instead, add the field to GivenOptions.
 //      Check the value in arbiter/daemon/validity.cpp, merge the values of a job's steps in
 //      arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so that it survives restarts of the

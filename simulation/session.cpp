@@ -45,7 +45,8 @@ Piece carry_out(const Step& step, Session& session, Process& process, Bytes chun
   if (pause != Nanoseconds{}) return {.pause = pause};
   if (session.has_stepped) return released(session, process, step.epoch, step.order);
   if (const auto piece = restore(session, step.allowed, chunk)) return *piece;
-  if (session.page.open) return finished(session);  // an earlier arbiter gave this order
+  if (session.page.open)
+    return finished(session);  // the open gate shows that the order was given before the arbiter restarted
   session.has_stepped = session.in_turn = true;
   return {.pause = process.submit_once(session)};
 }

@@ -11,7 +11,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kContradictions = 10;
-// A tenant is named only if its excess is more than an eighth of a GPU.
+// Log and status name a tenant only if it reports more memory than NVML shows, by over an eighth of the GPU.
 constexpr std::uint64_t kNamedPart = 8;
 
 }  // namespace

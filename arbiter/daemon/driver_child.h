@@ -14,9 +14,9 @@
 
 namespace sharedgpu {
 
-// Starts a child that calls `work` with its own descriptor of `end` and then exits. Of the daemon's
-// descriptors, the child keeps only `end` and the standard streams. Returns the child's pid, or a negative
-// number with errno. Call while the process has one thread.
+// Forks a child that calls `work` with its copy of the descriptor `end`, which may have another number, and
+// then exits. Of the daemon's descriptors, the child keeps only `end` and the standard streams. Returns the
+// child's pid, or a negative number with errno. Call while the process has one thread.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
 
 // One of the driver's libraries, for the child.

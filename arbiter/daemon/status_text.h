@@ -3,7 +3,8 @@
 //
 // To add a field:
 //   1. If the core knows the value, add the value to Snapshot (arbiter/core/snapshot.h), and set it in
-//      core_views.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
+//      core_views.cpp. If another part of the daemon knows the value, add it to StatusView, and set it in
+//      queries.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
 //      figure (arbiter/ledger/figures.h).
 //   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
 //   3. Add the field to docs/status-json.md. If users should see the field, add it to the table of

@@ -52,8 +52,8 @@ class GangDesk {
     std::uint32_t nodes = 0;          // number of nodes of the job
   };
 
-  // `node`, `life` and `heard`: as for GangMembers. `wall`: the wall-clock time minus the time by the clock
-  // of `now`. The desk adds `wall` to the times that other nodes compare.
+  // `node`, `life` and `heard`: as for GangMembers. `wall`: the wall-clock time minus the time of the
+  // clock that all arguments `now` come from. The desk adds `wall` to the times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall, HeardNodes& heard)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall), heard_(heard) {}

@@ -39,8 +39,9 @@ struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
   Preemption preemption = Preemption::never;
-  // If true, a turn ends when the tenant for which it began has a debt of allowance() (entitlement.h), and
-  // TurnLength is the length of a slice. Otherwise a turn ends after TurnLength. See scheduler/turn_end.h.
+  // If true, a turn ends when the account of the tenant for which it began has fallen far enough below the
+  // account of a waiting tenant (scheduler/turn_end.h); allowance() (entitlement.h) computes the limit from
+  // TurnLength. Otherwise a turn ends after TurnLength.
   bool lag_ends_turns = false;
   // If true: if a waiting tenant preempts nobody, waiting tenants of lower rank preempt nobody either.
   bool preempts_by_rank = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of graphs in an oversized process. A graph whose operands do not fit the window together is
-// launched node by node, so that operands change places between its kernels. Any other graph is launched
-// whole, after its operands have come in. Thread-safe.
+// Launches of graphs in an oversized process. A graph whose operands do not fit the window together, or that
+// has a single kernel, is launched node by node, so that operands change places between kernels and kernels
+// are timed. Any other graph is launched whole, after its operands have come in. Thread-safe.
 #pragma once
 
 #include <cuda.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Declarations of slurmctld's tables and of its job_submit interface that Slurm's public headers lack. The
-// layouts and signatures are facts about Slurm, each with the releases that it holds for. Nothing here is
-// Slurm's code.
+// Declarations of slurmctld's tables and of its job_submit interface that Slurm's public headers lack. They
+// restate Slurm's own interface, and a comment at each names the releases in which it is valid. No code is
+// copied from Slurm.
 //
 // A job_submit plugin is called with read locks on the configuration, the jobs, the nodes and the partitions.
 #pragma once
@@ -132,9 +132,9 @@ constexpr std::uint16_t kSelectOneTaskPerCore = 0x0100;
 // Exported by slurmctld (22.05 to 26.05).
 extern part_record* default_part_loc;  // null: none
 part_record* find_part_record(char* name);
-// A copy of a job that has not ended. Reads the job's script and environment from files. All strings of the
-// environment are in one block of memory, at whose beginning is the first string; slurm_free_job_desc_msg()
-// cannot free such strings.
+// A copy of a job that has not ended. Reads the job's script and environment from files. `environment[0]`
+// points to one allocation that holds all strings of the environment. Free this allocation and the array
+// before slurm_free_job_desc_msg(), which would free each string separately.
 job_desc_msg_t* copy_job_record_to_job_desc(job_record* job);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to continue.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of any kind: plans always fit the window, and the memory of the order of needs is bounded.
+// For programs of any kind, exchange plans fit the window, and NeedOrder uses a bounded amount of memory.
 #include <malloc.h>
 #include <rapidcheck.h>
 
