@@ -158,7 +158,7 @@ TEST_CASE("Amounts that differ a little count as equal") {
 }
 
 TEST_CASE(
-    "Contexts are believed as far as surveys show them; before the first survey, a little is believed") {
+    "Contexts are believed as far as surveys show them, and before the first survey a little is believed") {
   Bench b;
   for (std::uint64_t id : {1, 2}) {
     b.come(id, id);

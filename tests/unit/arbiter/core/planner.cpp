@@ -220,7 +220,7 @@ TEST_CASE("A tenant that has earned time is not preempted, but its turn ends lik
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("After a long pause the next pause ends the turn sooner; a short pause undoes this") {
+TEST_CASE("After a long pause the next pause ends the turn sooner, while a short pause undoes this") {
   Bench b = hog_and_interactive();  // one pause so far, which goes on
   const auto burst = [&] {
     b.want(2);

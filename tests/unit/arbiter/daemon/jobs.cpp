@@ -184,7 +184,7 @@ TEST_CASE("A session of another user than its job's is dropped when Slurm says w
   CHECK(later.say(Hello{}).find<Welcome>()->tenant != TenantId{1});
 }
 
-TEST_CASE("A session may connect before its job is registered; the arbiter then knows the job") {
+TEST_CASE("A session may connect before its job is registered, and the arbiter then knows the job") {
   Host host;
   host.start();
   Guest session(host, kUser + 1, StepName{.job = 12, .step = 0});

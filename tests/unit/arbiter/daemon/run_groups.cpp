@@ -425,7 +425,7 @@ TEST_CASE("The thread beside the loop ends when it has finished its current work
   CHECK(is_done);
 }
 
-TEST_CASE("A user's processes are moved at a limited rate; processes beyond the rate reconnect") {
+TEST_CASE("A user's processes are moved at a limited rate, and processes beyond the rate reconnect") {
   Running site;
   site.system.time = site.system.now();
   site.system.enters = ESRCH;

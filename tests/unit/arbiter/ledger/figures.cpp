@@ -204,7 +204,7 @@ const std::vector<FigureBook::Key> kBoth = {
     {kFirst, {}}, {kFirst, Queue::kFirstStep}, {kSecond, {}}, {kSecond, Queue::kSecondStep}};
 const std::vector<FigureBook::Key> kOfFirst(kBoth.begin(), kBoth.begin() + 2);
 
-TEST_CASE("The figures are news as soon as a lease ends; bytes that move right after it are not") {
+TEST_CASE("The figures are news as soon as a lease ends, while bytes that move right after it are not") {
   Queue q;
   q.after(20s, [&] { q.pass(0s); });  // the turn is over: the gate is closed
   q.news();

@@ -145,7 +145,7 @@ TEST_CASE("Sums that a later file of the ledger repeats are not subtracted again
   CHECK(replay.gpus[0][0].pieces[0].pause == 2s);
 }
 
-TEST_CASE("Concurrent steps are one burst; GPUs are separate, and so are the runs of a job") {
+TEST_CASE("Concurrent steps are one burst, while GPUs are separate, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(1, 1s, 4s, kGpu, 0);
