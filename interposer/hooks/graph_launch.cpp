@@ -158,17 +158,18 @@ CUresult launch_recorded(CUgraphExec graph, GraphLaunches& launches, CUstream st
   session::DeviceSession* const session = oversized_session();
   if (snapshot == nullptr || session == nullptr) return whole();
   session::Residence& residence = *session->residence();
-  if (should_run_singly(*snapshot, launches, residence)) return launch_singly(*snapshot, stream, whole);
+  launches.last_single = should_run_singly(*snapshot, launches, residence);
+  if (launches.last_single) return launch_singly(*snapshot, stream, whole);
   bring_in(*session, residence.choose(snapshot->uses, gate::now()).exchange);
   return whole();
 }
 
-// An event after all that the stream has been given so far.
-bool record_last(GraphLaunches& launches, CUstream stream) {
+// A fence after all that the stream has been given so far; null on failure.
+FencePtr fence_behind(CUstream stream) {
   const driver::BesideCaptures beside;
-  return (launches.last != nullptr ||
-          SHAREDGPU_REAL(cuEventCreate, &launches.last, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
-         SHAREDGPU_REAL(cuEventRecord, launches.last, stream) == CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  const auto place = backlog::locate(stream);
+  return place ? backlog::mark(*place, &result) : nullptr;
 }
 
 }  // namespace
@@ -183,13 +184,14 @@ CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::f
     const InOrder in_order(reinterpret_cast<backlog::StreamWord>(stream), own);
     return whole();
   }
-  graph_records().destroy_ended();
   const std::lock_guard one_after_the_other(launches->mutex);
   const InOrder as_one(reinterpret_cast<backlog::StreamWord>(stream), own, InOrder::Extent::sequence);
   if (backlog::captured(stream)) return whole();
-  if (launches->last != nullptr) SHAREDGPU_REAL(cuStreamWaitEvent, stream, launches->last, 0u);
+  if (launches->last != nullptr) backlog::wait_in(stream, *launches->last);
+  launches->last_single = false;
   const CUresult result = launch_recorded(graph, *launches, stream, whole);
-  launches->known = record_last(*launches, stream);
+  launches->last = fence_behind(stream);
+  launches->known = launches->last != nullptr;
   return result;
 }
 

@@ -15,6 +15,7 @@
 
 #include "interposer/hooks/graph_nodes.h"
 #include "interposer/memory/mutex.h"
+#include "interposer/memory/stream_pool.h"
 
 namespace sharedgpu::hooks {
 
@@ -29,8 +30,9 @@ struct GraphSnapshot {
 // of launches of the whole graph. A thread holds the mutex while it launches the graph.
 struct GraphLaunches {
   std::mutex mutex;
-  bool known = false;      // `last` comes after all launches so far, or there were none
-  CUevent last = nullptr;  // null: no launch is known
+  bool known = false;        // `last` comes after all launches so far, or there were none
+  FencePtr last;             // null: no launch is known
+  bool last_single = false;  // the last launch was made node by node
 };
 
 // Graphs are named by their CUgraphExec, nodes by their CUgraphNode.
@@ -57,11 +59,10 @@ class GraphRecords {
   // Null if nothing is known about the graph.
   std::shared_ptr<GraphLaunches> launches(std::uintptr_t graph);
 
-  // Implements cuGraphExecDestroy. If nodes that were launched singly may still run, the graph is destroyed
-  // when they have ended, since it keeps objects alive that they use.
+  // Implements cuGraphExecDestroy. Waits for nodes that were launched singly, since the graph keeps objects
+  // alive that they use. If the nodes do not end, because they wait for the program, the graph is left as it
+  // is.
   CUresult destroy(CUgraphExec graph);
-  // Destroys the graphs whose nodes have ended meanwhile.
-  void destroy_ended();
 
  private:
   struct Record {
@@ -72,10 +73,6 @@ class GraphRecords {
     // Each node of the contents, by its handle; empty until the first change.
     std::map<std::uintptr_t, GraphNode*> nodes;
     std::shared_ptr<const GraphSnapshot> snapshot;  // null after a change
-  };
-  struct Ending {
-    CUgraphExec graph;
-    std::shared_ptr<GraphLaunches> launches;
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);
@@ -88,7 +85,6 @@ class GraphRecords {
   Mutex mutex_;
   std::map<std::uintptr_t, Record> records_ GUARDED_BY(mutex_);
   std::size_t size_ GUARDED_BY(mutex_) = 0;  // nodes of all records
-  std::vector<Ending> ending_ GUARDED_BY(mutex_);
 };
 
 GraphRecords& graph_records();
