@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/graph_launch.h"
 
-#include <algorithm>
 #include <atomic>
-#include <iterator>
 #include <mutex>
 
 #include "interposer/backlog/in_order.h"
@@ -98,16 +96,6 @@ class StepLauncher {
     return SHAREDGPU_REAL(cuMemsetD32Async, fill.dst, fill.value, fill.width, stream_);
   }
 
-  CUresult operator()(const CUDA_HOST_NODE_PARAMS& host) const {
-    gate::Pass pass;
-    return SHAREDGPU_REAL(cuLaunchHostFunc, stream_, host.fn, host.userData);
-  }
-
-  CUresult operator()(const EventStep& step) const {
-    return step.waits ? SHAREDGPU_REAL(cuStreamWaitEvent, stream_, step.event, 0u)
-                      : SHAREDGPU_REAL(cuEventRecord, step.event, stream_);
-  }
-
  private:
   static CUdeviceptr start(CUmemorytype type, const void* host, CUdeviceptr device) {
     return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
@@ -116,11 +104,6 @@ class StepLauncher {
 
   CUstream stream_;
 };
-
-bool has_effect(const Step& step) {
-  const auto* event = std::get_if<EventStep>(&step);
-  return event != nullptr ? !event->waits : !std::holds_alternative<EmptyStep>(step);
-}
 
 // If the driver refuses the first step with an effect, the graph is launched whole, so the program gets the
 // result of plain CUDA. If it refuses a later one, part of the graph is in the stream already, as when a
@@ -131,7 +114,7 @@ CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const std::f
   for (const auto& step : graph.steps) {
     const CUresult result = std::visit(launcher, *step);
     if (result != CUDA_SUCCESS) return begun ? result : whole();
-    begun = begun || has_effect(*step);
+    begun = begun || !std::holds_alternative<EmptyStep>(*step);
   }
   debug("a graph of %zu nodes was launched node by node", graph.steps.size());
   return CUDA_SUCCESS;

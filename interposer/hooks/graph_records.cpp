@@ -25,11 +25,6 @@ std::size_t count_nodes(const std::vector<GraphNode>& nodes) {
   return count;
 }
 
-bool all_enabled(const std::vector<GraphNode>& nodes) {
-  return std::ranges::all_of(
-      nodes, [](const GraphNode& node) { return node.enabled && all_enabled(node.children); });
-}
-
 void index_nodes(std::vector<GraphNode>& nodes, std::map<std::uintptr_t, GraphNode*>& index) {
   for (GraphNode& node : nodes) {
     index[node.handle] = &node;
@@ -39,7 +34,6 @@ void index_nodes(std::vector<GraphNode>& nodes, std::map<std::uintptr_t, GraphNo
 
 void add_to(GraphSnapshot& snapshot, const std::vector<GraphNode>& nodes) {
   for (const GraphNode& node : nodes) {
-    if (!node.enabled) continue;
     snapshot.single &= is_single(*node.step);
     snapshot.steps.push_back(node.step);
     if (const auto* kernel = std::get_if<KernelStep>(node.step.get())) snapshot.uses.push_back(kernel->use);
@@ -90,15 +84,14 @@ void GraphRecords::instantiated(std::uintptr_t graph, GraphContents contents) {
   set(record, std::move(contents));
 }
 
-// It is not known which node of the new graph takes the place of a disabled node.
 void GraphRecords::updated(std::uintptr_t graph, GraphContents contents) {
   const MutexLock lock(mutex_);
-  Record* const record = find_known(graph);
-  if (record == nullptr) return;
-  if (all_enabled(record->contents.nodes))
-    set(*record, std::move(contents));
-  else
-    forget(*record);
+  if (Record* const record = find_known(graph)) set(*record, std::move(contents));
+}
+
+void GraphRecords::lost(std::uintptr_t graph) {
+  const MutexLock lock(mutex_);
+  if (Record* const record = find_known(graph)) forget(*record);
 }
 
 GraphRecords::Record* GraphRecords::find_known(std::uintptr_t graph) {

@@ -19,7 +19,7 @@
 
 namespace sharedgpu::hooks {
 
-// The enabled nodes of an executable graph at one moment, in an order in which they can run.
+// The nodes of an executable graph at one moment, in an order in which they can run.
 struct GraphSnapshot {
   std::vector<std::shared_ptr<const Step>> steps;
   std::vector<session::KernelUse> uses;  // of the kernels
@@ -51,6 +51,10 @@ class GraphRecords {
   // The program has updated the child graph of a node. The driver knows the nodes of the child by handles
   // that are not those of `child`, so an update of one of them makes the record unknown.
   void change_child(std::uintptr_t graph, std::uintptr_t node, GraphContents child);
+
+  // The program has changed the graph in a way that is not followed. Nothing is known about the nodes from
+  // now on.
+  void lost(std::uintptr_t graph);
 
   // The node's step; null if nothing is known about the node.
   std::shared_ptr<const Step> step(std::uintptr_t graph, std::uintptr_t node);

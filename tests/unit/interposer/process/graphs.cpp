@@ -86,13 +86,13 @@ void beside_the(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-// A graph that fills each buffer with a pattern of its own.
+// A graph that fills each of the first buffers with a pattern of its own.
 struct Fills {
-  explicit Fills(const std::vector<CUdeviceptr>& its, CUfunction its_kernel)
+  Fills(const std::vector<CUdeviceptr>& its, CUfunction its_kernel, unsigned count)
       : buffers(its), kernel(its_kernel) {
     REQUIRE(cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
     CUgraphNode before = nullptr;
-    for (unsigned i = 0; i < kBuffers; ++i) {
+    for (unsigned i = 0; i < count; ++i) {
       with_parameters(i, i + 1, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
         CUgraphNode node = nullptr;
         REQUIRE(cuGraphAddKernelNode(&node, graph, &before, before == nullptr ? 0 : 1, &parameters) ==
@@ -170,7 +170,7 @@ class Graphs {
   static void learn() { process::session_of(0)->residence()->ran({}, {}); }
   CUstream stream() const { return stream_; }
   CUdeviceptr small() const { return small_; }
-  Fills fills() const { return Fills(buffers_, fill_); }
+  Fills fills(unsigned count = kBuffers) const { return Fills(buffers_, fill_, count); }
 
   // Launches the graph, and checks the buffers. `seeds`: by buffer.
   void launch(const Fills& graph, bool whole, const std::vector<std::uint64_t>& seeds = {1, 2, 3, 4}) const {
@@ -212,22 +212,6 @@ void follows_updates(const Graphs& t) {
   CHECK(calls.kernels == kBuffers);
   CHECK(graph.set_seed(graph.executable, 2, 30) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 2, 30, 4});
-#if CUDA_VERSION >= 12020
-  graph.with_parameters(2, 31, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
-    CUgraphNodeParams any = {};
-    any.type = CU_GRAPH_NODE_TYPE_KERNEL;
-    std::memcpy(&any.kernel, &parameters, sizeof parameters);
-    CHECK(cuGraphExecNodeSetParams(graph.executable, graph.nodes[2], &any) == CUDA_SUCCESS);
-  });
-  t.launch(graph, false, {1, 2, 31, 4});
-  CHECK(graph.set_seed(graph.executable, 2, 30) == CUDA_SUCCESS);
-#endif
-  // A disabled node does not run. Its parameters may change meanwhile.
-  CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[1], 0) == CUDA_SUCCESS);
-  CHECK(graph.set_seed(graph.executable, 1, 20) == CUDA_SUCCESS);
-  t.launch(graph, false, {1, 0, 30, 4});
-  CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[1], 1) == CUDA_SUCCESS);
-  t.launch(graph, false, {1, 20, 30, 4});
   // Changes of the graph itself have no effect until the whole graph is updated.
   CUgraphExecUpdateResult result{};
   CHECK(cuGraphExecUpdate(graph.executable, graph.graph, nullptr, &result) == CUDA_SUCCESS);
@@ -254,8 +238,20 @@ void updates_that_cannot_be_followed(const Graphs& t) {
   Fills disabled = t.fills();
   disabled.instantiate();
   CHECK(cuGraphNodeSetEnabled(disabled.executable, disabled.nodes[3], 0) == CUDA_SUCCESS);
-  CHECK(cuGraphExecUpdate(disabled.executable, other.graph, nullptr, &result) == CUDA_SUCCESS);
   t.launch(disabled, true, {1, 2, 3, 0});
+  CHECK(cuGraphNodeSetEnabled(disabled.executable, disabled.nodes[3], 1) == CUDA_SUCCESS);
+  t.launch(disabled, true);
+#if CUDA_VERSION >= 12020
+  Fills changed = t.fills();
+  changed.instantiate();
+  changed.with_parameters(2, 31, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
+    CUgraphNodeParams any = {};
+    any.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    std::memcpy(&any.kernel, &parameters, sizeof parameters);
+    CHECK(cuGraphExecNodeSetParams(changed.executable, changed.nodes[2], &any) == CUDA_SUCCESS);
+  });
+  t.launch(changed, true, {1, 2, 31, 4});
+#endif
 }
 
 void children_are_replaced(const Graphs& t) {
@@ -310,6 +306,21 @@ void graphs_that_need_to_be_whole(const Graphs& t) {
     CHECK(cuGraphAddMemcpyNode(&node, graph.graph, nullptr, 0, &copy, nullptr) == CUDA_SUCCESS);
   });
 
+  CUevent event = nullptr;
+  CUgraphNode node = nullptr;
+  REQUIRE(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  CUDA_HOST_NODE_PARAMS host = {};
+  host.fn = [](void* /*unused*/) {};
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddHostNode(&node, graph.graph, nullptr, 0, &host) == CUDA_SUCCESS);
+  });
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddEventRecordNode(&node, graph.graph, nullptr, 0, event) == CUDA_SUCCESS);
+  });
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddEventWaitNode(&node, graph.graph, nullptr, 0, event) == CUDA_SUCCESS);
+  });
+
   Fills captured = t.fills();
   captured.instantiate();
   CUgraph graph = nullptr;
@@ -344,10 +355,8 @@ void attributes_follow(const Graphs& t) {
 }
 
 void a_single_kernel(const Graphs& t) {
-  Fills graph = t.fills();
+  Fills graph = t.fills(1);
   graph.instantiate();
-  for (unsigned i = 1; i < kBuffers; ++i)
-    CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[i], 0) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 0, 0, 0});
   CHECK(calls.kernels == 1);
 }
@@ -399,10 +408,8 @@ void refused_nodes(const Graphs& t) {
 // another call of the program.
 void destroyed_while_it_runs(const Graphs& t) {
   static std::atomic<bool> blocked;
-  Fills graph = t.fills();
+  Fills graph = t.fills(1);
   graph.instantiate();
-  for (unsigned i = 1; i < kBuffers; ++i)
-    CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[i], 0) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 0, 0, 0});
   blocked = true;
   const auto block = [](void* /*unused*/) {
