@@ -68,6 +68,10 @@ class EventFence final : public Fence {
   bool ahead() const {
     return event_ != nullptr && SHAREDGPU_REAL(cuEventQuery, event_) == CUDA_ERROR_NOT_READY;
   }
+  // Called with the lock of streams() held.
+  void wait_in(CUstream stream) const {
+    if (event_ != nullptr) SHAREDGPU_REAL(cuStreamWaitEvent, stream, event_, 0u);
+  }
   CUcontext context() const { return context_; }
   CUevent take() { return std::exchange(event_, nullptr); }
   void recorded(std::uint64_t number) { number_ = number; }
@@ -144,6 +148,11 @@ FencePtr mark(const StreamPlace& place, CUresult* result) {
   const std::lock_guard lock(streams().mutex);
   fence->recorded(++streams().last_fence);
   return fence;
+}
+
+void wait_in(CUstream stream, Fence& fence) {
+  const std::lock_guard lock(streams().mutex);
+  static_cast<EventFence&>(fence).wait_in(stream);
 }
 
 void forget_stream(CUstream stream) {

@@ -34,6 +34,9 @@ std::optional<StreamPlace> locate(CUstream stream);
 
 // A fence after all that was submitted to the stream so far; null on failure, with the error in *result.
 FencePtr mark(const StreamPlace& place, CUresult* result);
+// What is submitted to the stream from now on waits for the fence, which mark() has made. If the fence's
+// context has been destroyed, there is nothing to wait for.
+void wait_in(CUstream stream, Fence& fence);
 
 // Called before the stream is destroyed, since its handle may be reused for another stream.
 void forget_stream(CUstream stream);

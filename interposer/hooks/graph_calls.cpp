@@ -12,7 +12,6 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/graph_launch.h"
 #include "interposer/hooks/graph_records.h"
-#include "interposer/oversize/node_order.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12000
@@ -71,33 +70,6 @@ void set_child(Word graph, Word node, Word child) {
   graph_records().change_child(graph, node, contents_of(graph, child));
 }
 
-// `parameters` is a CUgraphNodeParams: the type and three reserved words, then the parameters of this type.
-void set_any(Word graph, Word node, Word parameters) {
-  constexpr Word kParameters = 16;
-  constexpr Word kCopyInParameters = 16;  // in CUDA_MEMCPY_NODE_PARAMS
-  const Word its = parameters + kParameters;
-  const auto type = single_type(read_as<unsigned>(parameters));
-  if (!type) return set_step(graph, node, UnknownStep{});
-  switch (*type) {
-    case NodeType::kernel:
-      return set_kernel(graph, node, its, true);
-    case NodeType::copy:
-      return set_step(graph, node, copy_step(read_as<CUDA_MEMCPY3D>(its + kCopyInParameters)));
-    case NodeType::fill:
-      return set_step(graph, node, read_as<CUDA_MEMSET_NODE_PARAMS>(its));
-    case NodeType::host:
-      return set_step(graph, node, read_as<CUDA_HOST_NODE_PARAMS>(its));
-    case NodeType::graph:
-      return set_child(graph, node, read_as<Word>(its));
-    case NodeType::wait_event:
-      return set_step(graph, node, EventStep{.event = read_as<CUevent>(its), .waits = true});
-    case NodeType::record_event:
-      return set_step(graph, node, EventStep{.event = read_as<CUevent>(its), .waits = false});
-    case NodeType::empty:
-      return;
-  }
-}
-
 bool may_be_oversized() {
   session::DeviceSession* const session = process::current_session();
   return session != nullptr && session->may_be_oversized();
@@ -131,8 +103,8 @@ void note_graph_call(GraphForm form, Word first, Word second, Word third) {
       return set_step(first, second, read_as<CUDA_MEMSET_NODE_PARAMS>(third));
     case GraphForm::child:
       return set_child(first, second, third);
-    case GraphForm::any:
-      return set_any(first, second, third);
+    case GraphForm::lost:
+      return records.lost(first);
   }
 }
 
@@ -155,32 +127,9 @@ SHAREDGPU_EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, C
   return result;
 }
 
-SHAREDGPU_EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec graph, CUgraphNode node,
-                                                       const CUDA_HOST_NODE_PARAMS* parameters) {
-  const CUresult result = SHAREDGPU_REAL(cuGraphExecHostNodeSetParams, graph, node, parameters);
-  if (counts(result)) set_step(word(graph), word(node), *parameters);
-  return result;
-}
-
-SHAREDGPU_EXPORT CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graph, CUgraphNode node,
-                                                             CUevent event) {
-  const CUresult result = SHAREDGPU_REAL(cuGraphExecEventRecordNodeSetEvent, graph, node, event);
-  if (counts(result)) set_step(word(graph), word(node), EventStep{.event = event, .waits = false});
-  return result;
-}
-
-SHAREDGPU_EXPORT CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graph, CUgraphNode node,
-                                                           CUevent event) {
-  const CUresult result = SHAREDGPU_REAL(cuGraphExecEventWaitNodeSetEvent, graph, node, event);
-  if (counts(result)) set_step(word(graph), word(node), EventStep{.event = event, .waits = true});
-  return result;
-}
-
 SHAREDGPU_EXPORT CUresult cuGraphNodeSetEnabled(CUgraphExec graph, CUgraphNode node, unsigned int enabled) {
   const CUresult result = SHAREDGPU_REAL(cuGraphNodeSetEnabled, graph, node, enabled);
-  if (counts(result))
-    graph_records().change(word(graph), word(node),
-                           [&](GraphNode& changed) { changed.enabled = enabled != 0; });
+  if (counts(result)) graph_records().lost(word(graph));
   return result;
 }
 

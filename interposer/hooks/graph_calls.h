@@ -9,16 +9,16 @@
 namespace sharedgpu::hooks {
 
 // What a driver function does to an executable graph, as its name shows: it makes the graph, updates the
-// whole graph, or updates one of its nodes. Its first argument is the graph or points to it. The second
-// argument is the CUgraph, or the node.
-enum class GraphForm { none, made, updated, copy, fill, child, any };
+// whole graph, updates one of its nodes, or changes the graph in a way that is not followed. Its first
+// argument is the graph or points to it. The second argument is the CUgraph, or the node.
+enum class GraphForm { none, made, updated, copy, fill, child, lost };
 constexpr GraphForm graph_form(std::string_view name) {
   if (name.starts_with("cuGraphInstantiate")) return GraphForm::made;
   if (name.starts_with("cuGraphExecUpdate")) return GraphForm::updated;
   if (name == "cuGraphExecMemcpyNodeSetParams") return GraphForm::copy;
   if (name == "cuGraphExecMemsetNodeSetParams") return GraphForm::fill;
   if (name == "cuGraphExecChildGraphNodeSetParams") return GraphForm::child;
-  return name == "cuGraphExecNodeSetParams" ? GraphForm::any : GraphForm::none;
+  return name == "cuGraphExecNodeSetParams" ? GraphForm::lost : GraphForm::none;
 }
 
 // The call has succeeded. `first`, `second` and `third` are its first arguments.

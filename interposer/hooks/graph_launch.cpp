@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/graph_launch.h"
 
-#include <algorithm>
 #include <atomic>
-#include <iterator>
 #include <mutex>
 
 #include "interposer/backlog/in_order.h"
@@ -98,16 +96,6 @@ class StepLauncher {
     return SHAREDGPU_REAL(cuMemsetD32Async, fill.dst, fill.value, fill.width, stream_);
   }
 
-  CUresult operator()(const CUDA_HOST_NODE_PARAMS& host) const {
-    gate::Pass pass;
-    return SHAREDGPU_REAL(cuLaunchHostFunc, stream_, host.fn, host.userData);
-  }
-
-  CUresult operator()(const EventStep& step) const {
-    return step.waits ? SHAREDGPU_REAL(cuStreamWaitEvent, stream_, step.event, 0u)
-                      : SHAREDGPU_REAL(cuEventRecord, step.event, stream_);
-  }
-
  private:
   static CUdeviceptr start(CUmemorytype type, const void* host, CUdeviceptr device) {
     return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
@@ -116,11 +104,6 @@ class StepLauncher {
 
   CUstream stream_;
 };
-
-bool has_effect(const Step& step) {
-  const auto* event = std::get_if<EventStep>(&step);
-  return event != nullptr ? !event->waits : !std::holds_alternative<EmptyStep>(step);
-}
 
 // If the driver refuses the first step with an effect, the graph is launched whole, so the program gets the
 // result of plain CUDA. If it refuses a later one, part of the graph is in the stream already, as when a
@@ -131,7 +114,7 @@ CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const std::f
   for (const auto& step : graph.steps) {
     const CUresult result = std::visit(launcher, *step);
     if (result != CUDA_SUCCESS) return begun ? result : whole();
-    begun = begun || has_effect(*step);
+    begun = begun || !std::holds_alternative<EmptyStep>(*step);
   }
   debug("a graph of %zu nodes was launched node by node", graph.steps.size());
   return CUDA_SUCCESS;
@@ -158,17 +141,18 @@ CUresult launch_recorded(CUgraphExec graph, GraphLaunches& launches, CUstream st
   session::DeviceSession* const session = oversized_session();
   if (snapshot == nullptr || session == nullptr) return whole();
   session::Residence& residence = *session->residence();
-  if (should_run_singly(*snapshot, launches, residence)) return launch_singly(*snapshot, stream, whole);
+  launches.last_single = should_run_singly(*snapshot, launches, residence);
+  if (launches.last_single) return launch_singly(*snapshot, stream, whole);
   bring_in(*session, residence.choose(snapshot->uses, gate::now()).exchange);
   return whole();
 }
 
-// An event after all that the stream has been given so far.
-bool record_last(GraphLaunches& launches, CUstream stream) {
+// A fence after all that the stream has been given so far; null on failure.
+FencePtr fence_behind(CUstream stream) {
   const driver::BesideCaptures beside;
-  return (launches.last != nullptr ||
-          SHAREDGPU_REAL(cuEventCreate, &launches.last, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
-         SHAREDGPU_REAL(cuEventRecord, launches.last, stream) == CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  const auto place = backlog::locate(stream);
+  return place ? backlog::mark(*place, &result) : nullptr;
 }
 
 }  // namespace
@@ -183,13 +167,14 @@ CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::f
     const InOrder in_order(reinterpret_cast<backlog::StreamWord>(stream), own);
     return whole();
   }
-  graph_records().destroy_ended();
   const std::lock_guard one_after_the_other(launches->mutex);
   const InOrder as_one(reinterpret_cast<backlog::StreamWord>(stream), own, InOrder::Extent::sequence);
   if (backlog::captured(stream)) return whole();
-  if (launches->last != nullptr) SHAREDGPU_REAL(cuStreamWaitEvent, stream, launches->last, 0u);
+  if (launches->last != nullptr) backlog::wait_in(stream, *launches->last);
+  launches->last_single = false;
   const CUresult result = launch_recorded(graph, *launches, stream, whole);
-  launches->known = record_last(*launches, stream);
+  launches->last = fence_behind(stream);
+  launches->known = launches->last != nullptr;
   return result;
 }
 

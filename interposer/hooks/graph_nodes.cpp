@@ -76,24 +76,7 @@ Step kernel_of(CUgraphNode node, bool priorities) {
   return step;
 }
 
-// Reads the parameters of a node by `get`, the driver's function for its type.
-template <class Parameters>
-Step step_by(driver::Function get, CUgraphNode node) {
-  Parameters parameters{};
-  if (driver::call<CUresult(CUgraphNode, Parameters*)>(get, node, &parameters) != CUDA_SUCCESS)
-    return UnknownStep{};
-  return parameters;
-}
-
-Step event_by(driver::Function get, CUgraphNode node, bool waits) {
-  EventStep step{.event = nullptr, .waits = waits};
-  if (driver::call<CUresult(CUgraphNode, CUevent*)>(get, node, &step.event) != CUDA_SUCCESS)
-    return UnknownStep{};
-  return step;
-}
-
 Step step_of(CUgraphNode node, NodeType type, bool priorities) {
-  using driver::Function;
   switch (type) {
     case NodeType::kernel:
       return kernel_of(node, priorities);
@@ -102,14 +85,11 @@ Step step_of(CUgraphNode node, NodeType type, bool priorities) {
       if (SHAREDGPU_REAL(cuGraphMemcpyNodeGetParams, node, &copy) != CUDA_SUCCESS) return UnknownStep{};
       return copy_step(copy);
     }
-    case NodeType::fill:
-      return step_by<CUDA_MEMSET_NODE_PARAMS>(Function::cuGraphMemsetNodeGetParams, node);
-    case NodeType::host:
-      return step_by<CUDA_HOST_NODE_PARAMS>(Function::cuGraphHostNodeGetParams, node);
-    case NodeType::wait_event:
-      return event_by(Function::cuGraphEventWaitNodeGetEvent, node, true);
-    case NodeType::record_event:
-      return event_by(Function::cuGraphEventRecordNodeGetEvent, node, false);
+    case NodeType::fill: {
+      CUDA_MEMSET_NODE_PARAMS fill{};
+      if (SHAREDGPU_REAL(cuGraphMemsetNodeGetParams, node, &fill) != CUDA_SUCCESS) return UnknownStep{};
+      return fill;
+    }
     case NodeType::graph:
     case NodeType::empty:
       return EmptyStep{};

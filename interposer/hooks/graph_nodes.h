@@ -34,22 +34,16 @@ struct KernelStep {
   std::vector<CUlaunchAttribute> attributes;
   session::KernelUse use;
 };
-struct EventStep {
-  CUevent event = nullptr;
-  bool waits = false;  // otherwise the event is recorded
-};
 struct EmptyStep {};
-// A node that can run only as a part of its graph.
+// A node that runs only as a part of its graph.
 struct UnknownStep {};
-using Step = std::variant<UnknownStep, EmptyStep, KernelStep, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-                          CUDA_HOST_NODE_PARAMS, EventStep>;
+using Step = std::variant<UnknownStep, EmptyStep, KernelStep, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS>;
 
 // Returns true if the step can be launched without its graph.
 bool is_single(const Step& step);
 
 struct GraphNode {
-  std::uintptr_t handle = 0;  // CUgraphNode
-  bool enabled = true;
+  std::uintptr_t handle = 0;         // CUgraphNode
   std::shared_ptr<const Step> step;  // never null; of a child graph an empty step
   std::vector<GraphNode> children;   // the nodes of a child graph
 };

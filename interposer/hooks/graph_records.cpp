@@ -4,13 +4,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "interposer/driver/beside_captures.h"
 #include "interposer/driver/call.h"
+#include "interposer/gate/clock.h"
 #include "interposer/oversize/active.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 namespace {
 
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kMostPatience = 5s;
+constexpr Nanoseconds kLook = 100us;
 constexpr std::size_t kMostRecords = 4096;
 constexpr std::size_t kMostRecorded = 262144;  // nodes of all graphs
 
@@ -18,11 +23,6 @@ std::size_t count_nodes(const std::vector<GraphNode>& nodes) {
   std::size_t count = nodes.size();
   for (const GraphNode& node : nodes) count += count_nodes(node.children);
   return count;
-}
-
-bool all_enabled(const std::vector<GraphNode>& nodes) {
-  return std::ranges::all_of(
-      nodes, [](const GraphNode& node) { return node.enabled && all_enabled(node.children); });
 }
 
 void index_nodes(std::vector<GraphNode>& nodes, std::map<std::uintptr_t, GraphNode*>& index) {
@@ -34,7 +34,6 @@ void index_nodes(std::vector<GraphNode>& nodes, std::map<std::uintptr_t, GraphNo
 
 void add_to(GraphSnapshot& snapshot, const std::vector<GraphNode>& nodes) {
   for (const GraphNode& node : nodes) {
-    if (!node.enabled) continue;
     snapshot.single &= is_single(*node.step);
     snapshot.steps.push_back(node.step);
     if (const auto* kernel = std::get_if<KernelStep>(node.step.get())) snapshot.uses.push_back(kernel->use);
@@ -42,15 +41,16 @@ void add_to(GraphSnapshot& snapshot, const std::vector<GraphNode>& nodes) {
   }
 }
 
-// Called when no thread launches the graph.
-bool may_run(const GraphLaunches& launches) {
-  const driver::BesideCaptures beside;
-  return launches.last != nullptr && SHAREDGPU_REAL(cuEventQuery, launches.last) == CUDA_ERROR_NOT_READY;
-}
-
-CUresult destroy_now(CUgraphExec graph, const GraphLaunches* launches) {
-  if (launches != nullptr && launches->last != nullptr) SHAREDGPU_REAL(cuEventDestroy_v2, launches->last);
-  return SHAREDGPU_REAL(cuGraphExecDestroy, graph);
+// Waits until the nodes of the last launch have ended, if they were launched singly. Returns false if they do
+// not end. Called when no thread launches the graph.
+bool have_ended(const GraphLaunches& launches) {
+  if (!launches.last_single || launches.last == nullptr) return true;
+  const Nanoseconds end = gate::now() + kMostPatience;
+  while (!launches.last->passed()) {
+    if (gate::now() >= end) return false;
+    gate::nap(kLook);
+  }
+  return true;
 }
 
 }  // namespace
@@ -84,15 +84,14 @@ void GraphRecords::instantiated(std::uintptr_t graph, GraphContents contents) {
   set(record, std::move(contents));
 }
 
-// It is not known which node of the new graph takes the place of a disabled node.
 void GraphRecords::updated(std::uintptr_t graph, GraphContents contents) {
   const MutexLock lock(mutex_);
-  Record* const record = find_known(graph);
-  if (record == nullptr) return;
-  if (all_enabled(record->contents.nodes))
-    set(*record, std::move(contents));
-  else
-    forget(*record);
+  if (Record* const record = find_known(graph)) set(*record, std::move(contents));
+}
+
+void GraphRecords::lost(std::uintptr_t graph) {
+  const MutexLock lock(mutex_);
+  if (Record* const record = find_known(graph)) forget(*record);
 }
 
 GraphRecords::Record* GraphRecords::find_known(std::uintptr_t graph) {
@@ -162,37 +161,18 @@ std::shared_ptr<GraphLaunches> GraphRecords::launches(std::uintptr_t graph) {
 }
 
 CUresult GraphRecords::destroy(CUgraphExec graph) {
-  if (!in_use()) return destroy_now(graph, nullptr);
-  destroy_ended();
   std::shared_ptr<GraphLaunches> launches;
-  {
+  // In the child of a fork there is no process, and the mutex may be held for ever.
+  if (in_use() && Process::get() != nullptr) {
     const MutexLock lock(mutex_);
-    if (std::ranges::find(ending_, graph, &Ending::graph) != ending_.end()) return CUDA_ERROR_INVALID_VALUE;
     if (const auto found = records_.find(reinterpret_cast<std::uintptr_t>(graph)); found != records_.end()) {
       launches = std::move(found->second.launches);
       forget(found->second);
       records_.erase(found);
     }
   }
-  if (launches == nullptr || !may_run(*launches)) return destroy_now(graph, launches.get());
-  const MutexLock lock(mutex_);
-  ending_.push_back({graph, std::move(launches)});
-  return CUDA_SUCCESS;
-}
-
-void GraphRecords::destroy_ended() {
-  std::vector<Ending> ending;
-  {
-    const MutexLock lock(mutex_);
-    ending.swap(ending_);
-  }
-  std::erase_if(ending, [](const Ending& each) {
-    if (may_run(*each.launches)) return false;
-    destroy_now(each.graph, each.launches.get());
-    return true;
-  });
-  const MutexLock lock(mutex_);
-  ending_.insert(ending_.end(), ending.begin(), ending.end());
+  if (launches != nullptr && !have_ended(*launches)) return CUDA_SUCCESS;
+  return SHAREDGPU_REAL(cuGraphExecDestroy, graph);
 }
 
 GraphRecords& graph_records() {

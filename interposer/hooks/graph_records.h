@@ -15,10 +15,11 @@
 
 #include "interposer/hooks/graph_nodes.h"
 #include "interposer/memory/mutex.h"
+#include "interposer/memory/stream_pool.h"
 
 namespace sharedgpu::hooks {
 
-// The enabled nodes of an executable graph at one moment, in an order in which they can run.
+// The nodes of an executable graph at one moment, in an order in which they can run.
 struct GraphSnapshot {
   std::vector<std::shared_ptr<const Step>> steps;
   std::vector<session::KernelUse> uses;  // of the kernels
@@ -29,8 +30,9 @@ struct GraphSnapshot {
 // of launches of the whole graph. A thread holds the mutex while it launches the graph.
 struct GraphLaunches {
   std::mutex mutex;
-  bool known = false;      // `last` comes after all launches so far, or there were none
-  CUevent last = nullptr;  // null: no launch is known
+  bool known = false;        // `last` comes after all launches so far, or there were none
+  FencePtr last;             // null: no launch is known
+  bool last_single = false;  // the last launch was made node by node
 };
 
 // Graphs are named by their CUgraphExec, nodes by their CUgraphNode.
@@ -50,6 +52,10 @@ class GraphRecords {
   // that are not those of `child`, so an update of one of them makes the record unknown.
   void change_child(std::uintptr_t graph, std::uintptr_t node, GraphContents child);
 
+  // The program has changed the graph in a way that is not followed. Nothing is known about the nodes from
+  // now on.
+  void lost(std::uintptr_t graph);
+
   // The node's step; null if nothing is known about the node.
   std::shared_ptr<const Step> step(std::uintptr_t graph, std::uintptr_t node);
   // Null if nothing is known about the nodes.
@@ -57,11 +63,10 @@ class GraphRecords {
   // Null if nothing is known about the graph.
   std::shared_ptr<GraphLaunches> launches(std::uintptr_t graph);
 
-  // Implements cuGraphExecDestroy. If nodes that were launched singly may still run, the graph is destroyed
-  // when they have ended, since it keeps objects alive that they use.
+  // Implements cuGraphExecDestroy. Waits for nodes that were launched singly, since the graph keeps objects
+  // alive that they use. If the nodes do not end, because they wait for the program, the graph is left as it
+  // is.
   CUresult destroy(CUgraphExec graph);
-  // Destroys the graphs whose nodes have ended meanwhile.
-  void destroy_ended();
 
  private:
   struct Record {
@@ -72,10 +77,6 @@ class GraphRecords {
     // Each node of the contents, by its handle; empty until the first change.
     std::map<std::uintptr_t, GraphNode*> nodes;
     std::shared_ptr<const GraphSnapshot> snapshot;  // null after a change
-  };
-  struct Ending {
-    CUgraphExec graph;
-    std::shared_ptr<GraphLaunches> launches;
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);
@@ -88,7 +89,6 @@ class GraphRecords {
   Mutex mutex_;
   std::map<std::uintptr_t, Record> records_ GUARDED_BY(mutex_);
   std::size_t size_ GUARDED_BY(mutex_) = 0;  // nodes of all records
-  std::vector<Ending> ending_ GUARDED_BY(mutex_);
 };
 
 GraphRecords& graph_records();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A flag: this process has had memory beyond the window on some GPU. Each launch reads the flag. Once set, it
-// stays set. Thread-safe.
+// stays set, except in the child of a fork. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@ extern std::atomic<bool> active;
 }  // namespace detail
 
 inline bool is_active() { return detail::active.load(std::memory_order_relaxed); }
+inline void after_fork() { detail::active.store(false, std::memory_order_relaxed); }
 inline void activate() { detail::active.store(true, std::memory_order_relaxed); }
 
 }  // namespace sharedgpu::oversize

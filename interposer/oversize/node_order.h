@@ -13,13 +13,21 @@
 
 namespace sharedgpu {
 
-// The types of nodes (CUgraphNodeType) that are launched singly.
-enum class NodeType : std::uint8_t { kernel, copy, fill, host, graph, empty, wait_event, record_event };
-// The type with this number; nullopt if a node of that type can run only as a part of its graph: nodes that
-// allocate or free memory, conditional nodes, operations on memory or external semaphores, and unknown types.
+// The types of nodes (CUgraphNodeType) that are launched singly. A host function, or an event for which a
+// node waits, may wait for the program's next call. cuGraphLaunch returns before the graph runs, but the
+// launches of single nodes wait as soon as the stream's queue is full.
+enum class NodeType : unsigned { kernel = 0, copy = 1, fill = 2, graph = 4, empty = 5 };
+// The type with this number; nullopt if a node of that type runs only as a part of its graph.
 constexpr std::optional<NodeType> single_type(unsigned number) {
-  if (number > static_cast<unsigned>(NodeType::record_event)) return std::nullopt;
-  return static_cast<NodeType>(number);
+  switch (const auto type = static_cast<NodeType>(number)) {
+    case NodeType::kernel:
+    case NodeType::copy:
+    case NodeType::fill:
+    case NodeType::graph:
+    case NodeType::empty:
+      return type;
+  }
+  return std::nullopt;
 }
 
 // How a node depends on another one: CUgraphEdgeData.

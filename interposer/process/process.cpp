@@ -10,6 +10,7 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
+#include "interposer/oversize/active.h"
 #include "interposer/session/handshake.h"
 #include "interposer/session/log.h"
 
@@ -50,6 +51,7 @@ Process& Process::only() {
 // work in the child either.
 void Process::in_child() {
   gate::after_fork();
+  oversize::after_fork();
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
   if (parents == nullptr) return;
   parents->captures_.after_fork();

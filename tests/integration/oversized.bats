@@ -192,7 +192,7 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
   # What the driver does not tell is unknown.
   local call
   for call in cuGraphGetNodes cuGraphGetEdges cuGraphNodeGetType cuGraphKernelNodeGetParams cuFuncGetParamInfo \
-    cuGraphHostNodeGetParams cuGraphChildGraphNodeGetGraph; do
+    cuGraphChildGraphNodeGetGraph; do
     # shellcheck disable=SC2086
     SIMGPU_FAIL="$call:1+:CUDA_ERROR_UNKNOWN" SHAREDGPU_DEBUG=1 tenant "$call" $GRAPH --launches 2 --update nodes
     ends_right "$call"

@@ -2,6 +2,7 @@
 // Graphs of a process larger than the GPU, with an arbiter, on the simulated GPU: which graphs are launched
 // node by node, and that programs cannot tell the difference.
 #include <cuda.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "interposer/backlog/in_order.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/clock.h"
 #include "interposer/hooks/graph_launch.h"
@@ -39,6 +41,7 @@ struct Calls {
   std::atomic<unsigned> whole{0};
   std::atomic<unsigned> kernels{0};
   std::atomic<unsigned> destroyed{0};
+  std::atomic<unsigned> queries{0};           // of events
   unsigned refused = ~0u;                     // the number of the kernel that the driver refuses
   std::vector<CUlaunchAttribute> attributes;  // of the last kernel
 };
@@ -47,6 +50,7 @@ Calls calls;
 void* real_whole = nullptr;
 void* real_kernel = nullptr;
 void* real_destroy = nullptr;
+void* real_query = nullptr;
 
 CUresult count_whole(CUgraphExec graph, CUstream stream) {
   ++calls.whole;
@@ -63,7 +67,13 @@ CUresult count_destroyed(CUgraphExec graph) {
   return reinterpret_cast<CUresult (*)(CUgraphExec)>(real_destroy)(graph);
 }
 
+CUresult count_query(CUevent event) {
+  ++calls.queries;
+  return reinterpret_cast<CUresult (*)(CUevent)>(real_query)(event);
+}
+
 void watch_calls() {
+  real_query = driver::replace(Function::cuEventQuery, reinterpret_cast<void*>(&count_query));
   real_whole = driver::replace(Function::cuGraphLaunch, reinterpret_cast<void*>(&count_whole));
   real_kernel = driver::replace(Function::cuLaunchKernelEx, reinterpret_cast<void*>(&count_kernel));
   real_destroy = driver::replace(Function::cuGraphExecDestroy, reinterpret_cast<void*>(&count_destroyed));
@@ -76,13 +86,13 @@ void beside_the(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-// A graph that fills each buffer with a pattern of its own.
+// A graph that fills each of the first buffers with a pattern of its own.
 struct Fills {
-  explicit Fills(const std::vector<CUdeviceptr>& its, CUfunction its_kernel)
+  Fills(const std::vector<CUdeviceptr>& its, CUfunction its_kernel, unsigned count)
       : buffers(its), kernel(its_kernel) {
     REQUIRE(cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
     CUgraphNode before = nullptr;
-    for (unsigned i = 0; i < kBuffers; ++i) {
+    for (unsigned i = 0; i < count; ++i) {
       with_parameters(i, i + 1, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
         CUgraphNode node = nullptr;
         REQUIRE(cuGraphAddKernelNode(&node, graph, &before, before == nullptr ? 0 : 1, &parameters) ==
@@ -160,7 +170,7 @@ class Graphs {
   static void learn() { process::session_of(0)->residence()->ran({}, {}); }
   CUstream stream() const { return stream_; }
   CUdeviceptr small() const { return small_; }
-  Fills fills() const { return Fills(buffers_, fill_); }
+  Fills fills(unsigned count = kBuffers) const { return Fills(buffers_, fill_, count); }
 
   // Launches the graph, and checks the buffers. `seeds`: by buffer.
   void launch(const Fills& graph, bool whole, const std::vector<std::uint64_t>& seeds = {1, 2, 3, 4}) const {
@@ -202,22 +212,6 @@ void follows_updates(const Graphs& t) {
   CHECK(calls.kernels == kBuffers);
   CHECK(graph.set_seed(graph.executable, 2, 30) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 2, 30, 4});
-#if CUDA_VERSION >= 12020
-  graph.with_parameters(2, 31, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
-    CUgraphNodeParams any = {};
-    any.type = CU_GRAPH_NODE_TYPE_KERNEL;
-    std::memcpy(&any.kernel, &parameters, sizeof parameters);
-    CHECK(cuGraphExecNodeSetParams(graph.executable, graph.nodes[2], &any) == CUDA_SUCCESS);
-  });
-  t.launch(graph, false, {1, 2, 31, 4});
-  CHECK(graph.set_seed(graph.executable, 2, 30) == CUDA_SUCCESS);
-#endif
-  // A disabled node does not run. Its parameters may change meanwhile.
-  CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[1], 0) == CUDA_SUCCESS);
-  CHECK(graph.set_seed(graph.executable, 1, 20) == CUDA_SUCCESS);
-  t.launch(graph, false, {1, 0, 30, 4});
-  CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[1], 1) == CUDA_SUCCESS);
-  t.launch(graph, false, {1, 20, 30, 4});
   // Changes of the graph itself have no effect until the whole graph is updated.
   CUgraphExecUpdateResult result{};
   CHECK(cuGraphExecUpdate(graph.executable, graph.graph, nullptr, &result) == CUDA_SUCCESS);
@@ -244,8 +238,20 @@ void updates_that_cannot_be_followed(const Graphs& t) {
   Fills disabled = t.fills();
   disabled.instantiate();
   CHECK(cuGraphNodeSetEnabled(disabled.executable, disabled.nodes[3], 0) == CUDA_SUCCESS);
-  CHECK(cuGraphExecUpdate(disabled.executable, other.graph, nullptr, &result) == CUDA_SUCCESS);
   t.launch(disabled, true, {1, 2, 3, 0});
+  CHECK(cuGraphNodeSetEnabled(disabled.executable, disabled.nodes[3], 1) == CUDA_SUCCESS);
+  t.launch(disabled, true);
+#if CUDA_VERSION >= 12020
+  Fills changed = t.fills();
+  changed.instantiate();
+  changed.with_parameters(2, 31, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
+    CUgraphNodeParams any = {};
+    any.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    std::memcpy(&any.kernel, &parameters, sizeof parameters);
+    CHECK(cuGraphExecNodeSetParams(changed.executable, changed.nodes[2], &any) == CUDA_SUCCESS);
+  });
+  t.launch(changed, true, {1, 2, 31, 4});
+#endif
 }
 
 void children_are_replaced(const Graphs& t) {
@@ -300,6 +306,21 @@ void graphs_that_need_to_be_whole(const Graphs& t) {
     CHECK(cuGraphAddMemcpyNode(&node, graph.graph, nullptr, 0, &copy, nullptr) == CUDA_SUCCESS);
   });
 
+  CUevent event = nullptr;
+  CUgraphNode node = nullptr;
+  REQUIRE(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  CUDA_HOST_NODE_PARAMS host = {};
+  host.fn = [](void* /*unused*/) {};
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddHostNode(&node, graph.graph, nullptr, 0, &host) == CUDA_SUCCESS);
+  });
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddEventRecordNode(&node, graph.graph, nullptr, 0, event) == CUDA_SUCCESS);
+  });
+  runs_whole([&](const Fills& graph) {
+    CHECK(cuGraphAddEventWaitNode(&node, graph.graph, nullptr, 0, event) == CUDA_SUCCESS);
+  });
+
   Fills captured = t.fills();
   captured.instantiate();
   CUgraph graph = nullptr;
@@ -334,10 +355,8 @@ void attributes_follow(const Graphs& t) {
 }
 
 void a_single_kernel(const Graphs& t) {
-  Fills graph = t.fills();
+  Fills graph = t.fills(1);
   graph.instantiate();
-  for (unsigned i = 1; i < kBuffers; ++i)
-    CHECK(cuGraphNodeSetEnabled(graph.executable, graph.nodes[i], 0) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 0, 0, 0});
   CHECK(calls.kernels == 1);
 }
@@ -385,31 +404,81 @@ void refused_nodes(const Graphs& t) {
   t.launch(graph, false);
 }
 
+// Objects that the graph keeps alive are destroyed as with plain CUDA: when the nodes have ended, and without
+// another call of the program.
 void destroyed_while_it_runs(const Graphs& t) {
   static std::atomic<bool> blocked;
-  blocked = true;
-  Fills graph = t.fills();
-  CUDA_HOST_NODE_PARAMS host = {};
-  host.fn = [](void* flag) {
-    while (*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
-  };
-  host.userData = &blocked;
-  CUgraphNode node = nullptr;
-  REQUIRE(cuGraphAddHostNode(&node, graph.graph, &graph.nodes.back(), 1, &host) == CUDA_SUCCESS);
+  Fills graph = t.fills(1);
   graph.instantiate();
-  calls.whole = 0;
-  calls.destroyed = 0;
+  t.launch(graph, false, {1, 0, 0, 0});
+  blocked = true;
+  const auto block = [](void* /*unused*/) {
+    while (blocked) std::this_thread::sleep_for(1ms);
+  };
+  CHECK(cuLaunchHostFunc(t.stream(), block, nullptr) == CUDA_SUCCESS);
+  calls.destroyed = calls.whole = 0;
   CHECK(cuGraphLaunch(graph.executable, t.stream()) == CUDA_SUCCESS);
   CHECK(calls.whole == 0);
-  CHECK(cuGraphExecDestroy(graph.executable) == CUDA_SUCCESS);
-  CHECK(cuGraphExecDestroy(graph.executable) == CUDA_ERROR_INVALID_VALUE);
-  hooks::graph_records().destroy_ended();
+  auto destroyed = std::async(std::launch::async, [&] {
+    t.enter();
+    return cuGraphExecDestroy(graph.executable);
+  });
+  destroyed.wait_for(50ms);
   CHECK(calls.destroyed == 0);
   blocked = false;
   CHECK(cuStreamSynchronize(t.stream()) == CUDA_SUCCESS);
-  hooks::graph_records().destroy_ended();
+  CHECK(destroyed.get() == CUDA_SUCCESS);
   CHECK(calls.destroyed == 1);
   graph.executable = nullptr;
+}
+
+void its_context_is_destroyed(const Graphs& t) {
+  Fills graph = t.fills();
+  graph.instantiate();
+  CUcontext other = nullptr;
+  CUstream stream = nullptr;
+  REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuGraphLaunch(graph.executable, stream) == CUDA_SUCCESS);
+  CHECK(cuCtxDestroy_v2(other) == CUDA_SUCCESS);
+  t.enter();
+  calls.queries = 0;
+  CHECK(cuGraphExecDestroy(graph.executable) == CUDA_SUCCESS);
+  CHECK(calls.queries == 0);  // the context's events are gone
+  graph.executable = nullptr;
+}
+
+// In the child of a fork, no call waits for a thread of the parent.
+void the_process_forks(const Graphs& t) {
+  Fills graph = t.fills();
+  graph.instantiate();
+  std::promise<void> held;
+  std::promise<void> forked;
+  std::thread other([&] {
+    const auto stream = reinterpret_cast<backlog::StreamWord>(t.stream());
+    const backlog::InOrder sequence(stream, false, backlog::InOrder::Extent::sequence);
+    hooks::graph_records().change(reinterpret_cast<std::uintptr_t>(graph.executable),
+                                  reinterpret_cast<std::uintptr_t>(graph.nodes[0]), [&](hooks::GraphNode&) {
+                                    held.set_value();
+                                    forked.get_future().wait();
+                                  });
+  });
+  held.get_future().wait();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const CUresult results[] = {cuMemsetD8Async(t.small(), 1, 16, t.stream()),
+                                cuGraphLaunch(graph.executable, t.stream()),
+                                cuGraphExecDestroy(graph.executable)};
+    for (const CUresult result : results)
+      if (result != CUDA_ERROR_NOT_INITIALIZED) _exit(1);
+    _exit(0);
+  }
+  forked.set_value();
+  other.join();
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 }  // namespace
@@ -431,9 +500,9 @@ TEST_CASE("graphs of a process larger than the GPU are launched node by node, or
   hooks::graph_records().instantiated(1, {});
   CHECK(hooks::graph_records().launches(1)->known);
 
-  for (const auto& story :
-       {follows_updates, updates_that_cannot_be_followed, children_are_replaced, graphs_that_need_to_be_whole,
-        attributes_follow, a_single_kernel, refused_nodes, destroyed_while_it_runs})
+  for (const auto& story : {follows_updates, updates_that_cannot_be_followed, children_are_replaced,
+                            graphs_that_need_to_be_whole, attributes_follow, a_single_kernel, refused_nodes,
+                            destroyed_while_it_runs, its_context_is_destroyed, the_process_forks})
     beside_the(arbiter, [&] {
       t.enter();
       Graphs::learn_nothing();
