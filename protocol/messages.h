@@ -241,8 +241,7 @@ struct Exchanges {
 
   constexpr Nanoseconds moving_at_best() const {
     if (fastest == Bytes{}) return {};
-    const double seconds = static_cast<double>(copied.count) / static_cast<double>(fastest.count);
-    return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
+    return from_seconds(static_cast<double>(copied.count) / static_cast<double>(fastest.count));
   }
 };
 // Adds the counts, with the higher of the two speeds. Times are limited to the largest value.

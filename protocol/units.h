@@ -39,6 +39,13 @@ constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 // host.
 using Nanoseconds = std::chrono::nanoseconds;
 
+// The time, or the largest value if it is longer. `seconds` must not be negative.
+constexpr Nanoseconds from_seconds(double seconds) {
+  constexpr std::chrono::duration<double> kMost = Nanoseconds::max();
+  const std::chrono::duration<double> time(seconds);
+  return time < kMost ? std::chrono::duration_cast<Nanoseconds>(time) : Nanoseconds::max();
+}
+
 // Strong identifiers; zero means none.
 template <class Tag>
 struct Id {

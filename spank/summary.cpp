@@ -38,9 +38,11 @@ std::string place_of(spank_t spank) {
   return nodes > 1 ? " on the first of its " + std::to_string(nodes) + " nodes" : std::string();
 }
 
-Exchanges exchanges_of_job(const std::string& socket) {
+Exchanges exchanges_of_job(Channel& channel) {
   Message answer;
-  if (ask(socket.c_str(), Message::of(ExchangeQuery{.job = job}), kMostWait, answer) != 0) return {};
+  UniqueFd ignored;
+  if (channel.version() < ExchangeQuery::kSince) return {};
+  if (ask(channel, Message::of(ExchangeQuery{.job = job}), kMostWait, answer, ignored) != 0) return {};
   return answer.type == MessageType::exchange_reply ? answer.as<ExchangeReply>().exchanges : Exchanges{};
 }
 
@@ -71,13 +73,15 @@ void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings
 
 void write_summary(spank_t spank, const std::string& socket) {
   if (job == 0) return;
+  Channel channel;
   Message answer;
-  if (ask(socket.c_str(), Message::of(JobQuery{.job = job}), kMostWait, answer) != 0) return;
+  // Without an arbiter, a job for which nobody asks for the line ends at once.
+  const Patience patience{.connect = always ? kMostWait : Nanoseconds{}, .answer = kMostWait};
+  if (ask(socket.c_str(), Message::of(JobQuery{.job = job}), patience, channel, answer) != 0) return;
   if (answer.type != MessageType::job_reply) return;
   const auto reply = answer.as<JobReply>();
   if (reply.known == 0) return;
-  const bool knows_exchanges = answer.version >= ExchangeQuery::kSince;
-  const Exchanges exchanges = knows_exchanges ? exchanges_of_job(socket) : Exchanges{};
+  const Exchanges exchanges = exchanges_of_job(channel);
   if (!always && exchanges == Exchanges{}) return;
   write_line("sharedgpu: " +
              format_summary_line({.job = name_of(array_element_of(spank)),

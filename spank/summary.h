@@ -20,7 +20,8 @@ void note_job_of_srun(bool makes_job);
 // note_job_of_srun() from the environment.
 void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings);
 
-// Call when the last task of the step has ended. Waits at most two seconds for the arbiter.
+// Call when the last task of the step has ended. Waits at most two seconds for the arbiter. If neither the
+// site nor the job asks for the line, does not wait for an arbiter that is just starting.
 void write_summary(spank_t spank, const std::string& socket);
 
 }  // namespace sharedgpu

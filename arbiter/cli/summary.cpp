@@ -20,9 +20,7 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kMostWait{1};
 constexpr int kLook = 20;  // milliseconds between two checks whether the child has ended
 
-Nanoseconds time_of(const Json& tenant, const char* field) {
-  return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(tenant.value(field, 0.0)));
-}
+Nanoseconds time_of(const Json& tenant, const char* field) { return from_seconds(tenant.value(field, 0.0)); }
 
 Bytes size_of(const Json& tenant, const char* field) { return {tenant.value(field, std::uint64_t{0})}; }
 

@@ -157,7 +157,7 @@ constexpr std::tuple kRows{
     row<LeaseQuery>(&Queries::lease, {}),  // the handler checks the job's owner
     row<JobQuery>(&Queries::job, {}),      // the handler checks the job's owner
     row<GpuLossQuery>(&Queries::gpu_loss, {}),
-    row<ExchangeQuery>(&Queries::exchanges, {}),
+    row<ExchangeQuery>(&Queries::exchanges, {}),  // the handler checks the job's owner
     row<GpuQuery>(&Queries::gpu, {}),
 };
 

@@ -99,7 +99,7 @@ bool GrowthAccount::shrink_window(Bytes size) {
     if (!room) return false;
     common_.residency.set_window(minus(common_.residency.granted(), size));
   }
-  if (common_.books.grow().granted) return true;
+  if (ask().granted) return true;
   {
     const MutexLock lock(common_.mutex);
     common_.residency.set_window(common_.residency.granted() + size);
@@ -160,11 +160,18 @@ bool GrowthAccount::read_host_limit() {
   return changed;
 }
 
+// Unused blocks are released if the memory has no room otherwise.
+bool GrowthAccount::has_host_room(Bytes size) {
+  if (common_.budget.room() >= size) return true;
+  return common_.blocks && common_.blocks->room() >= size && common_.blocks->trim({}) &&
+         common_.budget.room() >= size;
+}
+
 // Where the site forbids away memory, the arbiter would refuse it, so only this process's own budget counts
 // the memory.
 bool GrowthAccount::take_host(Bytes size) {
   const auto lock = one_at_a_time();
-  if (common_.budget.room() < size) return false;
+  if (!has_host_room(size)) return false;
   common_.budget.take_uncharged(size);
   const bool reported = common_.books.may_be_oversized();
   {

@@ -39,6 +39,7 @@ class GrowthAccount {
   Books::Answer ask();
   Books::Answer within_host_limit();
   Books::Answer within_host_room();
+  bool has_host_room(Bytes size);
   bool open_window(Bytes size);
   void widen_window();
   bool shrink_window(Bytes size);

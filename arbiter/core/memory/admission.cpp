@@ -358,8 +358,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// A session has no host memory yet for a part of its swappable memory. Its unused memory without a charge
-// gives way to evictions, so this memory counts only as far as it is larger than that part.
+// Unused memory without a charge gives way to evictions. So it counts only as far as it is larger than the
+// part of the swappable memory for which the session has no host memory yet.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);

@@ -545,6 +545,24 @@ TEST_CASE("pinned memory that cannot have a place on the GPU is refused, and not
   CHECK(holds(second, kTwo, 2));
 }
 
+TEST_CASE("unused blocks give way to a smaller window", "[away]") {
+  Oversized t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  const CUdeviceptr third = t.added(kTwo, 3);
+  REQUIRE(t.memory.free(third) == CUDA_SUCCESS);
+  t.books.when_asked = [&] {  // the arbiter compares only evictable and away memory with the limit
+    if (t.beyond() > kTwo) t.books.host_limit = (kWindow + kTwo).count;
+  };
+  REQUIRE(t.memory.uncharged() == kTwo + kTwo);  // half of the blocks are unused
+  CHECK(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  CHECK(t.beyond() == kTwo + kPiece);
+  CHECK(t.memory.uncharged() == kTwo + kPiece);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, kTwo, 2));
+}
+
 TEST_CASE("if the arbiter refuses more memory beyond the window, no memory is pinned", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
@@ -631,6 +649,19 @@ TEST_CASE("host memory that the program makes itself counts as memory beyond the
   CHECK(t.books.reports > reports);
   CHECK(t.beyond() == Bytes{});
   CHECK(t.budget.uncharged() == Bytes{});
+}
+
+TEST_CASE("unused blocks give way to host memory that the program makes itself", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  REQUIRE(t.memory.uncharged() == kTwo);  // the unused blocks
+  t.budget.left = kTwo;
+  CHECK(t.memory.take_host(kTwo + kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.take_host(kTwo) == CUDA_SUCCESS);
+  CHECK(t.memory.uncharged() == kTwo);
+  CHECK(t.budget.uncharged() == kTwo);
 }
 
 TEST_CASE("where the site permits no memory beyond the GPU, only the process counts its host memory",

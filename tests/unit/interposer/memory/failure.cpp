@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kFirstSeed = 1;
 constexpr unsigned kSmallSeed = 2;
 constexpr unsigned kLaterSeed = 3;
-constexpr Bytes kFirst = kibibytes(128 * 6);  // enough for more handles than lanes
+constexpr Bytes kFirstSize = kibibytes(128 * 6);  // enough for more handles than lanes
 constexpr Bytes kSmall = kibibytes(3);
 constexpr Bytes kLater = kibibytes(130);
 
@@ -68,14 +68,14 @@ void swap_out_and_in(World& t, Bytes floor) {
 bool live(unsigned fail, unsigned more) {
   World t;
   t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);
-  const CUdeviceptr first = allocate(t, kFirst, kFirstSeed);
+  const CUdeviceptr first = allocate(t, kFirstSize, kFirstSeed);
   const CUdeviceptr small = allocate(t, kSmall, kSmallSeed);
   swap_out_and_in(t, {});
-  REQUIRE(holds(first, kFirst, kFirstSeed));
+  REQUIRE(holds(first, kFirstSize, kFirstSeed));
   REQUIRE(holds(small, kSmall, kSmallSeed));
   const CUdeviceptr later = allocate(t, kLater, kLaterSeed);
   swap_out_and_in(t, kibibytes(400));
-  REQUIRE(holds(first, kFirst, kFirstSeed));
+  REQUIRE(holds(first, kFirstSize, kFirstSeed));
   REQUIRE(holds(small, kSmall, kSmallSeed));
   REQUIRE(holds(later, kLater, kLaterSeed));
   t.memory.set_allowed({});
@@ -83,7 +83,7 @@ bool live(unsigned fail, unsigned more) {
   free(t, later);
   t.memory.set_allowed(gibibytes(1));
   insist(t, [&] { return t.memory.restore(); });
-  REQUIRE(holds(first, kFirst, kFirstSeed));
+  REQUIRE(holds(first, kFirstSize, kFirstSeed));
   free(t, first);
   free(t, small);
   return t.device.has_failed();

@@ -20,8 +20,8 @@ namespace {
 
 using Data = std::vector<std::byte>;
 
-struct Memory {
-  explicit Memory(Bytes size = {2 * kPart.count}) : data(size.count) {
+struct FilledMemory {
+  explicit FilledMemory(Bytes size = {2 * kPart.count}) : data(size.count) {
     REQUIRE(fingerprint::draw(key.get()));
     std::mt19937_64 random(1);
     for (std::byte& each : data) each = static_cast<std::byte>(random());
@@ -40,13 +40,13 @@ struct Memory {
 }  // namespace
 
 TEST_CASE("equal contents have equal fingerprints", "[fingerprint]") {
-  const Memory memory;
+  const FilledMemory memory;
   const Data copy = memory.data;
   CHECK(fingerprint::of(*memory.key, copy.data(), {copy.size()}) == memory.taken());
 }
 
 TEST_CASE("a change of any one bit is seen", "[fingerprint]") {
-  Memory memory;
+  FilledMemory memory;
   const Fingerprint before = memory.taken();
   std::mt19937_64 random(2);
   for (int i = 0; i < 200; ++i) {
@@ -62,7 +62,7 @@ TEST_CASE("a change of any one bit is seen", "[fingerprint]") {
 }
 
 TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
-  Memory memory;
+  FilledMemory memory;
   const Fingerprint before = memory.taken();
   // Swaps the first two pieces of each size: a word, a pair, a vector, a warp's share of a row, a row, a
   // tile, a part.
@@ -76,7 +76,7 @@ TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
 }
 
 TEST_CASE("one word everywhere is uniform", "[fingerprint]") {
-  Memory memory;
+  FilledMemory memory;
   CHECK_FALSE(memory.taken().uniform);
   for (const std::uint32_t word : {0u, 0x3f800000u, ~0u}) {
     for (std::size_t at = 0; at < memory.data.size(); at += sizeof word)
@@ -92,22 +92,22 @@ TEST_CASE("one word everywhere is uniform", "[fingerprint]") {
 }
 
 TEST_CASE("memory that is no whole part has a fingerprint too", "[fingerprint]") {
-  Memory memory(kPart + kibibytes(4));
+  FilledMemory memory(kPart + kibibytes(4));
   const Fingerprint before = memory.taken();
   memory.data.back() ^= std::byte{1};
   CHECK(memory.taken().hash != before.hash);
 }
 
 TEST_CASE("another key gives another hash", "[fingerprint]") {
-  const Memory one;
-  const Memory other;
+  const FilledMemory one;
+  const FilledMemory other;
   REQUIRE(one.data == other.data);
   CHECK(one.taken().hash[0] != other.taken().hash[0]);
   CHECK(one.taken().hash[1] != other.taken().hash[1]);
 }
 
 TEST_CASE("a part that the kernel has not written is noticed", "[fingerprint]") {
-  const Memory memory;
+  const FilledMemory memory;
   std::vector<fingerprint::Part> parts;
   for (std::uint64_t i = 0; i < 2; ++i)
     parts.push_back(fingerprint::look(memory.key->kernel, memory.data.data(), {memory.data.size()}, i, 8));

@@ -14,7 +14,8 @@ using namespace sharedgpu::test;
 namespace {
 
 constexpr Bytes kHandle = kibibytes(128);
-const auto kFirst = reinterpret_cast<CUcontext>(std::uintptr_t{1});  // NOLINT(performance-no-int-to-ptr)
+const auto kFirstContext =
+    reinterpret_cast<CUcontext>(std::uintptr_t{1});  // NOLINT(performance-no-int-to-ptr)
 
 // Two large blocks of two handles each and a small one, with contents.
 struct ManagedWorld {
@@ -33,7 +34,7 @@ struct ManagedWorld {
   ManagedWorld() {
     books.memory = &memory;
     memory.set_allowed(gibibytes(1));
-    device.current = kFirst;
+    device.current = kFirstContext;
     add(kibibytes(256));
     add(kibibytes(256));
     add(kibibytes(3));
@@ -123,7 +124,7 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   CHECK(m.memory.free(going.address) == CUDA_SUCCESS);
   CHECK(m.memory.free(elsewhere) == CUDA_SUCCESS);
 
-  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirst);
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirstContext);
   CHECK(m.memory.free_with(refused, {other.address}) == CUDA_ERROR_INVALID_CONTEXT);
   CHECK(m.memory.find(other.address));
   CHECK(m.memory.use().swappable == m.footprint + kibibytes(64));
@@ -137,7 +138,7 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
           CHECK(m.device.unreserve(other.address, other.size) == CUDA_SUCCESS);
           return CUDA_SUCCESS;
         },
-        kFirst);
+        kFirstContext);
     CHECK(m.memory.free_with(destruction, {other.address}) == CUDA_SUCCESS);
     CHECK(m.memory.use().swappable == kibibytes(64 + 4));
   }
@@ -159,7 +160,7 @@ TEST_CASE("all of a context goes with it, what was freed late included, or all o
   CHECK(m.memory.due() == kibibytes(512));
   const std::vector<CUdeviceptr> named = {m.blocks[2].address, m.blocks[3].address, m.blocks[0].address};
 
-  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirst);
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirstContext);
   CHECK(m.memory.free_with(refused, named) == CUDA_ERROR_INVALID_CONTEXT);
   CHECK(m.memory.due() == kibibytes(512));
   CHECK(m.memory.use().swappable == m.footprint);
@@ -184,7 +185,7 @@ TEST_CASE("all of a context goes with it, what was freed late included, or all o
           }
           return CUDA_SUCCESS;
         },
-        kFirst);
+        kFirstContext);
     CHECK(m.memory.free_with(destruction, named) == CUDA_SUCCESS);
     CHECK(m.books.last.swappable == Bytes{});
     CHECK(m.memory.use().footprint() == Bytes{});
@@ -222,7 +223,7 @@ TEST_CASE("managed memory that no work uses is freed without a wait for what the
   }
   SECTION("at the end of a turn") { REQUIRE(m.evict_to(kibibytes(64))); }
   SECTION("with its context") {
-    FakeDestruction destruction([&] { return m.device.unreserve(going.address, going.size); }, kFirst);
+    FakeDestruction destruction([&] { return m.device.unreserve(going.address, going.size); }, kFirstContext);
     CHECK(m.memory.free_with(destruction, {}) == CUDA_SUCCESS);
   }
   SECTION("where memory is short") {
@@ -261,7 +262,7 @@ TEST_CASE("the end of a context waits for who frees late what goes with it, and 
         left = m.device.reserved();
         return CUDA_SUCCESS;
       },
-      kFirst);
+      kFirstContext);
   std::thread destroyer([&] { m.memory.free_with(of_its_own, {}); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a wrong implementation would not wait
   go_on.set_value();

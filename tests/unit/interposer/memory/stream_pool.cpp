@@ -7,7 +7,7 @@ using namespace sharedgpu;
 
 namespace {
 
-constexpr CUdeviceptr kBase = 1ull << 40;
+constexpr CUdeviceptr kPoolBase = 1ull << 40;
 constexpr StreamId kOne{1};
 constexpr StreamId kOther{2};
 
@@ -21,20 +21,20 @@ struct Switch final : Fence {
 };
 
 // One chunk, and one block that fills half of it.
-struct World {
+struct PoolWorld {
   StreamPool pool;
   std::shared_ptr<Switch> fence = std::make_shared<Switch>();
-  World() { pool.add_chunk(kBase, mebibytes(4), mebibytes(2)); }
+  PoolWorld() { pool.add_chunk(kPoolBase, mebibytes(4), mebibytes(2)); }
 };
 
 }  // namespace
 
 TEST_CASE("a stream has back at once what it freed, others when the GPU is past it", "[stream_pool]") {
-  World t;
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  CHECK(t.pool.take(mebibytes(2), kOther) == kBase + mebibytes(2).count);
+  PoolWorld t;
+  REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
+  CHECK(t.pool.take(mebibytes(2), kOther) == kPoolBase + mebibytes(2).count);
   CHECK_FALSE(t.pool.take(mebibytes(2), kOther));
-  SECTION("the same stream") { CHECK(t.pool.take(mebibytes(2), kOne) == kBase); }
+  SECTION("the same stream") { CHECK(t.pool.take(mebibytes(2), kOne) == kPoolBase); }
   SECTION("another, too early") {
     CHECK_FALSE(t.pool.settle());
     CHECK_FALSE(t.pool.take(mebibytes(2), kOther));
@@ -42,47 +42,47 @@ TEST_CASE("a stream has back at once what it freed, others when the GPU is past 
   SECTION("another, later") {
     t.fence->on = true;
     CHECK(t.pool.settle());
-    CHECK(t.pool.take(mebibytes(2), kOther) == kBase);
+    CHECK(t.pool.take(mebibytes(2), kOther) == kPoolBase);
   }
 }
 
 TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
-  World t;
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  PoolWorld t;
+  REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   REQUIRE(t.pool.take(mebibytes(2), kOther));  // takes the other half of the chunk
-  CHECK(t.pool.take(kibibytes(512), kOne) == kBase);
-  CHECK(t.pool.take(kibibytes(512), kOne) == kBase + kibibytes(512).count);
+  CHECK(t.pool.take(kibibytes(512), kOne) == kPoolBase);
+  CHECK(t.pool.take(kibibytes(512), kOne) == kPoolBase + kibibytes(512).count);
   CHECK_FALSE(t.pool.take(kibibytes(512), kOther));
   t.fence->on = true;
   CHECK(t.pool.settle());
-  CHECK(t.pool.take(mebibytes(1), kOther) == kBase + mebibytes(1).count);
+  CHECK(t.pool.take(mebibytes(1), kOther) == kPoolBase + mebibytes(1).count);
 }
 
 TEST_CASE("a much larger block of the stream's own is cut up only if it must be", "[stream_pool]") {
-  World t;
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  CHECK(t.pool.take({512}, kOne) == kBase + mebibytes(2).count);
+  PoolWorld t;
+  REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
+  CHECK(t.pool.take({512}, kOne) == kPoolBase + mebibytes(2).count);
 }
 
 TEST_CASE("what no work uses any more is everybody's", "[stream_pool]") {
-  World t;
-  REQUIRE(t.pool.give(kBase, {}, nullptr));
-  CHECK(t.pool.take(mebibytes(4), kOther) == kBase);
+  PoolWorld t;
+  REQUIRE(t.pool.give(kPoolBase, {}, nullptr));
+  CHECK(t.pool.take(mebibytes(4), kOther) == kPoolBase);
 }
 
 TEST_CASE("a block is freed once, at its base", "[stream_pool]") {
-  World t;
-  CHECK_FALSE(t.pool.give(kBase + 512, kOne, t.fence));
-  CHECK(t.pool.give(kBase, kOne, t.fence));
-  CHECK_FALSE(t.pool.give(kBase, kOne, t.fence));
-  CHECK_FALSE(t.pool.find(kBase));
+  PoolWorld t;
+  CHECK_FALSE(t.pool.give(kPoolBase + 512, kOne, t.fence));
+  CHECK(t.pool.give(kPoolBase, kOne, t.fence));
+  CHECK_FALSE(t.pool.give(kPoolBase, kOne, t.fence));
+  CHECK_FALSE(t.pool.find(kPoolBase));
 }
 
 TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
-  World t;
-  t.pool.add_chunk(kBase + gibibytes(1).count, mebibytes(8), mebibytes(8));
+  PoolWorld t;
+  t.pool.add_chunk(kPoolBase + gibibytes(1).count, mebibytes(8), mebibytes(8));
   CHECK(t.pool.release({}).empty());
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   CHECK(t.pool.release({}).empty());  // the block is freed, but the GPU may not have reached the free
   t.fence->on = true;
   CHECK(t.pool.settle());
@@ -99,9 +99,9 @@ TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
 }
 
 TEST_CASE("one question tells that a stream's later frees are not passed either", "[stream_pool]") {
-  World t;
+  PoolWorld t;
   std::vector<std::shared_ptr<Switch>> fences;
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   for (int i = 0; i < 100; ++i) {
     const auto block = t.pool.take({512}, kOther);
     REQUIRE(block);
@@ -117,9 +117,9 @@ TEST_CASE("chunks are roomy where the pool is large", "[stream_pool]") {
   StreamPool pool;
   CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(2));
   CHECK(pool.next_chunk(mebibytes(3), mebibytes(2)) == mebibytes(4));
-  pool.add_chunk(kBase, mebibytes(100), {512});
+  pool.add_chunk(kPoolBase, mebibytes(100), {512});
   CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(16));
-  pool.add_chunk(2 * kBase, gibibytes(1), {512});
+  pool.add_chunk(2 * kPoolBase, gibibytes(1), {512});
   CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(32));
   CHECK(pool.next_chunk(mebibytes(33), mebibytes(2)) == mebibytes(34));
 }
