@@ -64,6 +64,7 @@ struct Exporting : WorldOn<Watched> {
   CUmemGenericAllocationHandle real = 0;
 
   Exporting() {
+    books.oversize_permitted = true;
     REQUIRE(program.create(&id, kThree, for_export()) == CUDA_SUCCESS);
     for (CUdeviceptr& view : views) view = mapped();
     fill(views[0], kThree, kSeed);
@@ -306,6 +307,13 @@ TEST_CASE("no failure of the driver during an export loses a byte", "[export]") 
   }
   CHECK(n > 30);
   CHECK(succeeded < n / 2);
+}
+
+TEST_CASE("memory for export is one handle in a process that may not be larger than the GPU", "[export]") {
+  WorldOn<Watched> t;
+  ProgramMemory::Id id = 0;
+  REQUIRE(t.program.create(&id, kThree, for_export()) == CUDA_SUCCESS);
+  CHECK(t.memory.handles().size() == 1);
 }
 
 TEST_CASE("a copy that may still be running keeps the memory and the host memory that it uses", "[export]") {

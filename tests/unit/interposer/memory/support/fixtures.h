@@ -30,7 +30,7 @@ class FakeBooks final : public Books {
     if (beyond > Bytes{beyond_limit.load()}) return {false};
     return {use.footprint() <= Bytes{limit.load()}};
   }
-  bool may_be_oversized() override { return beyond_limit != 0; }
+  bool may_be_oversized() override { return oversize_permitted || beyond_limit != 0; }
   void went_oversized() override { ++windows; }
   bool make_room() override {
     AwayMemory& away = *memory->away_memory();
@@ -68,6 +68,7 @@ class FakeBooks final : public Books {
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<std::uint64_t> beyond_limit{0};
+  std::atomic<bool> oversize_permitted{false};
   std::atomic<std::uint64_t> host_limit{~0ull};
   std::atomic<bool> makes_room{true};
   std::atomic<unsigned> windows{0};  // how often a window has opened
