@@ -73,7 +73,8 @@ class Core {
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
   // The tenant's memory that is on GPUs and should leave them.
   Bytes to_evict(TenantId tenant) const;
-  Bytes away(TenantId tenant) const;  // the away memory of all sessions of the tenant
+  // The away memory of the tenant's sessions that the kernel charges to no cgroup. Managed memory is charged.
+  Bytes uncharged(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
   // The fraction of the GPU's threads that a process gets if the process starts now and its tenant has these

@@ -160,10 +160,11 @@ Bytes Core::to_evict(TenantId tenant) const {
   return sum;
 }
 
-Bytes Core::away(TenantId tenant) const {
+Bytes Core::uncharged(TenantId tenant) const {
   Bytes sum;
   if (const Tenant* found = model_.find(tenant))
-    for (const Session* session : found->sessions) sum += memory_.of(*session).away;
+    for (const Session* session : found->sessions)
+      if (session->backend == Backend::swap) sum += memory_.of(*session).away;
   return sum;
 }
 

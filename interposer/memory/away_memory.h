@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of an oversized process: a process whose allocations are larger than the device memory that the
 // arbiter can grant it. The granted device memory is the window. Handles beyond the window are away: host
-// memory is mapped at their addresses, so every access is correct, but slow.
+// memory is mapped at their addresses, or their managed pages stay on the host. So every access is correct,
+// but slow.
 #pragma once
 
 #include <cuda.h>
@@ -40,9 +41,11 @@ class AwayMemory {
   virtual Bytes room() const = 0;
   // How many bytes must leave the window, because pinned memory takes their place on the GPU.
   virtual Bytes excess() const = 0;
+  // Returns true if the process's work may run during exchange().
+  virtual bool moves_beside_work() const { return false; }
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips
-  // handles that have been freed or moved meanwhile. No work of the process may be running. For the turn
-  // thread only. Returns true if all handles of `in` are in the window.
+  // handles that have been freed or moved meanwhile. No work of the process may be running, unless
+  // moves_beside_work(). For the turn thread only. Returns true if all handles of `in` are in the window.
   virtual bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) = 0;
 };
 

@@ -245,7 +245,24 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
   return all;
 }
 
+void SwapExchange::keep_promise() {
+  if (!common_.mover->has_promises()) return;
+  const DeviceScope scope(common_.device);
+  if (!scope.ok() || !common_.mover->settle()) return;
+  const MutexLock lock(common_.mutex);
+  for (auto& [base, range] : common_.space.ranges())
+    for (Handle& handle : range.handles) {
+      if (handle.busy || !handle.promised) continue;
+      common_.residency.claim(handle);
+      common_.mutex.unlock();
+      common_.mover->keep_promise(handle);
+      common_.mutex.lock();
+      return common_.unclaim(handle);
+    }
+}
+
 void SwapExchange::tend() {
+  if (common_.blocks == nullptr) return;
   Bytes away;
   {
     const MutexLock lock(common_.mutex);

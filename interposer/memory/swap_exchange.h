@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges handles of an oversized process between the window and host memory. Both directions run at the
-// same time. Implements AwayMemory.
+// same time. Implements AwayMemory. Used with both movers: managed memory keeps its addresses and its
+// driver's pages, and moves while the program's work goes on.
 #pragma once
 
 #include "interposer/memory/away_memory.h"
@@ -18,9 +19,13 @@ class SwapExchange final : public AwayMemory {
   Bytes window() const override;
   Bytes room() const override;
   Bytes excess() const override;
+  bool moves_beside_work() const override { return common_.mover->moves_beside_work(); }
   bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override;
   // Maintenance, about once a second: releases host memory that exchanges do not need.
   void tend();
+  // Maintenance, several times a second: makes the host memory of one handle for which it is only promised.
+  // The turn thread waits for it, which takes some milliseconds.
+  void keep_promise();
 
  private:
   // Some of the program's addresses that lie in one range: `begin` is where they lie as an address of the

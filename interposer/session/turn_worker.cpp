@@ -154,14 +154,13 @@ ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CU
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
 // afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
-// it.
+// it. Managed memory may move while work runs, so its exchange needs no pause of the gate and no drain.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   Memory* const mine = memory();
   AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
   ExchangeResult result{.outcome = away == nullptr ? Exchanged::partial : Exchanged::closed};
   const Nanoseconds begun = now();
   const auto move = [&] {
-    if (!request.move()) return;
     const Nanoseconds drained = now();
     const bool all = away->exchange(request.out, request.in);
     if (!all) restore_memory();
@@ -170,7 +169,14 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
           request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
           all ? "" : "; not all have come in");
   };
-  if (away != nullptr) parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
+  if (away != nullptr && away->moves_beside_work()) {
+    if (gate::is_open() && request.move_at_once()) move();
+  } else if (away != nullptr) {
+    parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); },
+                       [&] {
+                         if (request.move()) move();
+                       });
+  }
   request.end(result);
   return phase_;
 }
