@@ -105,6 +105,19 @@ CUresult launched(CUstream stream, bool own, Call call) {
   return result;
 }
 
+template <class Call>
+CUresult launched_graph(CUgraphExec graph, CUstream stream, bool own, Call real) {
+  if (!oversize::is_active()) [[likely]]
+    return launched(stream, own, real);
+  OversizedLaunch launch(reinterpret_cast<std::uintptr_t>(graph), reinterpret_cast<std::uintptr_t>(stream),
+                         own);
+  return launched(stream, own, [&] {
+    const CUresult result = real();
+    launch.end(result == CUDA_SUCCESS);
+    return result;
+  });
+}
+
 // Adds the size of a new node if it is an allocation node. In the parameters, the first word is the node
 // type. Three reserved words follow, and then the parameters of this type.
 template <class Call>
@@ -129,14 +142,13 @@ void count() {
 namespace graph_memory = sharedgpu::hooks::graph_memory;
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
-  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
-  return graph_memory::launched(stream, false, [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
+  return graph_memory::launched_graph(graph, stream, false,
+                                      [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
-  if (oversize::is_active()) hooks::before_graph_launch(reinterpret_cast<std::uintptr_t>(graph));
-  return graph_memory::launched(stream, true,
-                                [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
+  return graph_memory::launched_graph(graph, stream, true,
+                                      [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {

@@ -47,6 +47,8 @@ KernelLaunch kernel_launch(std::uintptr_t stream, bool own, Words... words) {
 class OversizedLaunch {
  public:
   explicit OversizedLaunch(const KernelLaunch& launch);
+  // An executable graph (CUgraphExec): brings in the operands of its kernels, as far as they are known.
+  OversizedLaunch(std::uintptr_t graph, std::uintptr_t stream, bool own);
   ~OversizedLaunch();
   OversizedLaunch(const OversizedLaunch&) = delete;
   OversizedLaunch& operator=(const OversizedLaunch&) = delete;
@@ -57,9 +59,5 @@ class OversizedLaunch {
   struct Work;
   std::unique_ptr<Work> work_;
 };
-
-// Brings in the operands of the kernels of an executable graph (CUgraphExec), as far as they are known.
-// Called before the gate.
-void before_graph_launch(std::uintptr_t graph);
 
 }  // namespace sharedgpu::hooks

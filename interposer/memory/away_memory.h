@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 
+#include <functional>
 #include <vector>
 
 #include "protocol/units.h"
@@ -18,6 +19,7 @@ struct AwayHandle {
   CUdeviceptr address = 0;
   Bytes size;
   bool away = false;
+  bool moving = false;  // takes part in an exchange that is being made, or that schedule() has announced
 };
 
 // Thread-safe, unless a comment says otherwise.
@@ -33,7 +35,7 @@ class AwayMemory {
   // Returns the handles under this part of an allocation, or of a mapping that the program has made itself,
   // that can be moved. Empty if the part does not lie within one.
   virtual std::vector<AwayHandle> within(CUdeviceptr address, Bytes size) const = 0;
-  // Returns all handles that can be moved.
+  // Returns all handles that can be moved, and are not moving.
   virtual std::vector<AwayHandle> handles() const = 0;
   // The size of the handles in the window.
   virtual Bytes window() const = 0;
@@ -46,7 +48,17 @@ class AwayMemory {
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips
   // handles that have been freed or moved meanwhile. No work of the process may be running, unless
   // moves_beside_work(). For the turn thread only. Returns true if all handles of `in` are in the window.
-  virtual bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) = 0;
+  // `stop` is called before handles begin to move: once it returns true, no further handle does.
+  virtual bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in,
+                        const std::function<bool()>& stop) = 0;
+  bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
+    return exchange(out, in, [] { return false; });
+  }
+  // Announces an exchange that the turn thread will make soon; its end, or cancel(), ends the announcement.
+  virtual void schedule(const std::vector<CUdeviceptr>& /*handles*/) {}
+  virtual void cancel(const std::vector<CUdeviceptr>& /*handles*/) {}
+  // Waits until none of these handles is moving, at most for `patience`.
+  virtual void wait_for(const std::vector<CUdeviceptr>& /*handles*/, Nanoseconds /*patience*/) {}
 };
 
 }  // namespace sharedgpu

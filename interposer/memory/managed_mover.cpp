@@ -132,20 +132,19 @@ bool ManagedMover::end_leave(Handle& handle, Lane lane) {
   return true;
 }
 
-// A handle may stay away only if the driver keeps it on the host. If the driver refuses both advices, the
-// handle is in the window, where its pages come by faults.
+// A prefetch moves pages whatever the advice is. Until they have arrived, work uses those on the host over
+// the bus, so that no fault moves them, too.
 bool ManagedMover::begin_enter(Handle& handle, Lane lane) {
-  const bool begun = device_.keep_on(Device::Side::gpu, handle.address, handle.size) == CUDA_SUCCESS &&
-                     device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu) == CUDA_SUCCESS;
-  if (!begun && device_.keep_on(Device::Side::host, handle.address, handle.size) == CUDA_SUCCESS)
-    return false;
+  if (device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu) != CUDA_SUCCESS) return false;
   drop_promise(handle);
   if (handle.host_pages) held_ += handle.size.count;
   return true;
 }
 
-bool ManagedMover::end_enter(Handle& /*handle*/, Lane lane) {
+// Whatever fails, the handle is in the window now.
+bool ManagedMover::end_enter(Handle& handle, Lane lane) {
   wait(lane);
+  device_.keep_on(Device::Side::gpu, handle.address, handle.size);
   return true;
 }
 

@@ -142,6 +142,7 @@ void Process::context_extra(CUcontext context, CUlimit limit, Bytes extra) {
 }
 
 Contexts::Removed Process::context_going(CUcontext context, CUdevice device) {
+  if (DeviceSession* mine = devices_.session(device)) mine->forget_launches();
   Contexts::Removed removed = contexts_.remove(context);
   follow(device);
   return removed;

@@ -14,6 +14,7 @@
 
 #include "interposer/memory/memory.h"
 #include "interposer/session/arbiter_link.h"
+#include "interposer/session/launch_fences.h"
 #include "interposer/session/residence.h"
 #include "interposer/shared_memory/import.h"
 
@@ -76,6 +77,16 @@ class DeviceSession final : public Books {
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
     return turns_.exchange(std::move(out), std::move(in));
   }
+  // For memory that moves beside work; otherwise without effect. Before a launch: waits while earlier
+  // launches use too much of the window, for half a second at most. Behind the launch, inside the gate: notes
+  // that it is under way on the stream. After that, outside the gate: begins to bring in what coming launches
+  // need.
+  void wait_for_launches();
+  void launched(const Residence::Choice& choice, CUstream stream);
+  void look_ahead();
+  void note_ended_launches();
+  // A context is about to be destroyed. The launches under way count as ended.
+  void forget_launches();
 
   shared_memory::Exports& exports() { return exports_; }
   // Requests a piece of exported memory from another process of the tenant, through this session's
@@ -112,6 +123,11 @@ class DeviceSession final : public Books {
       nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
   Bytes capacity_;
   std::atomic<Residence*> residence_{nullptr};
+  LaunchFences fences_;
+  std::mutex looking_ahead_;  // guards the two members below
+  std::shared_ptr<ExchangeRequest>
+      ahead_;  // the last exchange for coming launches; null if it has been noted
+  ExchangeChoice ahead_choice_;
 };
 
 }  // namespace sharedgpu::session

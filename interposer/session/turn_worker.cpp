@@ -95,7 +95,7 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       return std::holds_alternative<Restoring>(phase_) ? Closed{} : phase_;
     case TurnOrder::Kind::exchange:
-      return exchange(*order.exchange);
+      return exchange(*order.exchange, order.ahead);
     case TurnOrder::Kind::go_plain:
       if (!restore_memory()) return Restoring{order};
       gate::open_for_good(slot_);
@@ -152,25 +152,46 @@ ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CU
   }
 }
 
+std::shared_ptr<ExchangeRequest> TurnWorker::exchange_ahead(std::vector<CUdeviceptr> out,
+                                                            std::vector<CUdeviceptr> in) {
+  auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
+  push({.kind = TurnOrder::Kind::exchange,
+        .epoch = epoch(),
+        .since = now(),
+        .exchange = request,
+        .ahead = true});
+  return request;
+}
+
+bool TurnWorker::has_orders() {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
+
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
 // afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
 // it. Managed memory may move while work runs, so its exchange needs no pause of the gate and no drain.
-LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
+LeasePhase TurnWorker::exchange(ExchangeRequest& request, bool ahead) {
   Memory* const mine = memory();
   AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
   ExchangeResult result{.outcome = away == nullptr ? Exchanged::partial : Exchanged::closed};
   const Nanoseconds begun = now();
   const auto move = [&] {
     const Nanoseconds drained = now();
-    const bool all = away->exchange(request.out, request.in);
-    if (!all) restore_memory();
+    const bool all = away->exchange(request.out, request.in, [&] { return ahead && has_orders(); });
+    if (!all && !away->moves_beside_work()) restore_memory();
     result = {.outcome = all ? Exchanged::complete : Exchanged::partial, .took = now() - drained};
-    debug("exchanged %zu handles for %zu in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
-          request.in.size(), milliseconds(result.took), milliseconds(drained - begun),
-          all ? "" : "; not all have come in");
+    debug("exchanged %zu handles for %zu in %.2f ms, %s %.2f ms%s", request.out.size(), request.in.size(),
+          milliseconds(result.took), ahead ? "ahead of need, after" : "after a drain of",
+          milliseconds(drained - begun), all ? "" : "; not all have come in");
   };
   if (away != nullptr && away->moves_beside_work()) {
-    if (gate::is_open() && request.move_at_once()) move();
+    if (gate::is_open() && request.move_at_once()) {
+      move();
+    } else {
+      away->cancel(request.out);
+      away->cancel(request.in);
+    }
   } else if (away != nullptr) {
     parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); },
                        [&] {

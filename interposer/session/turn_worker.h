@@ -31,6 +31,7 @@ struct TurnOrder {
   std::uint64_t number = 0;  // number of the order, for revoke and step
   Nanoseconds since{};       // time of arrival
   std::shared_ptr<ExchangeRequest> exchange = {};
+  bool ahead = false;  // the exchange is for later launches: no thread waits for it
 };
 
 // The phase of the session's lease. Between two orders, the turn thread acts according to the phase.
@@ -70,6 +71,9 @@ class TurnWorker {
   // half a second. The result is `complete` if all handles of `in` are in the window. Call it outside the
   // gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
+  // Begins an exchange of memory that moves beside work, for launches to come, and does not wait for it. It
+  // ends early when the turn thread gets an order; the result is then `partial`. Thread-safe.
+  std::shared_ptr<ExchangeRequest> exchange_ahead(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
@@ -87,8 +91,9 @@ class TurnWorker {
   LeasePhase restore(const TurnOrder& order);
   LeasePhase after_drain(bool drained, const TurnOrder& order);
   LeasePhase holding() const;
-  LeasePhase exchange(ExchangeRequest& request);
+  LeasePhase exchange(ExchangeRequest& request, bool ahead);
 
+  bool has_orders();
   bool restore_memory();
   bool evict(TurnMemory& memory);
   void tend();

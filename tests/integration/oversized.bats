@@ -88,8 +88,8 @@ nothing_is_left() {
   start_large Quantum=300ms DeviceMemoryLimit=160MiB
   # shellcheck disable=SC2086
   {
-    managed one $LARGE --iterations 8 --kind product
-    managed two $LARGE --iterations 16 --kind stream --threads 2
+    managed one $LARGE --iterations 60 --kind product
+    managed two $LARGE --iterations 120 --kind stream --threads 2
   }
   local _
   for _ in 1 2; do

@@ -192,6 +192,34 @@ TEST_CASE("whatever call of an exchange of managed memory fails, the window hold
     }
 }
 
+TEST_CASE("an exchange that is stopped moves no further handle, and ends its announcement",
+          "[managed][away]") {
+  ManagedOversized t;
+  const CUdeviceptr first = t.added(kRoom, 1);
+  const CUdeviceptr second = t.added(Bytes{3 * kHandle.count}, 2);
+  const auto moving = [&](CUdeviceptr address) { return t.away.operands(address).front().moving; };
+  t.away.schedule({first, second});
+  CHECK(moving(first));
+  CHECK(moving(second));
+  CHECK_FALSE(moving(second + kHandle.count));
+  CHECK(t.away.handles().size() == 5);
+  t.away.wait_for({second}, std::chrono::milliseconds(1));  // in vain
+  int asked = 0;
+  const std::vector<CUdeviceptr> out = t.all_here();
+  const std::vector<CUdeviceptr> in = t.all_away();
+  CHECK_FALSE(t.away.exchange(out, in, [&] { return ++asked > 1; }));
+  CHECK(t.all_away().size() > 3);  // some have left
+  CHECK(t.away.handles().size() == 7);
+  CHECK_FALSE(moving(first));
+  t.away.wait_for({first, second}, std::chrono::hours(1));  // returns at once
+  t.check();
+  t.away.schedule({first});
+  t.away.cancel({first});
+  CHECK_FALSE(moving(first));
+  CHECK(holds(first, kRoom, 1));
+  CHECK(holds(second, Bytes{3 * kHandle.count}, 2));
+}
+
 TEST_CASE("managed memory that the driver does not keep on the host is refused", "[managed][away]") {
   ManagedOversized t;
   t.added(kRoom, 1);
