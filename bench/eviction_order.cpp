@@ -21,7 +21,8 @@ namespace sharedgpu::needs {
 namespace {
 
 constexpr double kOversubscriptions[] = {1.1, 1.25, 1.5, 2};
-constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // that come in early
+constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // most bytes that enter the window before
+                                                                 // they are needed
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(gibibytes(1).count); }
 

@@ -74,8 +74,8 @@ struct Span {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-// Returns the index of the run that a node saw as `seen`. The runs of a job do not overlap, but the node's
-// clock may differ from the database's.
+// Returns the index of the run that a node has seen during the time span `seen`. The runs of a job do not
+// overlap, but the node's clock may differ from the database's.
 std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen);
 
 }  // namespace sharedgpu

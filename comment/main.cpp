@@ -19,6 +19,7 @@
 #include "comment/retry_queue.h"
 #include "comment/slurmdb_records.h"
 #include "config/command_line.h"
+#include "config/host_name.h"
 #include "config/settings.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
@@ -45,13 +46,6 @@ void say(const std::string& text) {
 }
 
 std::int64_t now() { return std::time(nullptr); }
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  const std::string full = name;
-  return full.substr(0, full.find('.'));
-}
 
 std::set<std::string> backends_of(std::uint8_t bits) {
   std::set<std::string> names;

@@ -25,8 +25,8 @@ bool RetryQueue::pass(std::int64_t now) {
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
-  // Begins behind the entry that failed last, so that all other entries are tried before this one: perhaps
-  // only this entry fails.
+  // Begins after the entry that failed last, so that all other entries are tried before that entry: perhaps
+  // only that entry fails.
   std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];

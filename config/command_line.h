@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the command lines of all programs, which report a wrong one in the same way.
+// Parses the command lines of all of sharedgpu's programs, so that all of them report errors in the same way.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,8 @@
 
 namespace sharedgpu {
 
-// Returns what is wrong, such as "--jsn: no such option; did you mean --json?; see sharedgpu status --help".
+// Returns an error message, such as "--jsn: no such option; did you mean --json?; see sharedgpu status
+// --help".
 inline std::string wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
@@ -31,7 +32,7 @@ inline std::string wrong_usage(const CLI::App& app, const CLI::ParseError& error
 }
 
 // Parses the command line. Returns an exit status if the program is to end: 0 after --help and --version, and
-// 2 after it has printed what is wrong.
+// 2 after an error, for which it has printed a message.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);

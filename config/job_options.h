@@ -39,10 +39,10 @@ inline constexpr std::size_t kOptionCount = 7;
 struct GivenOptions;
 
 struct OptionInfo {
-  const char* name;  // without its prefix
+  const char* name;  // the option's name without the prefix
   const char* value;
-  const char* help;      // of srun, sbatch and salloc
-  const char* run_help;  // of `sharedgpu run`
+  const char* help;      // the help text in srun, sbatch and salloc
+  const char* run_help;  // the help text in `sharedgpu run`
   // Returns an empty string, or a description of the valid values.
   std::string (*set)(GivenOptions&, std::string_view value);
 };

@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// Longer words are not compared: a key or a command is short, and the time grows with the square.
+// Longer words are not compared: a key or a command is short, and the time of the comparison grows with the
+// square of the length.
 constexpr std::size_t kLongest = 64;
 
 std::string plain(std::string_view word) {

@@ -20,10 +20,10 @@ namespace sharedgpu {
 struct Submission {
   bool is_run = false;            // `sharedgpu run` submits it
   bool is_later_step = false;     // the job is a step of a batch job with units, whose tenant already exists
-  bool lacks_last_step = false;   // a salloc whose shell is no step of the job submits it
+  bool lacks_last_step = false;   // the submitting command is a salloc whose shell is not a step of the job
   std::optional<bool> has_units;  // nullopt: unknown
-  std::optional<std::string> partition;  // nullopt: unknown; empty: none
-  std::optional<std::string> qos;        // nullopt: unknown; empty: none
+  std::optional<std::string> partition;  // nullopt: unknown; empty: the job has none
+  std::optional<std::string> qos;        // nullopt: unknown; empty: the job has none
 };
 
 // Returns a line for each option that lacks its effect. The line names the option, its value, the reason, and

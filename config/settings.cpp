@@ -389,9 +389,9 @@ struct Parser {
   const std::string& name;
   Settings& settings;
   bool changes_only = false;  // the text comes from a command that changes the settings of a running arbiter
-  bool goes_on = false;       // after an error
+  bool goes_on = false;       // parsing continues after an error
   int line = 0;
-  std::vector<std::string> errors;  // one for each line at most
+  std::vector<std::string> errors;  // at most one error for each line
   int failed_line = 0;              // the line of the last error
   std::string section;  // name of the section as written, followed by a blank; empty before the first section
   bool skips = false;   // the section's head is wrong, so its keys are not judged

@@ -122,7 +122,7 @@ struct Settings {
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);
-  Measure on_overuse = Measure::warn;  // never ignore
+  Measure on_overuse = Measure::warn;  // never Measure::ignore
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
   std::optional<TenantKind> tenants;  // nullopt: the value of sharedgpud's option --tenants, or `any`
@@ -179,7 +179,8 @@ Settings with_section(const Settings& settings, const Section& section);
 std::string change_settings(std::string_view text, Settings& settings);
 
 // The keys whose values differ between two texts of sharedgpu.conf, in the order of settings_keys(). Keys in
-// sections are named with the section, such as "[gpu 0] Policy". Two ways to write one value do not differ.
+// sections are named with the section, such as "[gpu 0] Policy". A key is not listed if the texts state the
+// same value in different ways.
 struct Difference {
   std::vector<std::string> live;     // a running arbiter can take the new value
   std::vector<std::string> restart;  // the new value needs a new arbiter

@@ -32,8 +32,8 @@ class Arbiter final : public prometheus::Collectable {
   const std::string socket_;
   const Nanoseconds patience_;
   mutable std::mutex mutex_;
-  mutable std::map<uid_t, std::string> names_;  // with mutex_
-  mutable std::string problem_;                 // the last problem; with mutex_
+  mutable std::map<uid_t, std::string> names_;  // guarded by mutex_
+  mutable std::string problem_;                 // the last problem; guarded by mutex_
 };
 
 }  // namespace sharedgpu::exporter

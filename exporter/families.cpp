@@ -25,13 +25,14 @@ struct Metric {
   const char* name;
   MetricType type;
   const char* help;
-  Value Entry::*field;  // of the status; null: `value` computes the value
+  Value Entry::*field;  // the field of the status; null: `value` computes the value
   Value (*value)(const Entry& entry) = nullptr;
 };
 
 Value lease_holders(const Gpu& gpu) { return static_cast<double>(gpu.holders.size()); }
 Value handoff_seconds(const Gpu& gpu) {
-  return gpu.handoff_seconds.value_or(0) > 0 ? gpu.handoff_seconds : std::nullopt;  // zero: there was none
+  return gpu.handoff_seconds.value_or(0) > 0 ? gpu.handoff_seconds : std::nullopt;  // zero: there was no
+                                                                                    // handoff
 }
 bool is_waiting(const Tenant& tenant) {
   return tenant.wants.value_or(0) > 0 && tenant.lease.value_or(0) == 0;

@@ -128,7 +128,8 @@ const std::unordered_map<std::string, Setter>& fields() {
   return kFields;
 }
 
-// The objects (their paths end with a point) and lists that are entered, and what begins with each.
+// The objects and lists whose contents are read, by their paths, and the action at the beginning of each.
+// Paths of objects end with a dot.
 const std::unordered_map<std::string, void (*)(Status&)>& containers() {
   static constexpr auto kNothing = [](Status&) {};
   static const std::unordered_map<std::string, void (*)(Status&)> kContainers = {
@@ -147,7 +148,7 @@ const std::unordered_map<std::string, void (*)(Status&)>& containers() {
   return kContainers;
 }
 
-// Gets the text's parts one after the other.
+// Receives the parts of the text one after the other.
 class Reader final : public Json::json_sax_t {
  public:
   Status take() {
@@ -180,7 +181,8 @@ class Reader final : public Json::json_sax_t {
   }
 
  private:
-  // An object or list: the length of its path, and of the path with which those of its contents begin.
+  // An object or list: the length of its own path, and the length of the common prefix of its contents'
+  // paths.
   struct Open {
     std::size_t outer;
     std::size_t inner;
@@ -218,8 +220,8 @@ class Reader final : public Json::json_sax_t {
   Status status_;
   std::string path_;  // of the value to come, such as ".tenants[].energy[].gpu"
   std::vector<Open> open_;
-  unsigned skipped_ = 0;  // objects and lists around the value that are not read
-  unsigned lists_ = 0;    // of GPUs and tenants
+  unsigned skipped_ = 0;  // number of enclosing objects and lists that are not read
+  unsigned lists_ = 0;    // number of lists that were found, out of two: GPUs and tenants
 };
 
 }  // namespace

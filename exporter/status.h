@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from the status of an arbiter (docs/status-json.md) what becomes metrics, and skips the rest without
-// a tree of values, since the status of 1,000 tenants has 75,000 values.
+// Reads the fields of an arbiter's status (docs/status-json.md) that become metrics. Skips the other fields
+// without building a tree of values, since the status of 1,000 tenants has 75,000 values.
 //
 // Pure; thread-safe.
 #pragma once

@@ -15,7 +15,7 @@ struct BackendName {
 inline constexpr BackendName kBackendNames[] = {
     {"swap", Backend::swap}, {"managed", Backend::managed}, {"native", Backend::native}};
 
-// Returns false if `text` is not such a name.
+// Returns false if `text` is not the name of a backend.
 constexpr bool parse_backend(std::string_view text, Backend& backend) {
   for (const BackendName& entry : kBackendNames) {
     if (entry.name != text) continue;

@@ -57,9 +57,9 @@ class Channel {
   // a Message, EPROTONOSUPPORT if the peer's version is too old, EMFILE if this process has too many open
   // descriptors to receive another. Later calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
-  // Call this for an untrusted peer. Such a peer has no reason to pass a descriptor. But it may pass one that
-  // takes as long to close as the peer likes (a TCP socket with SO_LINGER, a file of a FUSE server). So after
-  // this call, this end accepts no descriptors.
+  // Call this if the peer is untrusted: after this call, this end accepts no descriptors. Otherwise the peer
+  // could pass a descriptor that takes very long to close (a TCP socket with SO_LINGER, a file of a FUSE
+  // server).
   //
   // Call distrust() before receive_plain(). Returns 0 or an errno value.
   int distrust();

@@ -33,7 +33,9 @@
 //   4. Add a row to docs/design/protocol.md; CHANGELOG.md has the protocol's version.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -47,7 +49,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // So messages only grow: a new field is added at the end of a message, the value zero of the field means the
 // behaviour without the field, and each new field raises the version and is listed in versions.h. Two ends of
 // different versions use the lower version.
-inline constexpr std::uint16_t kProtocolVersion = 14;
+inline constexpr std::uint16_t kProtocolVersion = 15;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -83,6 +85,7 @@ enum class MessageType : std::uint16_t {
   gpu_loss_query = 44,
   join_run = 45,
   reload_settings = 46,
+  exchange_query = 47,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -117,6 +120,7 @@ enum class MessageType : std::uint16_t {
   gpu_loss_reply = 89,
   join_reply = 91,
   reload_reply = 92,
+  exchange_reply = 94,
 };
 
 // The name of a run, 128 random bits, which the arbiter has issued in RunReply. Zero: no run.
@@ -217,6 +221,53 @@ constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
+// What away memory (Usage::away) has cost a session since its connection to the arbiter began.
+struct Exchanges {
+  Traffic moved = {};    // the bytes that exchanges have copied; a part of Usage::moved
+  Nanoseconds moving{};  // the time in which exchanges moved handles
+  // The time for which threads of the program have waited for exchanges; each thread counts by itself. It
+  // includes exchanges that were given up, and the time until the GPU's earlier work had ended.
+  Nanoseconds waited{};
+  // The sum over all exchanges of the bytes copied in the direction that copied more, since both directions
+  // copy at the same time; and the highest number of such bytes per second of one exchange. Their quotient
+  // is the time that the exchanges would have taken at the speed of the fastest one.
+  Bytes copied = {};
+  Bytes fastest = {};
+  // An estimate, from the times of a few launches, of the time by which kernels took longer because operands
+  // were away. Kernels without a timed launch do not count. A kernel that was never timed with all operands
+  // on the GPU counts with its whole time.
+  Nanoseconds slowed{};
+  constexpr auto operator<=>(const Exchanges&) const = default;
+
+  constexpr Nanoseconds moving_at_best() const {
+    if (fastest == Bytes{}) return {};
+    const double seconds = static_cast<double>(copied.count) / static_cast<double>(fastest.count);
+    return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
+  }
+};
+// Adds the counts, with the higher of the two speeds. Times are limited to the largest value.
+constexpr Exchanges operator+(const Exchanges& a, const Exchanges& b) {
+  const auto sum = [](Nanoseconds x, Nanoseconds y) {
+    return x > Nanoseconds::max() - y ? Nanoseconds::max() : x + y;
+  };
+  return {.moved = a.moved + b.moved,
+          .moving = sum(a.moving, b.moving),
+          .waited = sum(a.waited, b.waited),
+          .copied = a.copied + b.copied,
+          .fastest = std::max(a.fastest, b.fastest),
+          .slowed = sum(a.slowed, b.slowed)};
+}
+// Returns a - b for each count, or zero where b is larger, with the speed of a.
+constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
+  const auto rest = [](Nanoseconds x, Nanoseconds y) { return x > y ? x - y : Nanoseconds{}; };
+  return {.moved = minus(a.moved, b.moved),
+          .moving = rest(a.moving, b.moving),
+          .waited = rest(a.waited, b.waited),
+          .copied = minus(a.copied, b.copied),
+          .fastest = a.fastest,
+          .slowed = rest(a.slowed, b.slowed)};
+}
+
 // Reports memory use. If `request` is not zero, the session also asks for permission to grow: `use` already
 // includes the growth, but use.resident is the value before the growth.
 //
@@ -239,6 +290,11 @@ struct Usage {
   // Away memory: host memory in which handles lie that the GPU has no room for. It is mapped at the addresses
   // of these handles. It is a part of neither `use.swappable` nor `use.host`.
   Bytes away = {};
+  Exchanges exchanges = {};
+  // Host memory of the session that no cgroup is charged for: away memory, and unused host memory that is
+  // kept for exchanges. It may be less than `away`, which includes memory that is requested, and memory for
+  // which the window has room. Zero from earlier versions, of which `away` alone is known.
+  Bytes uncharged = {};
 };
 
 // The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
@@ -397,7 +453,8 @@ struct MemoryView {
   static constexpr MessageType kType = MessageType::memory_view;
   std::uint64_t request = 0;
   Bytes total;
-  Bytes free;  // bytes that this tenant may still allocate
+  Bytes free;       // bytes that this tenant may still allocate
+  Bytes away = {};  // the part of `free` that would be away memory, because the GPU has no room for it
 };
 
 // The limit that an allocation would exceed.
@@ -423,8 +480,8 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; for this, all limits
-                            // except the GPU's are one limit
+  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; a message about
+                            // `job`, `units` or `own` counts for all three
   std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
                             // has
   Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
@@ -756,6 +813,21 @@ struct JobReply {
   // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
   char models[128] = {};
   std::uint32_t losses = 0;  // the number of GPUs lost during this run
+};
+
+// The exchanges of a job's programs on this node so far, for all its steps and GPUs, including finished
+// sessions. Allowed for root, SlurmUser and the job's own user. Since version 15.
+struct ExchangeQuery {
+  static constexpr MessageType kType = MessageType::exchange_query;
+  static constexpr std::uint16_t kSince = 15;
+  std::uint32_t job = 0;
+};
+struct ExchangeReply {
+  static constexpr MessageType kType = MessageType::exchange_reply;
+  static constexpr std::uint16_t kSince = 15;
+  std::uint32_t job = 0;
+  std::uint8_t known = 0;  // 0: the job was never on this node
+  Exchanges exchanges = {};
 };
 
 // The GPUs that were lost during this run of a job, one by one. Allowed for root, SlurmUser and the job's own

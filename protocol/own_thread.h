@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts our threads in a process of a program or of Slurm, with all signals blocked in them.
+// Starts threads of sharedgpu inside a process of a user's program or of Slurm. All signals are blocked in
+// these threads.
 #pragma once
 
 #include <pthread.h>

@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// A number of bytes. The result of operator- must not be negative: use minus() where it could be.
+// A number of bytes. The result of operator- must not be negative; if it could be negative, use minus().
 struct Bytes {
   std::uint64_t count = 0;
 

@@ -45,6 +45,9 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(13, RefusalQuery, pinned),
     SHAREDGPU_ADDED(14, Attached, oversize),
     SHAREDGPU_ADDED(14, Usage, away),
+    SHAREDGPU_ADDED(15, Usage, exchanges),
+    SHAREDGPU_ADDED(15, Usage, uncharged),
+    SHAREDGPU_ADDED(15, MemoryView, away),
 };
 
 #undef SHAREDGPU_ADDED

@@ -33,7 +33,7 @@ def tell(met):
         return False
     try:
         os.write(fd, b"met\n" if met else b"missed\n")
-    except OSError:  # it is full, or its other end is closed: Python ignores SIGPIPE
+    except OSError:  # the pipe is full, or its other end is closed: Python ignores SIGPIPE
         return False
     return True
 

@@ -71,7 +71,8 @@ bool is_salloc_without_step() {
          std::strstr(conf->launch_params, "use_interactive_step") == nullptr;
 }
 
-// In a heterogeneous job the options of a component stay set for the next components, where they do no harm.
+// In a heterogeneous job the options of a component stay set for the next components. So if an earlier
+// component has units, it is unknown whether the options were meant for a component without units.
 std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   static bool earlier = false;
   if (earlier && has_units == false) return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 
 #include "config/job_summary.h"
 #include "protocol/ask.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr std::chrono::seconds kMostWait{1};
 
 std::uint32_t job = 0;  // zero: this step writes no line
+bool always = false;    // false: the step writes the line only if a program was larger than the GPU
 
 bool is_last_step(spank_t spank, std::uint32_t step) {
   return step == kBatchStep || step == kInteractiveStep ||
@@ -34,6 +36,12 @@ std::string place_of(spank_t spank) {
   std::uint32_t nodes = 1;
   spank_get_item(spank, S_JOB_NNODES, &nodes);
   return nodes > 1 ? " on the first of its " + std::to_string(nodes) + " nodes" : std::string();
+}
+
+Exchanges exchanges_of_job(const std::string& socket) {
+  Message answer;
+  if (ask(socket.c_str(), Message::of(ExchangeQuery{.job = job}), kMostWait, answer) != 0) return {};
+  return answer.type == MessageType::exchange_reply ? answer.as<ExchangeReply>().exchanges : Exchanges{};
 }
 
 // slurmstepd's own stderr is that of the step's first task. Writes nothing if the write would block.
@@ -55,8 +63,9 @@ void note_job_of_srun(bool makes_job) {
 void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings) {
   std::uint32_t node = 0;
   spank_get_item(spank, S_JOB_NODEID, &node);
-  const bool wanted = given_options().summary.value_or(settings.summary);
-  if (wanted && node == 0 && is_last_step(spank, step.name.step)) job = step.name.job;
+  const std::optional<bool> given = given_options().summary;
+  always = given.value_or(settings.summary);
+  if (given != false && node == 0 && is_last_step(spank, step.name.step)) job = step.name.job;
   spank_unsetenv(spank, environment::kJobOfSrun);
 }
 
@@ -67,12 +76,17 @@ void write_summary(spank_t spank, const std::string& socket) {
   if (answer.type != MessageType::job_reply) return;
   const auto reply = answer.as<JobReply>();
   if (reply.known == 0) return;
+  const bool knows_exchanges = answer.version >= ExchangeQuery::kSince;
+  const Exchanges exchanges = knows_exchanges ? exchanges_of_job(socket) : Exchanges{};
+  if (!always && exchanges == Exchanges{}) return;
   write_line("sharedgpu: " +
              format_summary_line({.job = name_of(array_element_of(spank)),
                                   .place = place_of(spank),
                                   .lease = reply.lease,
                                   .waited = reply.waited,
-                                  .moved = reply.moved}) +
+                                  .moved = reply.moved,
+                                  .exchanges = exchanges,
+                                  .at_best = exchanges.moving_at_best()}) +
              "\n");
 }
 

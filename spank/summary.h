@@ -20,7 +20,7 @@ void note_job_of_srun(bool makes_job);
 // note_job_of_srun() from the environment.
 void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings);
 
-// Call when the last task of the step has ended. Waits at most a second for the arbiter.
+// Call when the last task of the step has ended. Waits at most two seconds for the arbiter.
 void write_summary(spank_t spank, const std::string& socket);
 
 }  // namespace sharedgpu

@@ -1,2 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that nobody runs own the precompiled headers of the test programs. Their main() is the library's.
+// The precompiled headers of the test programs are built for programs that nobody runs. This file gives those
+// programs their source; the library has their main().

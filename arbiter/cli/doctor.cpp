@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu doctor [CHECK...]: examines this node, and says what is wrong and how to mend it.
+// sharedgpu doctor [CHECK...]: examines this node, and says what is wrong and how to repair it.
 #include "arbiter/cli/doctor.h"
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-struct Arguments {
+struct DoctorArguments {
   std::string config;
   std::string root;
   bool json = false;
@@ -21,7 +21,7 @@ struct Arguments {
 };
 
 // Returns the exit status.
-int examine(const Arguments& arguments) {
+int examine(const DoctorArguments& arguments) {
   const auto& checks = doctor::checks();
   if (arguments.list) {
     for (const doctor::Check& check : checks) std::printf("%-15s%s\n", check.name, check.examines);
@@ -49,7 +49,7 @@ int examine(const Arguments& arguments) {
 }  // namespace
 
 void add_doctor(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* command = app.add_subcommand("doctor", "Examine this node: what is wrong, and how to mend it");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
   command->add_option("--root", arguments->root, "Examine the files below this folder instead of /")

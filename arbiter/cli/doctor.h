@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of `sharedgpu doctor`: each examines one thing of a node, and says what is wrong and how to mend
-// it. A check reads through a Host and judges what it has read; it changes nothing.
+// The checks of `sharedgpu doctor`: each examines one thing of a node, and says what is wrong and how to
+// repair it. A check reads through a Host and judges what it has read; it changes nothing.
 //
 // To add a check: write a function in doctor_checks.cpp, and add a row to its table. Test the function on a
 // healthy node and on a broken one in tests/unit/arbiter/cli/doctor.cpp. The table in docs/operate.md has a
@@ -65,25 +65,25 @@ class Host {
 
 enum class Verdict : std::uint8_t {
   good,
-  wrong,   // needs mending
-  unseen,  // this user may not see it
-  unused,  // the node does not use this
+  wrong,   // something on the node is wrong
+  unseen,  // this user may not read the facts that the check needs
+  unused,  // the node does not use the thing that the check examines
 };
 
 struct Finding {
   Verdict verdict = Verdict::good;
   std::string seen;    // what was found: "version 550.54"
-  std::string advice;  // how to mend it; empty unless something is wrong or unseen
+  std::string advice;  // how to repair it; empty unless something is wrong or unseen
 };
 
 // The facts that several checks need, read once.
 struct Node {
   const Host& host;
   std::string config;  // path of sharedgpu.conf; empty: there is none, and the defaults apply
-  Reading reading;     // of `config`
+  Reading reading;     // the result of reading `config`
   Settings settings;
-  std::optional<nlohmann::json> status;  // of the arbiter
-  std::string no_status;                 // why there is none
+  std::optional<nlohmann::json> status;  // the arbiter's status
+  std::string no_status;                 // the reason if there is no status
   // `scontrol show config`, as Key = value; empty if scontrol does not answer.
   std::vector<KeyValue> slurm;
   std::string slurm_node;  // the line of `scontrol show node --oneliner`; may be empty
@@ -100,8 +100,8 @@ struct Node {
 Node examine(const Host& host, const std::string& config, bool with_slurm = true);
 
 struct Check {
-  const char* name;      // one word, for the command line
-  const char* examines;  // for people
+  const char* name;      // the check's name on the command line, one word
+  const char* examines;  // what the check examines, as text for people
   Finding (*judge)(const Node&);
   bool asks_slurm = false;
 };

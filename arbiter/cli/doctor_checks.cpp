@@ -31,7 +31,7 @@ Finding unused(std::string seen) {
   return {.verdict = Verdict::unused, .seen = std::move(seen), .advice = {}};
 }
 
-// Collects what is wrong and how to mend it.
+// Collects messages about what is wrong and how to repair it.
 struct Troubles {
   std::vector<std::string> seen;
   std::vector<std::string> advice;
@@ -156,7 +156,7 @@ Finding check_arbiter(const Node& node) {
 void check_folder(const Node& node, const char* key, std::string folder, Troubles& troubles) {
   for (; !folder.empty(); folder.resize(folder.rfind('/'))) {
     const auto facts = node.host.facts(folder);
-    if (!facts) continue;  // the arbiter makes it
+    if (!facts) continue;  // the arbiter creates this folder
     if (facts->st_uid != 0 && facts->st_uid != node.host.uid())
       troubles.add(std::string(key) + ": " + folder + " belongs to uid " + std::to_string(facts->st_uid),
                    "chown root " + folder);
@@ -253,7 +253,7 @@ Finding check_driver(const Node& node) {
 Finding check_gpus(const Node& node) {
   const NodeGpus gpus = gpus_of(node);
   Troubles troubles;
-  std::string drained;  // by an administrator, so nothing is wrong
+  std::string drained;  // GPUs that an administrator has drained; this is no fault
   if (gpus.timed_out)
     troubles.add("the driver does not list its GPUs", "look for Xid errors in dmesg; reboot the node");
   else if (gpus.list.empty())

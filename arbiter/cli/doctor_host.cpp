@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +20,7 @@
 
 #include "arbiter/cli/ask_status.h"
 #include "arbiter/cli/doctor.h"
+#include "config/host_name.h"
 #include "protocol/ask.h"
 #include "protocol/environment.h"
 #include "protocol/split.h"
@@ -29,7 +29,7 @@ namespace sharedgpu::doctor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{5};  // for a program
+constexpr std::chrono::seconds kPatience{5};  // the longest run of a program
 constexpr int kTimedOut = 124;
 constexpr std::size_t kMostOutput = 1 << 20;
 constexpr std::size_t kLargestPlugin = 64 << 20;
@@ -162,12 +162,7 @@ std::optional<uid_t> Host::user(const std::string& name) const {
 
 uid_t Host::uid() const { return geteuid(); }
 
-std::string Host::host_name() const {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof name - 1);
-  const std::string text = name;
-  return text.substr(0, text.find('.'));
-}
+std::string Host::host_name() const { return sharedgpu::host_name(); }
 
 std::optional<bool> Host::clock_is_synchronised() const {
   timex clock = {};

@@ -14,14 +14,14 @@
 namespace sharedgpu::cli {
 namespace {
 
-struct Arguments {
+struct DrainArguments {
   std::string config;
   std::string kind;
   std::string gpus;
   std::vector<std::string> reason;
 };
 
-int change(const Arguments& arguments, bool drained) {
+int change(const DrainArguments& arguments, bool drained) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
   DrainGpus request;
@@ -54,7 +54,7 @@ int change(const Arguments& arguments, bool drained) {
 }
 
 void add(CLI::App& app, int& status, bool drained) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DrainArguments>();
   CLI::App* command = app.add_subcommand(drained ? "drain" : "undrain",
                                          drained ? "Place no more tenants on GPUs, until they are undrained"
                                                  : "Place tenants on drained GPUs again");

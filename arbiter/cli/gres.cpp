@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu gres: prints the slurm.conf and gres.conf lines for this host if all its GPUs are shared.
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <climits>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "arbiter/cli/commands.h"
+#include "config/host_name.h"
 #include "config/node_gpus.h"
 #include "protocol/split.h"
 
@@ -18,13 +17,6 @@ namespace sharedgpu::cli {
 namespace {
 
 constexpr std::chrono::seconds kPatience{30};
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof name - 1);
-  std::string text = name;
-  return text.substr(0, text.find('.'));
-}
 
 int show_gres(const std::string& config, bool json) {
   Settings settings;

@@ -20,9 +20,9 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Arguments {
+struct LedgerArguments {
   LedgerInput input;
   std::uint32_t job = 0;
   std::string since;
@@ -51,8 +51,8 @@ std::string format_moment(Nanoseconds moment, bool exact) {
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // Returns the columns of a row, in the order in which all output formats show them.
-Json fields_of(const LeaseRow& row, bool exact) {
-  Json fields;
+OrderedJson fields_of(const LeaseRow& row, bool exact) {
+  OrderedJson fields;
   fields["tenant"] = label_of(row.name, row.tenant, row.element);
   if (row.step) fields["step"] = row.step->job == 0 ? "-" : format_step(row.step->step);
   fields["user"] = user_name(row.uid);
@@ -67,7 +67,7 @@ Json fields_of(const LeaseRow& row, bool exact) {
   return fields;
 }
 
-int show(const Arguments& arguments) {
+int show_ledger(const LedgerArguments& arguments) {
   Period period;
   if (std::string error = read_period(arguments.since, arguments.until, period); !error.empty()) {
     complain(error);
@@ -85,8 +85,8 @@ int show(const Arguments& arguments) {
   const bool exact = arguments.format != "table";
   LeaseRow any;
   if (arguments.by != "tenant") any.step.emplace();
-  const Json header = fields_of(any, exact);
-  Json list = Json::array();
+  const OrderedJson header = fields_of(any, exact);
+  OrderedJson list = OrderedJson::array();
   for (const LeaseRow& row : rows) list.push_back(fields_of(row, exact));
   print_rows(list, header, arguments.format);
   return 0;
@@ -95,7 +95,7 @@ int show(const Arguments& arguments) {
 }  // namespace
 
 void add_ledger(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LedgerArguments>();
   CLI::App* command = app.add_subcommand("ledger", "Show who held which GPU of this node, and when");
   command->add_option("--config", arguments->input.config, "Settings")->type_name("FILE");
   command->add_option("--job", arguments->job, "This Slurm job only")->type_name("JOB");
@@ -113,7 +113,7 @@ void add_ledger(CLI::App& app, int& status) {
       ->add_option("files", arguments->input.files,
                    "Ledger files, oldest first (default: those of this node)")
       ->type_name("LEDGER...");
-  command->callback([arguments, &status] { status = show(*arguments); });
+  command->callback([arguments, &status] { status = show_ledger(*arguments); });
 }
 
 }  // namespace sharedgpu::cli

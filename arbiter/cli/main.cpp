@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto ended = sharedgpu::parse_command_line(app, own, argv)) return *ended;
-  // Fails if the output is incomplete, so that a script does not take half of a table for the whole.
-  // A part that did not fit into the buffer may have failed before, which only ferror() tells.
+  // Fails if the output is incomplete, so that a script does not take half of a table for the whole. An
+  // earlier write of a full buffer may have failed; only ferror() reports this.
   const bool is_flushed = std::fflush(stdout) == 0 && std::cout.flush();
   if (!is_flushed || std::ferror(stdout) != 0) {
     sharedgpu::cli::complain(std::string("standard output: ") +

@@ -68,7 +68,7 @@ std::optional<int> number(std::string_view text, std::size_t most) {
 
 // Parses "HH:MM", "HH:MM:SS", "4:30pm".
 std::optional<Clock> parse_clock(std::string_view text) {
-  int half = -1;  // of the day
+  int half = -1;  // 0: before noon, 1: after noon, -1: a clock of 24 hours
   if (text.ends_with("am") || text.ends_with("pm")) {
     half = text.ends_with("pm") ? 1 : 0;
     text.remove_suffix(2);
@@ -155,7 +155,7 @@ std::optional<Nanoseconds> parse_moment(std::string_view given, Nanoseconds now)
     return moment_of({next.tm_year + 1900, next.tm_mon + 1, next.tm_mday}, {});
   }
   if (const auto clock = parse_clock(text)) return moment_of(date, *clock);
-  // The first mark after the date: 'T', or the fourth '-' of 2026-11-22-14:30 and the only one of
+  // The position of the character between date and time: 'T', or the last '-', as in 2026-11-22-14:30 and in
   // 11/22-14:30.
   std::size_t end = text.find('t');
   if (end == text.npos && text.find(':') != text.npos) end = text.rfind('-');

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostLinks = 40;  // as the kernel follows
+constexpr int kMostLinks = 40;  // the kernel's limit
 
 std::string text_of(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -90,7 +90,7 @@ class Walk {
   Walk(std::string root, const std::string& path) : root_(std::move(root)), ahead_(names_in(path)) {}
 
   enum class End { folder, missing, unknown, failure };
-  // Goes as far as there are folders.
+  // Walks to the end of the path, or to the first name that is not a folder.
   End go() {
     while (!ahead_.empty()) {
       const std::string name = std::move(ahead_.front());
@@ -145,7 +145,7 @@ class Walk {
   const std::string root_;
   std::deque<std::string> ahead_;
   std::vector<std::string> passed_;
-  std::size_t linked_ = 0;  // names at the front of `ahead_` that symbolic links have brought
+  std::size_t linked_ = 0;  // number of names at the front of `ahead_` that come from symbolic links
   int links_ = 0;
   std::string failure_;
 };

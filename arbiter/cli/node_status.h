@@ -28,10 +28,10 @@ struct NodeStatus {
     Bytes resident;
     std::optional<Bytes> unmanaged;
     double turn = 0;                     // length of turns
-    double handoff = 0;                  // mean; zero: none yet
+    double handoff = 0;                  // mean duration of a handoff; zero: none measured yet
     std::vector<std::uint64_t> holders;  // zero: a tenant that the asking user may not see
     std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served
-    std::optional<double> turn_left;     // none: nobody waits
+    std::optional<double> turn_left;     // none if no tenant waits
     std::size_t hidden_holders() const {
       return static_cast<std::size_t>(std::count(holders.begin(), holders.end(), 0u));
     }

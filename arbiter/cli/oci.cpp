@@ -31,8 +31,8 @@ std::string read_all(std::istream& input) {
   return {std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
 }
 
-// The environment of this process, or else that of the runtime that started it: Podman gives its hooks an
-// empty one.
+// Reads a variable from the environment of this process or, if it is not set there, from the environment of
+// the runtime that started this process: Podman gives its hooks an empty environment.
 const char* variable(const char* name) {
   static const std::string runtimes = [] {
     std::ifstream file("/proc/" + std::to_string(getppid()) + "/environ");
@@ -89,7 +89,8 @@ std::string edit(const std::string& text, const std::string& origin, Stated stat
   return text;
 }
 
-// Replaces the file, since it may belong to root in a folder of the user, as slurmstepd leaves it.
+// Replaces the file instead of writing to it: slurmstepd leaves a file that belongs to root in a folder that
+// belongs to the user.
 int edit_bundle(const std::string& bundle) {
   const std::string path = bundle + "/config.json";
   std::ifstream file(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Edits the configuration of an OCI container (config.json) so that the library and the arbiter's socket
-// reach the inside. Pure.
+// Edits the configuration of an OCI container (config.json) so that its processes can use the library and the
+// arbiter's socket. Pure.
 #pragma once
 
 #include <functional>
@@ -17,16 +17,17 @@ struct JobReach {
   std::string obstacle;
   std::string library;                                         // path of libsharedgpu.so on the host
   std::vector<std::string> folders;                            // the container gets them at the same paths
-  std::vector<std::pair<std::string, std::string>> variables;  // of the job, for the container's processes
+  std::vector<std::pair<std::string, std::string>> variables;  // the job's variables that the container's
+                                                               // processes need
 };
 
 // Returns the value of a variable of the environment; null if it is unset.
 using Lookup = std::function<const char*(const char* name)>;
 JobReach read_reach(const Lookup& lookup, const std::string& library);
 
-// The treatment of variables that the container's configuration states already: an explicit wish of the user
-// wins, but values that a batch step has handed down yield to the job's. The wish for an empty LD_PRELOAD
-// keeps a container as it is.
+// The treatment of variables that the container's configuration states already. wins: the stated value stays,
+// because the user has chosen it; if the user has chosen an empty LD_PRELOAD, the container stays unchanged.
+// yields: the job's value replaces the stated value, which a batch step has handed down.
 enum class Stated { wins, yields };
 
 // Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. A mount that the

@@ -86,7 +86,7 @@ int print(const std::string& text, bool json) {
   }
 }
 
-// A file with an error may still name the socket, and the arbiter is to say what it thinks of the file.
+// Reads the socket even from a file with errors, since the arbiter is to report the errors.
 Settings settings_with_socket(const std::string& config) {
   Settings settings;
   static_cast<void>(read_in_spite_of_errors(config.empty() ? kDefaultConfigFile : config, settings));

@@ -19,9 +19,9 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Arguments {
+struct ReportArguments {
   std::string config;
   std::string since;
   std::string until;
@@ -72,11 +72,11 @@ std::string ask_sacct(const std::string& since, const std::string& until, std::s
   return "sacct failed";  // sacct has printed the reason
 }
 
-Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu) {
+OrderedJson fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu) {
   const auto rounded = [](double value) { return std::round(value * 1e6) / 1e6; };
   const auto hours = [&](double seconds) { return rounded(seconds / 3600); };
   const double share = static_cast<double>(sums.unit_seconds) / units_per_gpu;
-  Json fields;
+  OrderedJson fields;
   fields["user"] = who.user;
   fields["account"] = who.account;
   fields["partition"] = who.partition;
@@ -89,7 +89,7 @@ Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::ui
   return fields;
 }
 
-int report(const Arguments& arguments) {
+int report(const ReportArguments& arguments) {
   Period period;
   std::string error = read_period(arguments.since, arguments.until, period);
   if (!error.empty()) {
@@ -119,7 +119,7 @@ int report(const Arguments& arguments) {
   if (sums.untold() > 0)
     complain("sacct has no lease time for " + std::to_string(sums.untold()) +
              " jobs that held units; see docs/accounting.md");
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu));
   print_rows(rows, fields_of({}, {}, units_per_gpu), arguments.format);
   return 0;
@@ -128,7 +128,7 @@ int report(const Arguments& arguments) {
 }  // namespace
 
 void add_report(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = app.add_subcommand("report", "Show the GPU use of each user and account, from sacct");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
   command

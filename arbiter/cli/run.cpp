@@ -34,7 +34,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   std::string config;
   std::array<std::optional<std::string>, kOptionCount> options;
   bool deadline_from_stderr = false;
@@ -49,7 +49,7 @@ struct Arguments {
 bool user_chose() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
 // Returns an empty string or an error message.
-std::string read_options(const Arguments& arguments, GivenOptions& given) {
+std::string read_options(const RunArguments& arguments, GivenOptions& given) {
   for (std::size_t i = 0; i < kOptionCount; ++i) {
     const std::optional<std::string>& text = arguments.options[i];
     if (!text) continue;
@@ -70,7 +70,7 @@ std::string read_options(const Arguments& arguments, GivenOptions& given) {
 }
 
 // Tells the user which options have no effect under the site's settings, if this host has a sharedgpu.conf.
-void tell_missing_effects(const Arguments& arguments, const GivenOptions& given) {
+void tell_missing_effects(const RunArguments& arguments, const GivenOptions& given) {
   const std::optional<Settings> settings = settings_in_file(arguments.config);
   const Submission submission = {.is_run = true,
                                  .is_later_step = false,
@@ -84,7 +84,7 @@ void tell_missing_effects(const Arguments& arguments, const GivenOptions& given)
 
 // Sets the user and the host memory of the tenant if the caller states --user, --units or --host-memory,
 // which only administrators may do. Returns an empty string, or an error message.
-std::string read_voucher(const Arguments& arguments, RunRequest& request) {
+std::string read_voucher(const RunArguments& arguments, RunRequest& request) {
   if (!arguments.user && !arguments.units && !arguments.host_memory) return {};
   request.vouched = 1;
   request.uid = getuid();
@@ -117,7 +117,7 @@ void read_environment(Settings& settings) {
 // be starting. Returns an empty string, or the reason why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   Message message;
-  const char* devices = std::getenv(environment::kDevices);  // set if run within a Slurm step
+  const char* devices = std::getenv(environment::kDevices);  // set if this command runs in a Slurm step
   request.chosen = user_chose();
   request.devices = parse_devices(devices == nullptr ? "" : devices);
   const Patience patience{.connect = settings.arbiter_timeout,
@@ -184,10 +184,10 @@ int execute(const std::vector<std::string>& command) {
   execvp(argv[0], argv.data());
   int error = errno;
   complain(command[0] + ": " + std::strerror(error));
-  return error == ENOENT ? 127 : 126;  // as in a shell
+  return error == ENOENT ? 127 : 126;  // the exit statuses of a shell
 }
 
-int run(const Arguments& arguments) {
+int run(const RunArguments& arguments) {
   Settings settings;
   // With --join (a task of a batch job), the command runs even if the settings are wrong or the user cannot
   // read them.
@@ -259,7 +259,7 @@ int own_words(const CLI::App& subcommand, int argc, char** argv) {
 
 // CLI11 parses "[a,b]" as a list of two words, so CLI11 gets only the name of the user's command.
 int add_run(CLI::App& app, int argc, char** argv, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
   for (std::size_t i = 0; i < kOptionCount; ++i)

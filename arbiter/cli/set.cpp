@@ -23,7 +23,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Returns the letters of a name in lower case. A key may be written as in sharedgpu.conf ("MaxWait"), or in
 // lower case, with or without dashes ("max-wait").
@@ -47,7 +47,7 @@ std::string choices() {
 }
 
 // Asks Slurm whether there is a partition of this name. Returns an empty string, or an error message. Without
-// Slurm on this host, any name is right.
+// Slurm on this host, any name is accepted.
 std::string check_partition(const std::string& name) {
   const bool is_plain = !name.empty() &&
                         name.find_first_not_of(
@@ -138,19 +138,19 @@ int send(const Settings& settings, const std::string& lines) {
 }
 
 // Reads the list of overrides from the arbiter's status. Returns an empty string, or an error message.
-std::string read_overrides(const Settings& settings, Json& overrides) {
+std::string read_overrides(const Settings& settings, OrderedJson& overrides) {
   std::string text;
   if (std::string error = ask_status(settings.socket, answer_patience(settings.arbiter_timeout), text);
       !error.empty())
     return error;
-  const Json status = Json::parse(text, nullptr, false);
+  const OrderedJson status = OrderedJson::parse(text, nullptr, false);
   if (!status.is_object() || !status.contains("overrides"))
     return "the arbiter at " + settings.socket + " does not list overrides; is it older than this sharedgpu?";
   overrides = status["overrides"];
   return {};
 }
 
-struct Arguments {
+struct SetArguments {
   std::string config;
   std::vector<std::string> changes;
   bool list = false;
@@ -158,14 +158,14 @@ struct Arguments {
   bool json = false;
 };
 
-int list_or_clear(const Settings& settings, const Arguments& arguments) {
-  Json overrides;
+int list_or_clear(const Settings& settings, const SetArguments& arguments) {
+  OrderedJson overrides;
   if (std::string error = read_overrides(settings, overrides); !error.empty()) {
     complain(error);
     return 1;
   }
   if (arguments.json) std::printf("%s\n", overrides.dump(2).c_str());
-  for (const Json& each : overrides) {
+  for (const OrderedJson& each : overrides) {
     const std::string section = each.value("section", "");
     const std::string key = each.value("key", "");
     if (arguments.clear) {
@@ -178,7 +178,7 @@ int list_or_clear(const Settings& settings, const Arguments& arguments) {
   return 0;
 }
 
-int change(const Arguments& arguments) {
+int change(const SetArguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
   if (arguments.list || arguments.clear) {
@@ -197,7 +197,7 @@ int change(const Arguments& arguments) {
 }  // namespace
 
 void add_set(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SetArguments>();
   CLI::App* command =
       app.add_subcommand("set", "Change settings of the running arbiter, for all GPUs or some");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");

@@ -10,7 +10,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-enum Column {
+enum ReportColumn {
   job_id,
   user,
   account,

@@ -25,9 +25,9 @@ class SiteReport {
 
   // Adds a line of `sacct --parsable2` with the columns and the delimiter above. Call with the line of a job,
   // then with those of its steps. Returns false if the line cannot be parsed. The totals of a job come from
-  // its summary if all its nodes have reported there, otherwise from the sum over its steps. The sum is less
-  // exact: each of several concurrent steps on a GPU counts the full time, and steps that died with their
-  // node are missing.
+  // its summary if the summary includes all nodes of the job, otherwise from the sum over its steps. The sum
+  // is less exact: each of several concurrent steps on a GPU counts the full time, and steps that died with
+  // their node are missing.
   bool add(std::string_view line);
 
   struct Who {
@@ -41,7 +41,7 @@ class SiteReport {
     std::uint64_t unit_seconds = 0;  // sum of units times seconds over all jobs
     double lease_seconds = 0;
     double waited_seconds = 0;
-    double swap_mebibytes = 0;  // in both directions
+    double swap_mebibytes = 0;  // MiB copied in both directions
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
   // Returns the number of jobs that have figures neither in their AdminComment nor in their steps.

@@ -10,7 +10,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Tenant = NodeStatus::Tenant;
 
 // A sentence names at most this many other tenants. If there are more, it states their number.
@@ -224,30 +224,31 @@ std::string sentences(const Standing& standing) {
 
 namespace {
 
-Json json_of(const std::vector<Standing::Other>& others) {
-  Json list = Json::array();
+OrderedJson json_of(const std::vector<Standing::Other>& others) {
+  OrderedJson list = OrderedJson::array();
   for (const Standing::Other& other : others)
-    list.push_back({{"id", other.id},
-                    {"name", other.name},
-                    {"user", other.user},
-                    {"state", other.state},
-                    {"overdue_seconds", other.overdue ? Json(other.overdue->seconds) : Json(nullptr)},
-                    {"to_evict_bytes", other.left_to_evict.count},
-                    {"to_restore_bytes", other.left_to_restore.count}});
+    list.push_back(
+        {{"id", other.id},
+         {"name", other.name},
+         {"user", other.user},
+         {"state", other.state},
+         {"overdue_seconds", other.overdue ? OrderedJson(other.overdue->seconds) : OrderedJson(nullptr)},
+         {"to_evict_bytes", other.left_to_evict.count},
+         {"to_restore_bytes", other.left_to_restore.count}});
   return list;
 }
 
 }  // namespace
 
-Json json_of(const Standing& standing) {
+OrderedJson json_of(const Standing& standing) {
   const Tenant& self = standing.tenant;
-  Json gpus = Json::array();
+  OrderedJson gpus = OrderedJson::array();
   for (const Standing::OnGpu& on : standing.gpus)
     gpus.push_back({{"number", on.number},
-                    {"fault", on.fault.empty() ? Json(nullptr) : Json(on.fault)},
-                    {"place", on.place == 0 ? Json(nullptr) : Json(on.place)},
+                    {"fault", on.fault.empty() ? OrderedJson(nullptr) : OrderedJson(on.fault)},
+                    {"place", on.place == 0 ? OrderedJson(nullptr) : OrderedJson(on.place)},
                     {"waiting", on.waiting},
-                    {"turn_left_seconds", on.turn_left ? Json(*on.turn_left) : Json(nullptr)},
+                    {"turn_left_seconds", on.turn_left ? OrderedJson(*on.turn_left) : OrderedJson(nullptr)},
                     {"holders", json_of(on.holders)},
                     {"hidden_holders", on.hidden_holders},
                     {"arriving", json_of(on.arriving)},

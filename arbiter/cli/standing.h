@@ -16,8 +16,8 @@ namespace sharedgpu::cli {
 
 // The asking process.
 struct Asker {
-  std::optional<std::uint32_t> job;  // its Slurm job
-  std::optional<std::uint64_t> run;  // the tenant of its `sharedgpu run`
+  std::optional<std::uint32_t> job;  // the asker's Slurm job
+  std::optional<std::uint64_t> run;  // the tenant of the asker's `sharedgpu run`
   std::uint32_t uid = 0;
 };
 
@@ -33,17 +33,17 @@ struct Standing {
     std::string user;
     std::string state;
     std::optional<NodeStatus::Overdue> overdue;
-    Bytes left_to_evict;    // memory that it still has to move off the GPU
+    Bytes left_to_evict;    // memory that the tenant still has to move off the GPU
     Bytes left_to_restore;  // memory that is still to be moved to the GPU for its turn
     std::string text() const { return user.empty() ? name : name + " (" + user + ")"; }
   };
   struct OnGpu {
     std::uint64_t number = 0;
     std::string fault;               // empty: healthy
-    std::vector<Other> holders;      // others that hold a lease on it
-    std::size_t hidden_holders = 0;  // the same, but of other users whose tenants this user may not see
-    std::vector<Other> arriving;     // others that have been chosen for a turn, and have no lease yet
-    std::vector<Other> moving_out;   // others without a lease whose memory still moves off the GPU
+    std::vector<Other> holders;      // other tenants that hold a lease on the GPU
+    std::size_t hidden_holders = 0;  // the number of further holders, which this user may not see
+    std::vector<Other> arriving;     // other tenants that have been chosen for a turn, and have no lease yet
+    std::vector<Other> moving_out;   // other tenants without a lease whose memory still moves off the GPU
     std::size_t place = 0;           // in the queue, from 1; zero: the tenant does not wait
     std::size_t waiting = 0;         // length of the queue
     std::optional<double> turn_left;

@@ -25,14 +25,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string size_of(const Json& json, const char* field) {
+std::string size_text(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
 }
 
 // A limit; "-": unlimited.
 std::string limit_of(const Json& tenant, const char* field) {
   const auto limit = tenant.find(field);
-  return limit == tenant.end() || limit->is_null() ? "-" : size_of(tenant, field);
+  return limit == tenant.end() || limit->is_null() ? "-" : size_text(tenant, field);
 }
 
 std::string join(const Json& list) {
@@ -66,12 +66,12 @@ std::string user_of(const Json& process) { return user_name(process.value("uid",
 void print_unmanaged(const Json& status, const Json& gpu) {
   const auto processes = gpu.find("unmanaged");
   if (processes == gpu.end() || processes->empty()) return;
-  std::printf("  unmanaged %s:", size_of(gpu, "unmanaged_bytes").c_str());
+  std::printf("  unmanaged %s:", size_text(gpu, "unmanaged_bytes").c_str());
   for (const Json& process : *processes) {
     std::printf("%s pid %llu (%s%s) %s", &process == &processes->front() ? "" : ",",
                 process.value("pid", 0ull), user_of(process).c_str(),
                 process.value("job", Json()).is_null() ? "" : (", " + job_of(status, process)).c_str(),
-                size_of(process, "bytes").c_str());
+                size_text(process, "bytes").c_str());
   }
   std::printf("\n");
 }
@@ -106,9 +106,9 @@ void print_gpus(const Json& status) {
                 gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)",
                 health_of(gpu).c_str());
     std::printf("  units %llu, capacity %s of %s, allocated %s, resident %s, contexts %s%s%s\n",
-                gpu.value("units", 0ull), size_of(gpu, "capacity_bytes").c_str(),
-                size_of(gpu, "total_bytes").c_str(), size_of(gpu, "footprint_bytes").c_str(),
-                size_of(gpu, "resident_bytes").c_str(), size_of(gpu, "context_bytes").c_str(),
+                gpu.value("units", 0ull), size_text(gpu, "capacity_bytes").c_str(),
+                size_text(gpu, "total_bytes").c_str(), size_text(gpu, "footprint_bytes").c_str(),
+                size_text(gpu, "resident_bytes").c_str(), size_text(gpu, "context_bytes").c_str(),
                 is_unverified(status, gpu) ? " (unverified)" : "",
                 gpu.value("contended", false) ? ", contended" : "");
     print_unmanaged(status, gpu);
@@ -154,7 +154,7 @@ bool print_overdue(const Json& tenant) {
   std::printf("  (others wait since %.0f s: %s", overdue.value("seconds", 0.0), text);
   if (const Json free = overdue.value("free_host_bytes", Json()); free.is_number())
     std::printf("; it says that it has no host memory, though %s are free for its job",
-                size_of(overdue, "free_host_bytes").c_str());
+                size_text(overdue, "free_host_bytes").c_str());
   std::printf(")");
   return true;
 }
@@ -163,7 +163,7 @@ bool print_overdue(const Json& tenant) {
 void print_differences(const Json& tenant) {
   const auto print = [&](const char* field, const char* before, const char* after) {
     if (tenant.value(field, std::uint64_t{0}) > 0)
-      std::printf("  (%s %s %s)", before, size_of(tenant, field).c_str(), after);
+      std::printf("  (%s %s %s)", before, size_text(tenant, field).c_str(), after);
   };
   print("unreported_bytes", "has", "of GPU memory that it does not report");
   print("unseen_bytes", "reports", "of GPU memory that NVML does not show");
@@ -182,20 +182,20 @@ void print_tenants(const Json& status) {
     const double leaving = stopped ? 0 : tenant.value("leaving_seconds", 0.0);
     std::printf("%-16s %-10s  %-8s %11s %11s %11s %11s %11s %11s %8.1fs  %-8s %s",
                 tenant.value("name", "").c_str(), user_of(tenant).c_str(), state.c_str(),
-                size_of(tenant, "footprint_bytes").c_str(), size_of(tenant, "resident_bytes").c_str(),
-                size_of(tenant, "host_bytes").c_str(), limit_of(tenant, "host_budget_bytes").c_str(),
+                size_text(tenant, "footprint_bytes").c_str(), size_text(tenant, "resident_bytes").c_str(),
+                size_text(tenant, "host_bytes").c_str(), limit_of(tenant, "host_budget_bytes").c_str(),
                 limit_of(tenant, "units_memory_bytes").c_str(), limit_of(tenant, "job_memory_bytes").c_str(),
                 tenant.value("lease_seconds", 0.0), gpus_of(status, tenant).c_str(),
                 join(tenant.at("pids")).c_str());
     if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     if (tenant.value("away_bytes", std::uint64_t{0}) > 0)
-      std::printf("  (larger than the GPU: %s away)", size_of(tenant, "away_bytes").c_str());
+      std::printf("  (larger than the GPU: %s away)", size_text(tenant, "away_bytes").c_str());
     print_deadlines(tenant);
     print_differences(tenant);
     if (const Json group = tenant.value("host_group", Json()); group.is_object())
-      std::printf("  (host memory up to %s, at most %s)", size_of(group, "highest_bytes").c_str(),
-                  size_of(group, "limit_bytes").c_str());
+      std::printf("  (host memory up to %s, at most %s)", size_text(group, "highest_bytes").c_str(),
+                  size_text(group, "limit_bytes").c_str());
     if (const Json lost = tenant.value("lost_gpu", Json()); lost.is_object())
       std::printf("  (its GPU was lost: %s)", lost.value("fault", "").c_str());
     std::printf("\n");

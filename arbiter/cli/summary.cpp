@@ -26,15 +26,29 @@ Nanoseconds time_of(const Json& tenant, const char* field) {
 
 Bytes size_of(const Json& tenant, const char* field) { return {tenant.value(field, std::uint64_t{0})}; }
 
+// The speed is not a part of the status.
+Exchanges exchanges_of(const Json& json) {
+  return {.moved = {.evicted = size_of(json, "evicted_bytes"), .restored = size_of(json, "restored_bytes")},
+          .moving = time_of(json, "moving_seconds"),
+          .waited = time_of(json, "waited_seconds"),
+          .copied = {},
+          .fastest = {},
+          .slowed = time_of(json, "slowed_seconds")};
+}
+
 // Writes nothing if the write would block.
 void write_summary(const Json& tenant) {
+  Json exchanges = tenant.value("exchanges", Json());
+  if (!exchanges.is_object()) exchanges = Json::object();
   const std::string line = "sharedgpu: " +
                            format_summary_line({.job = tenant.value("name", ""),
                                                 .place = {},
                                                 .lease = time_of(tenant, "lease_seconds"),
                                                 .waited = time_of(tenant, "waited_seconds"),
                                                 .moved = {.evicted = size_of(tenant, "evicted_bytes"),
-                                                          .restored = size_of(tenant, "restored_bytes")}}) +
+                                                          .restored = size_of(tenant, "restored_bytes")},
+                                                .exchanges = exchanges_of(exchanges),
+                                                .at_best = time_of(exchanges, "best_seconds")}) +
                            "\n";
   pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return;

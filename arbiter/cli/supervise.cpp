@@ -42,7 +42,7 @@ constexpr std::chrono::milliseconds kLongestPause{2'000};
 // An arbiter that ends after it has run for longer than this is restarted at once.
 constexpr std::chrono::seconds kHealthy{60};
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
-constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
+constexpr std::chrono::seconds kToAbort{2};   // time between SIGABRT and SIGKILL
 
 // Returns the lock, or an empty descriptor if it cannot be taken. In that case `trouble` is the error, or
 // empty if another supervisor holds the lock.

@@ -9,19 +9,21 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDecimals = 3;
 
 // The text of a value in a table: numbers with a fraction are rounded for people.
-std::string rounded_text_of(const Json& value) {
+std::string rounded_text_of(const OrderedJson& value) {
   if (!value.is_number_float()) return value.is_string() ? value.get<std::string>() : value.dump();
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", kDecimals, value.get<double>());
   return text;
 }
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const OrderedJson& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 // By RFC 4180: a text with a comma, a quote or the end of a line is quoted.
 std::string csv_of(const std::string& text) {
@@ -31,23 +33,23 @@ std::string csv_of(const std::string& text) {
   return quoted + '"';
 }
 
-void print_csv(const Json& rows, const Json& header) {
+void print_csv(const OrderedJson& rows, const OrderedJson& header) {
   auto print = [](const std::string& text, bool first) {
     std::printf("%s%s", first ? "" : ",", text.c_str());
   };
   for (auto it = header.begin(); it != header.end(); ++it) print(it.key(), it == header.begin());
   std::printf("\n");
-  for (const Json& row : rows) {
+  for (const OrderedJson& row : rows) {
     for (auto it = row.begin(); it != row.end(); ++it) print(csv_of(text_of(*it)), it == row.begin());
     std::printf("\n");
   }
 }
 
-void print_table(const Json& rows, const Json& header) {
+void print_table(const OrderedJson& rows, const OrderedJson& header) {
   std::vector<std::size_t> widths;
   for (auto it = header.begin(); it != header.end(); ++it) {
     std::size_t& width = widths.emplace_back(it.key().size());
-    for (const Json& row : rows) width = std::max(width, rounded_text_of(row.at(it.key())).size());
+    for (const OrderedJson& row : rows) width = std::max(width, rounded_text_of(row.at(it.key())).size());
   }
   auto print = [&](const std::string& text, std::size_t column, bool right) {
     const int width = static_cast<int>(widths[column]);
@@ -56,7 +58,7 @@ void print_table(const Json& rows, const Json& header) {
   std::size_t column = 0;
   for (auto it = header.begin(); it != header.end(); ++it, ++column) print(it.key(), column, it->is_number());
   std::printf("\n");
-  for (const Json& row : rows) {
+  for (const OrderedJson& row : rows) {
     column = 0;
     for (auto it = row.begin(); it != row.end(); ++it, ++column)
       print(rounded_text_of(*it), column, it->is_number());
@@ -66,9 +68,9 @@ void print_table(const Json& rows, const Json& header) {
 
 }  // namespace
 
-void print_rows(const Json& rows, const Json& header, const std::string& format) {
+void print_rows(const OrderedJson& rows, const OrderedJson& header, const std::string& format) {
   if (format == "json")
-    std::printf("%s\n", rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", rows.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
   else
     (format == "csv" ? print_csv : print_table)(rows, header);
 }

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <chrono>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -17,6 +16,7 @@
 #include "arbiter/cli/top_screen.h"
 #include "arbiter/cli/top_view.h"
 #include "arbiter/cli/users.h"
+#include "config/host_name.h"
 #include "config/quantities.h"
 #include "protocol/ask.h"
 #include "protocol/split.h"
@@ -38,7 +38,7 @@ namespace {
 constexpr std::chrono::milliseconds kLeastInterval{500};
 constexpr int kWidthOfFiles = 160;
 
-struct Arguments {
+struct TopArguments {
   std::string config;
   std::string interval = "2s";
   std::string sort = "tenant";
@@ -47,13 +47,6 @@ struct Arguments {
   bool json = false;
   unsigned count = 0;
 };
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof name - 1);
-  const std::string text = name;
-  return text.substr(0, text.find('.'));
-}
 
 // Returns an empty string, or the reason why there is no reading.
 std::string read_into(Top& top, const Settings& settings) {
@@ -79,7 +72,7 @@ int width_of_output() {
 }
 
 // Rates need two readings, so a reading comes before the first output.
-int print(Top& top, const Settings& settings, Nanoseconds interval, const Arguments& arguments) {
+int print(Top& top, const Settings& settings, Nanoseconds interval, const TopArguments& arguments) {
   const unsigned count = std::max(arguments.count, 1u);
   for (unsigned i = 0; i <= count; ++i) {
     if (i > 0) std::this_thread::sleep_for(interval);
@@ -101,7 +94,7 @@ int print(Top& top, const Settings& settings, Nanoseconds interval, const Argume
   return 0;
 }
 
-int show(const Arguments& arguments) {
+int show_top(const TopArguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
   Top top(user_name, getuid());
@@ -127,7 +120,7 @@ int show(const Arguments& arguments) {
 }  // namespace
 
 void add_top(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TopArguments>();
   CLI::App* command = app.add_subcommand("top", "Show GPUs and tenants continually");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
   command->add_option("--interval", arguments->interval, "Time between readings (default 2s)")
@@ -137,7 +130,7 @@ void add_top(CLI::App& app, int& status) {
   command->add_flag("--once", arguments->once, "Print text once, after two readings");
   command->add_option("--count", arguments->count, "Print text N times")->type_name("N");
   command->add_flag("--json", arguments->json, "Print JSON; see docs/json.md");
-  command->callback([arguments, &status] { status = show(*arguments); });
+  command->callback([arguments, &status] { status = show_top(*arguments); });
 }
 
 }  // namespace sharedgpu::cli

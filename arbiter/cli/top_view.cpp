@@ -430,14 +430,14 @@ std::vector<Line> Top::batch(int width, std::string_view clock) const {
 }
 
 nlohmann::ordered_json Top::json() const {
-  using Json = nlohmann::ordered_json;
-  Json tenants = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson tenants = OrderedJson::array();
   for (const TopRow& row : rows())
     tenants.push_back({{"id", row.tenant->id},
                        {"name", row.tenant->name},
                        {"user", row.user},
                        {"state", row.tenant->state()},
-                       {"place", row.place == 0 ? Json(nullptr) : Json(row.place)},
+                       {"place", row.place == 0 ? OrderedJson(nullptr) : OrderedJson(row.place)},
                        {"resident_bytes", row.tenant->resident.count},
                        {"footprint_bytes", row.tenant->footprint.count},
                        {"host_bytes", row.tenant->host.count},
@@ -447,17 +447,18 @@ nlohmann::ordered_json Top::json() const {
                        {"moved_bytes_per_second", row.moved},
                        {"lease_seconds", row.tenant->lease_seconds},
                        {"waited_seconds", row.tenant->waited}});
-  Json gpus = Json::array();
+  OrderedJson gpus = OrderedJson::array();
   if (now_)
     for (const NodeStatus::Gpu& gpu : now_->gpus)
-      gpus.push_back({{"number", gpu.number},
-                      {"uuid", gpu.uuid},
-                      {"capacity_bytes", gpu.capacity.count},
-                      {"footprint_bytes", gpu.footprint.count},
-                      {"resident_bytes", gpu.resident.count},
-                      {"holders", gpu.holders},
-                      {"queue", gpu.queue},
-                      {"turn_left_seconds", gpu.turn_left ? Json(*gpu.turn_left) : Json(nullptr)}});
+      gpus.push_back(
+          {{"number", gpu.number},
+           {"uuid", gpu.uuid},
+           {"capacity_bytes", gpu.capacity.count},
+           {"footprint_bytes", gpu.footprint.count},
+           {"resident_bytes", gpu.resident.count},
+           {"holders", gpu.holders},
+           {"queue", gpu.queue},
+           {"turn_left_seconds", gpu.turn_left ? OrderedJson(*gpu.turn_left) : OrderedJson(nullptr)}});
   return {{"seconds", elapsed_}, {"gpus", gpus}, {"tenants", tenants}};
 }
 

@@ -25,7 +25,7 @@ struct Piece {
 };
 using Line = std::vector<Piece>;
 
-std::string text_of(const Line& line);  // without inks
+std::string text_of(const Line& line);  // the text of the line, without colours
 
 // Keys that have no character.
 enum class TopKey : int { none = 0, up = 0x10000, down, page_up, page_down, home, end };
@@ -34,10 +34,10 @@ enum class TopKey : int { none = 0, up = 0x10000, down, page_up, page_down, home
 struct TopRow {
   const NodeStatus::Tenant* tenant = nullptr;
   std::string user;
-  std::string gpus;       // numbers
+  std::string gpus;       // the numbers of the tenant's GPUs
   std::size_t place = 0;  // in the queue of a GPU, from 1; zero: it does not wait
-  double busy = 0;        // fraction of the time between the readings in which it held a GPU, over its GPUs
-  double waiting = 0;     // fraction in which it waited
+  double busy = 0;        // time with a lease divided by the time between the readings, summed over its GPUs
+  double waiting = 0;     // time of waiting divided by the time between the readings
   double moved = 0;       // bytes per second, both ways
 };
 
@@ -46,7 +46,8 @@ class Top {
   // `name` returns the name of a user. `uid` is the user whose own tenants `mine` selects.
   Top(UserName name, std::uint32_t uid) : name_(std::move(name)), uid_(uid) {}
 
-  // Takes a reading at a time, in seconds from any moment on. Rates are those between the last two readings.
+  // Takes a reading. `at`: the time of the reading in seconds, counted from any fixed moment. Rates are those
+  // between the last two readings.
   void take(const NodeStatus& status, double at);
   // Call if there is no reading now; `why` is the reason.
   void fail(const std::string& why) { failure_ = why; }
@@ -55,7 +56,7 @@ class Top {
   bool press(int key);
   // Sorts by the column with this name, such as "resident". Returns false if there is none.
   bool sort_by(std::string_view column);
-  static std::string columns();  // names, separated by commas
+  static std::string columns();  // the names of the columns, separated by commas
   void show_mine(bool mine) { mine_ = mine; }
   void set_host(const std::string& host) { host_ = host; }
 
@@ -82,7 +83,7 @@ class Top {
   double at_ = 0;
   double elapsed_ = 0;
   std::string failure_;
-  std::size_t column_ = 0;  // sorted by
+  std::size_t column_ = 0;  // the column by which the rows are sorted
   bool reversed_ = false;
   bool mine_ = false;
   bool helps_ = false;

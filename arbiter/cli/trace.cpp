@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu trace [--svg]: shows who had which GPU of this node, and when, as a trace for Perfetto or as a
 // picture.
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <climits>
 #include <cstdio>
 #include <set>
 
@@ -13,23 +11,18 @@
 #include "arbiter/cli/moment.h"
 #include "arbiter/cli/trace_text.h"
 #include "arbiter/cli/users.h"
+#include "config/host_name.h"
 
 namespace sharedgpu::cli {
 namespace {
 
-struct Arguments {
+struct TraceArguments {
   LedgerInput input;
   std::uint32_t job = 0;
   std::string since;
   std::string until;
   bool svg = false;
 };
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 Trace trace_of(const Timeline& timeline, const Period& period, std::uint32_t job) {
   Trace trace;
@@ -48,7 +41,7 @@ Trace trace_of(const Timeline& timeline, const Period& period, std::uint32_t job
   return trace;
 }
 
-int show(const Arguments& arguments) {
+int show_trace(const TraceArguments& arguments) {
   Period period;
   if (std::string error = read_period(arguments.since, arguments.until, period); !error.empty()) {
     complain(error);
@@ -68,7 +61,7 @@ int show(const Arguments& arguments) {
 }  // namespace
 
 void add_trace(CLI::App& app, int& status) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TraceArguments>();
   CLI::App* command =
       app.add_subcommand("trace", "Show who had which GPU of this node, for Perfetto or as a picture");
   command->add_option("--config", arguments->input.config, "Settings")->type_name("FILE");
@@ -84,7 +77,7 @@ void add_trace(CLI::App& app, int& status) {
       ->add_option("files", arguments->input.files,
                    "Ledger files, oldest first (default: those of this node)")
       ->type_name("LEDGER...");
-  command->callback([arguments, &status] { status = show(*arguments); });
+  command->callback([arguments, &status] { status = show_trace(*arguments); });
 }
 
 }  // namespace sharedgpu::cli

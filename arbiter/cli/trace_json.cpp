@@ -8,7 +8,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Perfetto shows processes by number. Numbers of tenants begin above all numbers of GPUs.
 constexpr std::uint64_t kFirstTenant = 10'000;
@@ -41,7 +41,7 @@ std::int64_t microseconds(Nanoseconds time) {
 // Collects events as lines of one JSON array, so that a long trace is never held as a tree.
 class Events {
  public:
-  void add(const Json& event) {
+  void add(const OrderedJson& event) {
     text_ += (text_.empty() ? "" : ",\n") + event.dump(-1, ' ', false, kReplace);
   }
   void name(const char* what, Lane lane, const std::string& name) {
@@ -60,7 +60,7 @@ class Events {
   }
   void span(const Span& span, Lane lane, const std::string& name) {
     const std::int64_t from = microseconds(span.from);
-    Json event = {
+    OrderedJson event = {
         {"ph", "X"},          {"name", name}, {"cat", name_of(span.kind)},          {"pid", lane.process},
         {"tid", lane.thread}, {"ts", from},   {"dur", microseconds(span.to) - from}};
     if (span.kind == SpanKind::lease) event["args"] = {{"gpu", format_gpu(span.gpu)}, {"open", span.open}};
@@ -69,7 +69,7 @@ class Events {
   const std::string& text() const { return text_; }
 
  private:
-  static constexpr auto kReplace = Json::error_handler_t::replace;
+  static constexpr auto kReplace = OrderedJson::error_handler_t::replace;
   std::string text_;
 };
 
@@ -103,7 +103,7 @@ std::string trace_as_json(const Trace& trace) {
     const std::uint64_t thread = lease ? 100 + gpus.at(span.gpu) : static_cast<std::uint64_t>(span.kind);
     events.span(span, {process, thread}, name_of(span.kind));
   }
-  const Json about = {{"program", "sharedgpu " SHAREDGPU_VERSION}, {"host", trace.host}};
+  const OrderedJson about = {{"program", "sharedgpu " SHAREDGPU_VERSION}, {"host", trace.host}};
   return "{\"displayTimeUnit\": \"ms\",\n\"otherData\": " + about.dump() + ",\n\"traceEvents\": [\n" +
          events.text() + "\n]}\n";
 }

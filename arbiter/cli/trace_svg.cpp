@@ -13,10 +13,10 @@ namespace {
 
 // In pixels.
 constexpr double kLabels = 190;
-constexpr double kWidth = 960;  // of the time axis
+constexpr double kWidth = 960;  // width of the time axis
 constexpr double kMargin = 16;
 constexpr double kRow = 24;
-constexpr double kHead = 58;   // title and legend
+constexpr double kHead = 58;   // height of title and legend
 constexpr double kFine = 0.5;  // shorter gaps are not drawn, so that a picture of many turns stays small
 
 // These colours can be told apart by people who are colour-blind (Okabe and Ito).
@@ -26,7 +26,7 @@ constexpr const char* kColours[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
 struct Look {
   SpanKind kind;
   const char* name;
-  double top;  // in the row
+  double top;  // distance from the top of the row
   double height;
   const char* fill;  // null: the tenant's colour
 };

@@ -18,7 +18,7 @@ struct Trace {
     std::vector<GpuUuid> gpus;
   };
   std::string host;
-  std::map<TenantId, Tenant> tenants;  // of all spans
+  std::map<TenantId, Tenant> tenants;  // the tenants of all spans
   std::vector<Span> spans;             // ordered by their begin
 };
 

@@ -130,7 +130,7 @@ void Core::on(const RulesSet& event) {
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
-// A tenant that was only warned under the earlier rules is judged again under new rules that end tenants.
+// If the new rules end tenants, a tenant that was only warned under the earlier rules is judged again.
 void Core::on(const TuningSet& event) {
   const bool cancelled = tuning_.overuse && tuning_.overuse->cancel;
   tuning_.set(event.node);
@@ -392,7 +392,9 @@ void Core::on(const From<MemoryQuery>& event) {
   const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   const Room seen = memory_.room(*session->gpu, viewer_of(*session));
-  effects_.send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
+  effects_.send(
+      *session,
+      MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free, .away = seen.away});
 }
 
 void Core::on(const From<Deadlines>& event) {
@@ -437,7 +439,7 @@ void Core::on(const GangOrdered& event) {
 // Nothing is left to do here: after each event, handle() advances all domains that are due.
 void Core::on(const TimerFired& /*event*/) {}
 
-// ---- the arbiter before ----
+// ---- the previous arbiter ----
 
 // A session that has not reconnected by the end of the recovery period died while no arbiter ran.
 void Core::end_recovery() {

@@ -41,17 +41,19 @@ class Core {
   // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Drops the tenant's lease times. Call if the tenant will not return or is to start at zero. Also ends
-  // leases of the tenant from before the core's start, if no session has reconnected to continue them.
+  // Drops the tenant's lease times. Call if the tenant will not return, or if its lease times are to begin at
+  // zero again. Also ends the leases that the tenant held under an earlier arbiter and that no session has
+  // reconnected to continue.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
   // The part of snapshot() about one session; nullopt if the session is unknown. Callers that need the state
   // at each message use this function, because snapshot() is slow.
   std::optional<Snapshot::Session> session(SessionId id) const;
-  // The state that figures are computed from. The second overload returns only what the last event may have
-  // changed, given the actions that handle() returned for it. After a report of a session these are few
-  // values; after a timer or a survey, the values of the advanced domains; after other events, all values.
+  // The state that figures are computed from. The second overload returns only the values that `event`, the
+  // last event, may have changed; `actions` are the actions that handle() returned for `event`. After a
+  // report of a session these are few values; after a timer or a survey, the values of the advanced domains;
+  // after other events, all values.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
@@ -71,9 +73,10 @@ class Core {
   Queue queue(const GpuUuid& gpu, Nanoseconds now) const;
   // The footprints of the tenant's sessions on a GPU, with their away memory.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
-  // The tenant's memory that is on GPUs and should leave them.
+  // The bytes of the tenant on GPUs that the tenant still has to evict.
   Bytes to_evict(TenantId tenant) const;
-  // The away memory of the tenant's sessions that the kernel charges to no cgroup. Managed memory is charged.
+  // The away memory of the tenant's sessions that the kernel charges to no cgroup. The kernel charges managed
+  // memory, except for what the session reports as uncharged.
   Bytes uncharged(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
@@ -87,8 +90,8 @@ class Core {
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step,
             bool can_be_away = false) const;
-  // Returns the limit that forbids the session to allocate `size` more bytes, evictable ones or, if `pinned`
-  // is true, pinned ones. The caller sets `request` and `told` of the reply.
+  // Returns the limit that forbids the session to allocate `size` more bytes, which are pinned memory if
+  // `pinned` is true and evictable memory otherwise. The caller sets `request` and `told` of the reply.
   RefusalReply explain(SessionId session, Bytes size, bool pinned = false) const;
 
  private:
@@ -157,7 +160,7 @@ class Core {
   Tuning tuning_;
   Effects effects_;
   Model model_;
-  std::map<TenantId, Placement> placements_;  // also of tenants without sessions
+  std::map<TenantId, Placement> placements_;  // includes tenants without sessions
   Recovery recovery_;
   Nanoseconds next_advance_ = Nanoseconds::max();
   Presence presence_;

@@ -20,7 +20,7 @@ struct GpuFound {
   GpuUuid gpu;
   Bytes total;
   Bytes capacity;
-  bool learned = false;  // known only from sessions
+  bool learned = false;  // the GPU is known only from messages of sessions
   std::optional<unsigned> minor = {};
 };
 
@@ -37,8 +37,8 @@ struct GpuDrained {
   bool drained = false;
 };
 
-// A session of `tenant` was admitted. The core reads only token and backend of `hello`, unless the session
-// resumes, which means that it was connected to an earlier arbiter.
+// A session of `tenant` was admitted. The core reads the token and the backend of `hello`. If the session was
+// connected to an earlier arbiter (Hello::resuming), the core reads the other fields, too.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
@@ -50,8 +50,8 @@ struct SessionCame {
   bool expected = false;     // the session is among those that Recovered::expected_sessions counts
   std::uint32_t job = 0;     // number of the tenant's job if the job spans several nodes; otherwise zero
   bool can_be_away = false;  // the session's library can keep memory away
-  // The limits on evicted memory of the step and of the job, as the arbiter has read them, until the session
-  // reports its limits (MemoryUse::host_limit, Usage::job_host_limit). Zero: none or unknown.
+  // The limits on evicted memory of the step and of the job, as the arbiter has read them. They apply until
+  // the session reports its own limits (MemoryUse::host_limit, Usage::job_host_limit). Zero: none or unknown.
   Bytes host_limit = {};
   Bytes job_host_limit = {};
   Hello hello;
@@ -91,8 +91,8 @@ struct CapacitySet {
   Bytes capacity;
 };
 
-// Processes of the tenant are about to start. The tenant is placed on GPUs, unless it already has GPUs that
-// these processes can open.
+// Processes of the tenant are about to start. The tenant keeps its GPUs if they are healthy and these
+// processes can open one of them; otherwise the core chooses GPUs for the tenant.
 struct Place {
   TenantId tenant;
   Demand demand;

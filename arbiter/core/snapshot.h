@@ -109,13 +109,13 @@ struct Snapshot {
 
   struct Gpu {
     GpuUuid uuid;
-    unsigned number = 0;            // in the host's order
+    unsigned number = 0;            // number of the GPU in the host's order
     std::optional<unsigned> minor;  // minor number of the GPU's device file, if the driver reports it
     Bytes total;
     Bytes capacity;
-    bool learned = false;  // known only from sessions
+    bool learned = false;  // the GPU is known only from messages of sessions
     GpuCondition condition = GpuCondition::healthy;
-    bool drained = false;  // by an administrator
+    bool drained = false;  // an administrator has drained the GPU
     // Memory for footprints: the capacity, or less if contexts and unmanaged memory leave less.
     Bytes usable;
     bool surveyed = false;  // surveys show the memory of the GPU's processes

@@ -72,8 +72,8 @@ class Administration {
 
   // The bounds that hold for the GPU now.
   DeviceMemory device_memory_of(const GpuUuid& gpu) const;
-  // Gives GPUs the smaller capacity that the settings state, if this change has waited for the end of the
-  // sessions on the GPU and no session is left there. Call when a session has ended.
+  // Call when a session has ended. If a GPU waits for the end of its sessions to get a smaller capacity, and
+  // no session is left on it, gives the GPU this capacity.
   void session_ended();
 
   // Takes the live keys (those that a running arbiter can change) of the file, which was read again. Changes

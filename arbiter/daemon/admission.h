@@ -57,7 +57,7 @@ class Admission {
     std::map<uid_t, User> users;
   };
   const std::size_t most_strangers_;
-  const std::size_t most_;  // for all users but root together
+  const std::size_t most_;  // the maximum number of places of all users but root
   const std::size_t most_per_user_;
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };

@@ -23,7 +23,7 @@ class Cancellations {
   struct Pauses {
     // time for the process to show the reason to its user
     Nanoseconds before_term = std::chrono::seconds(1);
-    Nanoseconds before_kill = std::chrono::seconds(30);  // after SIGTERM
+    Nanoseconds before_kill = std::chrono::seconds(30);  // time between SIGTERM and SIGKILL
   };
 
   Cancellations(asio::io_context& loop, const System& system) : Cancellations(loop, system, Pauses()) {}

@@ -24,7 +24,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   const Peer& peer() const { return connection_->peer(); }
   Role role() const { return role_; }
-  SessionId session() const { return session_; }  // if the role is session
+  SessionId session() const { return session_; }  // valid if the role is session
   TenantId tenant() const { return tenant_; }     // the tenant of a session or of a run
   // "pid 345", or "job 12, pid 345" for a process of a tenant.
   const std::string& label() const { return label_; }

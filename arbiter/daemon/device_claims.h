@@ -49,7 +49,7 @@ class DeviceClaims {
   // Memory that a tenant reports as being on its GPUs, and that NVML does not show. Zero if the tenant is not
   // named.
   struct Excess {
-    Bytes unseen;     // all such memory
+    Bytes unseen;     // all memory that NVML does not show
     Bytes disproved;  // the part that is certainly not on the GPUs
     bool operator==(const Excess&) const = default;
   };

@@ -83,7 +83,7 @@ class Health {
     unsigned misses = 0;  // number of surveys in a row that do not list the GPU
     // while the GPU is lost: when NVML began to report it as healthy again
     std::optional<Nanoseconds> well_since;
-    std::optional<std::uint64_t> ecc_errors;  // at the last survey
+    std::optional<std::uint64_t> ecc_errors;  // NVML's count at the last survey
     // number of losses in succession, each soon after the previous loss
     unsigned losses = 0;
     Nanoseconds lost{};  // the time of the last loss

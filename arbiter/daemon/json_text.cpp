@@ -31,7 +31,7 @@ void JsonText::begin(std::string_view name) {
 void JsonText::write_number(std::int64_t number) { append(text_, number); }
 void JsonText::write_number(std::uint64_t number) { append(text_, number); }
 
-// A whole number keeps a point, so that readers see the same type always.
+// Writes a whole number with a decimal point, so that readers always see the same type.
 void JsonText::write(double number) {
   if (!std::isfinite(number)) return write(nullptr);
   const std::size_t begin = text_.size();

@@ -36,7 +36,7 @@ class JsonText {
     enclose('{', '}', write_fields);
   }
 
-  // The same in an object. `name` needs no escapes.
+  // A field of an object. `name` contains only characters that JSON does not escape.
   template <class Value>
   void field(std::string_view name, const Value& value) {
     begin(name);

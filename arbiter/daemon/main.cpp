@@ -111,7 +111,7 @@ Status open_log(const Settings& settings) {
 // `read` reads the settings again.
 int run(const Settings& settings, const std::function<std::string(Settings&)>& read) {
   keep_to_itself();
-  std::signal(SIGHUP, SIG_IGN);  // until the event loop runs
+  std::signal(SIGHUP, SIG_IGN);  // ignored until the event loop runs
   const ServiceManager service_manager;
   if (Status opened = open_log(settings); !opened.ok()) return fail("LogFile " + opened.message());
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
@@ -178,7 +178,8 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
 
 int main(int argc, char** argv) {
   CLI::App app("The arbiter: decides which tenants may use which GPU of this host now.", "sharedgpud");
-  // A script's empty variable must not start an arbiter with other settings than those that are meant.
+  // Refuses an empty file name, such as an unset variable of a script: the arbiter would start with other
+  // settings than intended.
   const auto has_name = [](const std::string& name) { return std::string(name.empty() ? "no file" : ""); };
   std::string config;
   app.add_option("--config", config, "Settings (default: /etc/sharedgpu/sharedgpu.conf where it exists)")

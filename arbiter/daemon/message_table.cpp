@@ -157,6 +157,7 @@ constexpr std::tuple kRows{
     row<LeaseQuery>(&Queries::lease, {}),  // the handler checks the job's owner
     row<JobQuery>(&Queries::job, {}),      // the handler checks the job's owner
     row<GpuLossQuery>(&Queries::gpu_loss, {}),
+    row<ExchangeQuery>(&Queries::exchanges, {}),
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
@@ -190,6 +191,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::gpu_loss_query:
     case MessageType::join_run:
     case MessageType::reload_settings:
+    case MessageType::exchange_query:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -223,6 +225,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::gpu_loss_reply:
     case MessageType::join_reply:
     case MessageType::reload_reply:
+    case MessageType::exchange_reply:
       return false;
   }
   return false;

@@ -39,7 +39,7 @@ class MungeMail final : public Mail {
   const System& system_;
   const MailPlace place_;
   Heard heard_;
-  asio::steady_timer timer_;              // until the next child starts
+  asio::steady_timer timer_;              // pause before the next child starts
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::posix::stream_descriptor talk_;   // carries MailLines in both directions
   pid_t child_ = -1;

@@ -59,8 +59,8 @@ void Notices::look() {
   }
 }
 
-// Returns the session of the tenant that is to print the line: the one that came first of those that read
-// their messages and know this kind of message. Null: none.
+// Returns the session of the tenant that is to print the line: the first session that reads its messages and
+// knows this type of message. Null if there is no such session.
 Client* Notices::listener(const Snapshot::Tenant& tenant) const {
   for (const SessionId id : tenant.sessions) {
     const auto* entry = its_.sessions.find(id);

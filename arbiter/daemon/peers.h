@@ -49,8 +49,8 @@ inline bool acts_for(const Peer& peer, uid_t user) {
   return peer.uid == user || (peer.account == user && peer.account != kEnded);
 }
 
-// Returns the user who sees what the peer asks for. A rootless container of a user is no other user. An ended
-// process sees as no user does.
+// Returns the user whose rights decide which tenants the peer may see. For a process in a rootless container,
+// this is the user that runs the container. For an ended process it is kNobody.
 inline uid_t viewer_of(const Peer& peer) { return peer.account == kEnded ? kNobody : peer.account; }
 
 }  // namespace sharedgpu

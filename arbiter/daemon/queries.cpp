@@ -62,6 +62,15 @@ void Queries::job(Client& client, const JobQuery& query) {
   client.send(reply);
 }
 
+void Queries::exchanges(Client& client, const ExchangeQuery& query) {
+  ExchangeReply reply{.job = query.job};
+  if (const TenantInfo* job = job_for(client, query.job)) {
+    reply.known = 1;
+    reply.exchanges = its_.figures.of(job->id).exchanges;
+  }
+  client.send(reply);
+}
+
 void Queries::gpu_loss(Client& client, const GpuLossQuery& query) {
   GpuLossReply reply;
   reply.job = query.job;
@@ -146,7 +155,7 @@ std::string Queries::status_text(std::optional<uid_t> viewer) const {
     pids[id] = entry.client->peer().pid;
     if (!entry.reads()) deaf.insert(id);
     const ProcessName process = entry.client->peer().process();
-    if (entry.client->session() == *its_.sessions.of(process).begin())  // one session of each process
+    if (entry.client->session() == *its_.sessions.of(process).begin())  // once per process
       overreported[entry.client->tenant()].host += its_.host_claims.excess(process);
     if (const auto room = its_.host_claims.refuted(process)) refuted[id] = *room;
   }

@@ -52,6 +52,7 @@ class Queries {
 
   void lease(Client& client, const LeaseQuery& query);
   void job(Client& client, const JobQuery& query);
+  void exchanges(Client& client, const ExchangeQuery& query);
   void gpu_loss(Client& client, const GpuLossQuery& query);
   void gpu(Client& client, const GpuQuery& query);
   void status(Client& client, const StatusQuery& query);

@@ -30,7 +30,7 @@ class Reload {
     // Opens the log that the settings name, in place of the present one.
     std::function<Status(const Settings&)> open_log;
     std::function<void()> begins;  // called before a reload
-    std::function<void()> ends;    // called after it
+    std::function<void()> ends;    // called after a reload
   };
   struct Parts {
     const System& system;
@@ -40,14 +40,14 @@ class Reload {
   };
   explicit Reload(const Parts& parts) : its_(parts), files_(parts.system) {}
 
-  // Before this call a reload fails.
+  // Sets the source. Without a source, a reload fails.
   void reads_from(Source source) { source_ = std::move(source); }
 
   // The outcome of a reload.
   struct Outcome {
     std::string error;  // empty: the file was read. Otherwise nothing has changed.
     Difference keys;
-    std::vector<std::string> overridden;  // those of keys.live whose values `sharedgpu set` overrides
+    std::vector<std::string> overridden;  // the keys in keys.live whose values `sharedgpu set` overrides
     bool waits = false;                   // a smaller capacity waits for the end of sessions
   };
   // Reads the file again. `who`: the user or signal that asks for the reload, for the log.

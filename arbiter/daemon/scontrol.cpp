@@ -16,6 +16,7 @@
 
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/watched.h"
+#include "config/host_name.h"
 
 namespace sharedgpu {
 namespace {
@@ -73,13 +74,6 @@ constexpr char kFindOwnName[] =
     "nodes=$(scontrol -o show node) || exit; "
     "names=$(printf '%s\\n' \"$nodes\" | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
     "case $names in ''|*[!-a-zA-Z0-9_.]*) echo -;; *) echo \"$names\";; esac";
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return {};
-  const std::string_view whole(name.data());
-  return std::string(whole.substr(0, whole.find('.')));
-}
 
 std::string first_line(const std::string& printed) { return printed.substr(0, printed.find('\n')); }
 
@@ -202,7 +196,7 @@ void Scontrol::add(Order order) {
     return;
   }
   if (waiting_.size() >= kMostWaiting) {
-    log::error("not run, too many wait: " + order.name);
+    log::error("too many commands to Slurm wait; not run: " + order.name);
     if (order.tell) order.tell({});
     return;
   }

@@ -75,7 +75,8 @@ void Sessions::begin(Client& client, const Hello& hello) {
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
   const bool can_be_away = client.connection().version() >= Usage::kAway;
-  // The library reports these limits later. But Attached already tells the capacity, which depends on them.
+  // The library reports these limits later. But Attached already states the capacity, which depends on these
+  // limits.
   HostMost host;
   if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});
   its_.core.handle(SessionCame{.session = id,
@@ -207,6 +208,14 @@ void Sessions::take_traffic(const Client& client, Traffic moved) {
   its_.figures.add(client.tenant(), step_of(client), minus(moved, entry->moved));
   entry->moved = {.evicted = std::max(entry->moved.evicted, moved.evicted),
                   .restored = std::max(entry->moved.restored, moved.restored)};
+}
+
+void Sessions::take_exchanges(const Client& client, const Exchanges& exchanges) {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr) return;
+  const Exchanges more = minus(exchanges, entry->exchanges);
+  its_.figures.add_exchanges(client.tenant(), step_of(client), more);
+  entry->exchanges = entry->exchanges + more;
 }
 
 void Sessions::borrow(Client& client, const Borrow& borrow) {

@@ -59,6 +59,7 @@ class Sessions {
     if constexpr (std::is_same_v<Body, Usage>)
       if (!proves_itself(client, body.use)) return;
     if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
+    if constexpr (requires { body.exchanges; }) take_exchanges(client, body.exchanges);
     From<Body> event{.session = client.session(), .body = body};
     if constexpr (requires { event.body.stuck; })
       if (body.stuck != 0) event.body.stuck = its_.host_claims.believes_stuck(client);
@@ -85,6 +86,7 @@ class Sessions {
   bool may_attach(Client& client, const Attach& attach);
   bool proves_itself(Client& client, const MemoryUse& use);
   void take_traffic(const Client& client, Traffic moved);
+  void take_exchanges(const Client& client, const Exchanges& exchanges);
   bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
   void await_reconnect(SessionId id, Nanoseconds pause);
   void check_reconnect(SessionId id);

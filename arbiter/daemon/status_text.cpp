@@ -285,6 +285,19 @@ void write_overdue(JsonText& json, const StatusView& view, const Snapshot::Tenan
   });
 }
 
+// The exchanges of the tenant's programs; null if they had none.
+void write_exchanges(JsonText& json, const Exchanges& exchanges) {
+  if (exchanges == Exchanges{}) return json.field("exchanges", nullptr);
+  json.object("exchanges", [&] {
+    json.field("evicted_bytes", exchanges.moved.evicted.count);
+    json.field("restored_bytes", exchanges.moved.restored.count);
+    json.field("moving_seconds", seconds(exchanges.moving));
+    json.field("best_seconds", seconds(exchanges.moving_at_best()));
+    json.field("waited_seconds", seconds(exchanges.waited));
+    json.field("slowed_seconds", seconds(exchanges.slowed));
+  });
+}
+
 void write_time(JsonText& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {
   const LeaseBook& leases = view.core.leases();
   json.field("state", name_of(tenant == nullptr ? Phase::out : tenant->phase));
@@ -298,6 +311,7 @@ void write_time(JsonText& json, const StatusView& view, TenantId id, const Snaps
   json.field("handoffs", figures.handoffs);
   json.field("evicted_bytes", figures.moved.evicted.count);
   json.field("restored_bytes", figures.moved.restored.count);
+  write_exchanges(json, figures.exchanges);
   json.field("highest_footprint_bytes", figures.footprint.count);
   json.field("highest_resident_bytes", figures.resident.count);
   json.field("to_evict_bytes", view.core.to_evict(id).count);

@@ -104,7 +104,8 @@ class Survey {
   asio::steady_timer timer_;              // time until the next survey, or until the next child is started
   asio::steady_timer timeout_;            // limits the wait for an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
-  asio::posix::stream_descriptor talk_;   // carries questions to the child and its lines back
+  asio::posix::stream_descriptor talk_;   // carries questions to the child, and the child's lines to the
+                                          // daemon
   pid_t child_ = -1;
   bool active_ = false;  // surveys are running or starting
   bool asked_ = false;   // an answer is outstanding

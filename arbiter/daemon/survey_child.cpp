@@ -81,7 +81,7 @@ struct Nvml {
 
 constexpr unsigned kNoInstance = ~0u;
 
-constexpr std::chrono::milliseconds kLook{100};  // between two checks for errors
+constexpr std::chrono::milliseconds kLook{100};  // the pause between two checks for errors
 // NVML is restarted after the time kStart, because GPUs may have been added. While a GPU is lost, the shorter
 // time kTroubledStart applies.
 constexpr std::chrono::seconds kStart{10};

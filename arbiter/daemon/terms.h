@@ -35,7 +35,7 @@ Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The GPUs of a run, for the limit of its control group.
 struct RunGpus {
-  Bytes largest;  // as `gpu` of units_memory()
+  Bytes largest;  // the memory of the run's largest GPU
   Bytes all;      // the memory of all GPUs that the run may see
 };
 // The limit of a run's control group: the host memory of its program (`stated`, or else by

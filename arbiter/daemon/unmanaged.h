@@ -43,8 +43,8 @@ struct UnmanagedProcess {
   std::optional<std::uint32_t> job;  // read from the cgroup
   // memory of the process on this GPU beyond the memory that its sessions may have
   Bytes memory;
-  bool has_session = false;  // on this GPU
-  TenantId tenant = {};      // tenant of the session
+  bool has_session = false;  // the process has a session on this GPU
+  TenantId tenant = {};      // the tenant of this session
 };
 
 class Unmanaged {

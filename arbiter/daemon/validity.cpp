@@ -2,6 +2,7 @@
 #include "arbiter/daemon/validity.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace sharedgpu {
@@ -9,6 +10,8 @@ namespace {
 
 // maximum of bytes that a process moves in its life
 constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;
+// maximum of a time that several threads of a process have spent together
+constexpr Nanoseconds kMostTime = std::chrono::hours(24 * 365 * 100);
 // maximum number of deadlines in one message
 constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;
 
@@ -20,6 +23,13 @@ bool is_valid(const MemoryUse& use) {
 
 bool is_valid(Traffic moved) {
   return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;
+}
+
+bool is_valid(const Exchanges& exchanges) {
+  return is_valid(exchanges.moved) && exchanges.copied.count <= kMostMoved &&
+         exchanges.fastest.count <= kMostMoved &&
+         std::ranges::all_of(std::array{exchanges.moving, exchanges.waited, exchanges.slowed},
+                             [](Nanoseconds time) { return time >= Nanoseconds{} && time <= kMostTime; });
 }
 
 bool is_valid(Nanoseconds time) { return time >= Nanoseconds{} && time < std::chrono::hours(24 * 365); }
@@ -42,7 +52,8 @@ bool is_valid(const char (&name)[kSize]) {
 bool is_valid(const Hello& hello) { return hello.backend <= Backend::native; }
 
 bool is_valid(const Usage& usage) {
-  return is_valid(usage.use) && is_valid(usage.moved) && usage.away <= kLargest;
+  return is_valid(usage.use) && is_valid(usage.moved) && usage.away <= kLargest &&
+         usage.uncharged <= kLargest && is_valid(usage.exchanges);
 }
 
 bool is_valid(const Ready& ready) { return is_valid(ready.use) && is_valid(ready.moved); }

@@ -43,7 +43,7 @@ class Viewers {
   const Administration& administration_;
   const Tenants& tenants_;
   Scontrol& scontrol_;
-  std::optional<bool> answer_;  // of Slurm
+  std::optional<bool> answer_;  // Slurm's last answer; true: jobs are private
   Nanoseconds ask_at_{};        // when Slurm may be asked again
 };
 

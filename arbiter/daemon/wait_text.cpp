@@ -59,8 +59,8 @@ std::string describe_holders(const WaitView& view, const Snapshot::Gpu& gpu,
   return "the turn of " + who + " is ending";
 }
 
-// The tenant's place among those that wait. Some of those before it may share a turn, and others may come
-// first, so the number of turns is no promise.
+// The tenant's place among the waiting tenants. Some tenants before it may share a turn, and later tenants
+// may go first, so the place is not a number of turns.
 std::string describe_place(const WaitView& view, const Snapshot::Gpu& gpu, TenantId waiting) {
   const std::vector<TenantId> queue = view.queue(gpu.uuid);
   const auto place = std::find(queue.begin(), queue.end(), waiting);

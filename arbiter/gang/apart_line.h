@@ -54,7 +54,7 @@ class ApartLine {
 
  private:
   const Nanoseconds pause_;
-  std::vector<StartedJob> jobs_;  // in the order in which they started
+  std::vector<StartedJob> jobs_;  // in the order in which Slurm started them
   Nanoseconds listed_at_ = Nanoseconds::min();
   Nanoseconds ask_at_ = Nanoseconds::max();
   std::optional<Nanoseconds> question_;

@@ -63,7 +63,7 @@ class GangCoordinator {
  private:
   struct Member {
     bool in_contact = true;
-    GangReport report;        // the last one
+    GangReport report;        // the member's last report
     std::uint64_t steps = 0;  // number of steps that the member was ordered to make
     std::optional<Nanoseconds> stepped_at =
         {};  // when the last step was ordered; nullopt: the member has drained since

@@ -184,7 +184,7 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
 // Lists the silent nodes for which the gang waits. Among these are new members that have not reported yet: if
 // such a node was heard lately about another job, it is given up only after a long time.
 void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
-  if (gang.apart) return;  // its nodes have turns by themselves
+  if (gang.apart) return;  // the gang does not wait: its nodes have turns by themselves
   Silent silent{.job = run.first, .nodes = {}};
   for (auto& [node, member] : gang.members) {
     const Nanoseconds limit = member.heard ? times_.silence : times_.never;

@@ -82,14 +82,14 @@ class GangDesk {
     std::uint64_t life = 0;
     bool heard = false;
     bool present = false;
-    bool in_contact = true;  // true also before its first report
+    bool in_contact = true;  // also true before the node's first report
     bool given_up = false;
-    bool is_silent = false;  // take_silent() has returned it, and no report has come since
+    bool is_silent = false;  // take_silent() has returned the node, and no report of it has come since
     Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
     std::optional<GangOrder> sent;
-    bool owed = false;     // its last report has no answer yet
+    bool owed = false;     // the node's last report has no answer yet
     bool delayed = false;  // a letter to the node waits, because the pause after the last letter is not over
     Nanoseconds sent_at = kLongAgo;
   };
@@ -103,7 +103,7 @@ class GangDesk {
     bool gathered = false;  // the gang no longer waits for processes on nodes that have none
     bool apart = false;
     bool is_listed = false;  // Slurm has named the job's nodes
-    bool is_told = false;    // take_silent() has told that Slurm has not named all of them
+    bool is_told = false;    // take_silent() has reported that Slurm has not named all of these nodes
     Nanoseconds list_at{};
     Nanoseconds present_at{};  // when the last report of a node with processes came
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes whose arbiters have written to this one lately, about any job.
+// The nodes whose arbiters have written to this arbiter lately, about any job.
 //
-// If such a node falls silent, this is an outage, and gangs wait long for the node. A node that was never
-// heard may have no arbiter, or may be behind a firewall, so gangs soon give it up. A restart of the arbiter
-// must not make an outage look like a firewall. So the arbiter saves the names of the heard nodes in a file
-// (text(), restore()).
+// If such a node falls silent, this counts as an outage, and gangs wait long for the node. A node that was
+// never heard may have no arbiter, or may be behind a firewall, so gangs soon give it up. A restart of the
+// arbiter must not make an outage look like a firewall. So the arbiter saves the names of the heard nodes in
+// a file (text(), restore()).
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once

@@ -64,15 +64,15 @@ class GangMembers {
   enum class Contact : std::uint8_t { sought, held, lost, given_up };
   struct Job {
     std::uint32_t number = 0;
-    std::uint64_t run = 0;    // how often it was requeued
-    std::uint32_t nodes = 0;  // number of its nodes
+    std::uint64_t run = 0;    // how often the job was requeued
+    std::uint32_t nodes = 0;  // number of the job's nodes
     std::string coordinator;
     bool is_new = false;  // no earlier arbiter of this node knew the job
   };
   struct Gang {
     Job job;
     Contact contact = Contact::sought;
-    std::optional<GangOrder> order;  // the last one
+    std::optional<GangOrder> order;  // the last order
     bool alone = false;              // the coordinator is given up, and the core knows that the tenant has
                                      // turns by itself
   };
@@ -131,7 +131,7 @@ class GangMembers {
     Nanoseconds due{};            // when to send the next letter
     Nanoseconds sent = kLongAgo;  // when the last letter was sent
     Nanoseconds sought_since{};
-    Nanoseconds apart_since{};  // if given up
+    Nanoseconds apart_since{};  // since when the gang is apart, if it is
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown

@@ -18,8 +18,8 @@ double ratio(Nanoseconds part, Nanoseconds whole) {
   return static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
-// False if the counter stands still, or shows what no GPU can consume in the time. A lower counter is
-// progress if it has begun anew in this time.
+// Returns false if the counter has not changed, or shows more energy than a GPU can consume in the time
+// `passed`. A lower value means that the counter has begun anew in this time.
 bool is_progress(Energy before, Energy counter, Nanoseconds passed) {
   constexpr double kMostPower = 10'000;  // watts, which are also millijoules per millisecond
   const double most = kMostPower * std::chrono::duration<double, std::milli>(passed).count();

@@ -4,9 +4,9 @@
 // NVML has one energy counter for each GPU. The energy between two readings of this counter counts as
 // consumed at constant power. At each moment between the readings, the tenants that hold a lease on the GPU
 // share the power equally. The energy of the time in which no tenant holds a lease is unleased. The first
-// reading attributes nothing, nor does the first one after a reload of the driver, whose counter begins anew.
-// A reading that shows no progress, or a progress that no GPU can make, is passed over: the next reading that
-// is plausible tells the energy since the last one.
+// reading attributes no energy. Nor does the first reading after a reload of the driver, because the counter
+// then begins anew. A reading that shows no increase, or an increase that no GPU can cause, is ignored: the
+// next plausible reading gives the energy since the last plausible one.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -60,7 +60,7 @@ class EnergyBook {
     Nanoseconds read{};                      // the time of `reading`
     Nanoseconds counted{};                   // `shares` are counted up to this time
     std::map<TenantId, unsigned> holders;    // number of open leases
-    std::map<TenantId, Nanoseconds> shares;  // parts of the time since `read`
+    std::map<TenantId, Nanoseconds> shares;  // each tenant's part of the time from `read` to `counted`
     double unleased = 0;                     // millijoules
   };
   static void count(Meter& meter, Nanoseconds at);

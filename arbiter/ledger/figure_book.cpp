@@ -28,6 +28,14 @@ void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   }
 }
 
+void FigureBook::add_exchanges(TenantId tenant, StepName step, const Exchanges& more) {
+  if (more == Exchanges{}) return;
+  for (const Key& key : keys_of(tenant, step)) {
+    Exchanges& exchanges = figures_[key].exchanges;
+    if (std::exchange(exchanges, exchanges + more) != exchanges) changed_.insert(key);
+  }
+}
+
 bool FigureBook::note_host(TenantId tenant, Bytes peak) {
   const Key key{tenant, StepName{}};
   if (peak <= of(tenant).host) return false;

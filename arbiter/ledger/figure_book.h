@@ -29,6 +29,8 @@ class FigureBook {
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of the step has moved `moved` more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
+  // The exchanges of a session of the step have cost `more`.
+  void add_exchanges(TenantId tenant, StepName step, const Exchanges& more);
   // Notes the highest use of host memory in the tenant's control group. Returns true if `peak` is a new
   // maximum, which the caller records.
   bool note_host(TenantId tenant, Bytes peak);
@@ -75,10 +77,10 @@ class FigureBook {
 
   EnergyBook energy_;
   std::map<Key, Figures> figures_;
-  std::map<SessionId, Sighting::Session> sessions_;  // as last observed
+  std::map<SessionId, Sighting::Session> sessions_;  // the sessions as last observed
   std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`
   std::set<Key> changed_;
-  std::map<Key, Figures> written_;  // as last returned by take_news()
+  std::map<Key, Figures> written_;  // the figures as last returned by take_news()
   bool due_ = false;                // take_news() returns the changed figures at once
   Nanoseconds told_{};
   Nanoseconds swept_{};  // when growing figures were last written

@@ -36,6 +36,7 @@ struct Figures {
   Bytes host = {};             // the highest host memory of the tenant's control group; zero: no group
   Nanoseconds entering{};      // time from the choice for a turn until its gates opened; part of `waited`
   Nanoseconds evicting{};      // time in which memory that it was ordered to evict was still on the GPU
+  Exchanges exchanges = {};    // what away memory has cost
   auto operator<=>(const Figures&) const = default;
 };
 

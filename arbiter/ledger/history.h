@@ -41,7 +41,7 @@ class History final : private LedgerVisitor {
   // Call for each record of the ledger, oldest first, starting with a whole checkpoint or the first record.
   void add(const Record& record) { reader_.read(record, *this); }
 
-  // Returns the records that bring an empty history to the state of this one. The next file of the ledger
+  // Returns the records that bring an empty history to the state of this history. The next file of the ledger
   // begins with these records. Omits placements of which no living process was informed, and jobs that are
   // probably over.
   std::vector<Record> checkpoint(StartTimeOf starts);

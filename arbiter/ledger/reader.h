@@ -52,8 +52,8 @@ class LedgerVisitor {
   virtual void on_gone(const GoneRecord&) {}
   // A lease begins (on_grant), or ends at the time `at` (on_release). `at` is the time of the release. If the
   // host went down before the release, `at` is the time of the last record of that boot; if the record of the
-  // release was lost, the time of the last record before the loss. A second grant of an open lease and a
-  // release of a closed lease are not reported.
+  // release was lost, `at` is the time of the last record before the loss. A second grant of an open lease
+  // and a release of a closed lease are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
@@ -83,8 +83,8 @@ class LedgerReader {
   void end_boot(LedgerVisitor& visitor);
 
   const BootRecord& boot() const { return boot_; }
-  Nanoseconds last_record() const { return last_; }  // of this boot
-  Epoch last_epoch() const { return last_epoch_; }   // the highest
+  Nanoseconds last_record() const { return last_; }  // the time of the last record of this boot
+  Epoch last_epoch() const { return last_epoch_; }   // the highest epoch so far
   const std::map<LeaseKey, OpenLease>& open() const { return open_; }
 
  private:

@@ -311,6 +311,13 @@ struct UsedRecord {
     v.newer("highest host memory of its control group", r.figures.host);
     v.newer("nanoseconds of entering", r.figures.entering);
     v.newer("nanoseconds of evicting", r.figures.evicting);
+    v.newer("bytes that exchanges evicted", r.figures.exchanges.moved.evicted);
+    v.newer("bytes that exchanges restored", r.figures.exchanges.moved.restored);
+    v.newer("nanoseconds of exchanges", r.figures.exchanges.moving);
+    v.newer("nanoseconds waited for exchanges", r.figures.exchanges.waited);
+    v.newer("bytes of exchanges in the direction that copied more", r.figures.exchanges.copied);
+    v.newer("highest speed of an exchange in bytes per second", r.figures.exchanges.fastest);
+    v.newer("nanoseconds by which kernels took longer with operands away", r.figures.exchanges.slowed);
   }
 };
 

@@ -24,8 +24,8 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
-  // The user to whom log lines about the tenant are attributed: `uid`, or the user of the rootless container
-  // to which this subordinate uid belongs.
+  // The user to whom log lines about the tenant are attributed: `uid`, or the user that runs the tenant's
+  // rootless container if `uid` is a subordinate uid.
   uid_t account = 0;
   JobOptions options;
   // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.
@@ -35,7 +35,7 @@ struct TenantInfo {
   JobClass job_class;
   ArrayElement element;
   Bytes group_limit;        // host memory limit of the tenant's control group; zero: no such group
-  std::uint32_t nodes = 1;  // of the job
+  std::uint32_t nodes = 1;  // number of the job's nodes
   std::string
       coordinator;  // the node whose arbiter coordinates the job's turns; empty if the job has only one node
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes

@@ -86,8 +86,8 @@ void Timeline::on_used(const UsedRecord& used, Nanoseconds at) {
   if (holds) window.held_since = std::max(window.held_since, at);
 }
 
-// Puts a span of `time` at the end of the last place. What does not fit there is put at the end of the place
-// before, and so on.
+// Puts a span of length `time` at the end of the last of `places`. A part that does not fit there goes to the
+// end of the place before it, and so on.
 void Timeline::put_at_ends(SpanKind kind, TenantId tenant, const std::vector<Interval>& places,
                            Nanoseconds time) {
   std::vector<Interval> found;

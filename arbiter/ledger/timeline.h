@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
 //
-// The ledger records the begin and the end of each lease, but of the other times only totals ("used"). If a
-// total has grown between two records, a span of this length lies between the two. The leases show where it
-// lies: a wait and an entry end when the next lease begins, and overuse ends when the lease ends. The end of
-// an eviction is recorded at once.
+// The ledger records the begin and the end of each lease. Of the other times it records only totals (in
+// records of the kind "used"). If a total has grown between two records, a span of this length lies between
+// the two. The leases show where it lies: a wait and an entry end when the next lease begins, and overuse
+// ends when the lease ends. The end of an eviction is recorded at once.
 //
 // Times are since 1970 in UTC, or since the host's boot if the ledger does not record the time of the boot.
 // Pure; not thread-safe.
@@ -26,7 +26,7 @@ enum class SpanKind : std::uint8_t { lease, waiting, entering, evicting, overuse
 struct Span {
   SpanKind kind = SpanKind::lease;
   TenantId tenant;
-  GpuUuid gpu;  // of a lease; otherwise zero
+  GpuUuid gpu;  // the GPU of a lease; zero for other spans
   Nanoseconds from{};
   Nanoseconds to{};
   bool open = false;  // a lease that is still held, according to the ledger
@@ -38,7 +38,7 @@ class Timeline final : private LedgerVisitor {
     TenantName name;
     ArrayElement element;
     std::uint32_t uid = 0;
-    std::set<GpuUuid> gpus;  // that it has used
+    std::set<GpuUuid> gpus;  // the GPUs that it has used
   };
 
   // Takes the ledger's records, oldest first.
@@ -56,7 +56,8 @@ class Timeline final : private LedgerVisitor {
   // A tenant's leases and totals since its last record of totals, in times of this boot.
   struct Window {
     Nanoseconds began{};
-    std::vector<Interval> held;  // the times in which it held any GPU, except the lease that is open now
+    std::vector<Interval>
+        held;  // the times in which the tenant held any GPU, except the lease that is open now
     std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // number of steps that hold it, and since when
     Nanoseconds held_since{};
     Figures totals;

@@ -42,7 +42,7 @@ struct PolicyRules {
   // If true, a turn ends when the tenant for which it began has a debt of allowance() (entitlement.h), and
   // TurnLength is the length of a slice. Otherwise a turn ends after TurnLength. See scheduler/turn_end.h.
   bool lag_ends_turns = false;
-  // If true: when a waiting tenant preempts nobody, no waiting tenant of lower rank does either.
+  // If true: if a waiting tenant preempts nobody, waiting tenants of lower rank preempt nobody either.
   bool preempts_by_rank = true;
 };
 

@@ -15,8 +15,8 @@ class Role:
     memory: float
     copies: int = 1
     seconds: float = 1.0
-    gpu: float = 1.0  # the GPU's part of the time; the rest is the CPU's
-    unchanged: bool = False  # its memory does not change, so evictions need no copies
+    gpu: float = 1.0  # the fraction of the time that is GPU work; the rest is CPU work
+    unchanged: bool = False  # the tenants' memory does not change, so evictions need no copies
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Case:
     name: str
     group: str
     roles: tuple[Role, ...]
-    quanta: bool = False  # run with fixed quanta, too
+    quanta: bool = False  # the case is also run with fixed quanta
 
     @property
     def tenants(self):
@@ -47,7 +47,7 @@ def mix(name, memory, gpu):
 
 
 def several(name, group, number, together):
-    # Together they have the work of two tenants.
+    # All tenants together have the work of two tenants.
     return Case(name, group, (Role("mix", together / number, copies=number, seconds=2 / number),))
 
 
@@ -67,7 +67,7 @@ CASES = (
 class Run:
     """One measurement of a case: the tenants that run at once, and the way of sharing."""
     name: str
-    tenants: tuple[int, ...]  # numbers in Case.tenants
+    tenants: tuple[int, ...]  # indices into Case.tenants
     arbiter: bool = True
     quantum: str | None = None  # None: the arbiter's own choice
     backend: str | None = None

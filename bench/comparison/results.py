@@ -12,7 +12,7 @@ class Row:
     name: str
     seconds: float
     serial: float
-    ideal: float | None  # None for a run that is only a yardstick
+    ideal: float | None  # None for a reference run
     handoffs: float  # number of times that the GPU passed from one set of tenants to the next
     handoff_seconds: float | None  # median, from a release to the next lease
 
@@ -25,7 +25,7 @@ class Waits:
     cells: int
     median: float
     p95: float
-    restore: float  # time of its own restore at the rate of the bus
+    restore: float  # the time that restoring the tenant takes at the rate of the bus
 
 
 def total(run):
@@ -98,7 +98,7 @@ def rows(case, measured, capacity, bus):
     found.append(Row(case.name, "serial", serial, serial, None, 0, None))
     for name, run in measured.items():
         if name.startswith(("alone: ", "plain CUDA, ")):
-            continue  # has a row already, or is only a part of the ideal
+            continue  # this run has a row already, or is used only to compute the ideal
         if case.fits:
             together = measured.get("plain CUDA together")
             ideal = total(together) if together else None

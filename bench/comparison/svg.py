@@ -4,7 +4,8 @@ from html import escape
 
 WIDTH, LABEL, BAR, GAP, HEAD = 1000, 250, 18, 14, 54
 PANEL = (WIDTH - LABEL) // 2 - 30
-# By the beginning of a run's name; reference runs are grey. The colours differ in lightness as well.
+# The colours of runs, by the beginning of the run's name. Reference runs are grey. The colours also
+# differ in lightness.
 COLOURS = (("alone", "#d8d8d8"), ("serial", "#b0b0b0"), ("plain", "#808080"), ("sharedgpu", "#1f5fa8"),
            ("managed", "#e0a030"))
 

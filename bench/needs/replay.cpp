@@ -42,8 +42,8 @@ Moved with_plans(const Trace& trace, Bytes window, Bytes most) {
 }
 
 Moved least_recently_used(const Trace& trace, Bytes window) {
-  std::map<std::uint64_t, std::size_t> last;  // of the handles on the GPU, the index of the last need
-  std::set<std::pair<std::size_t, std::size_t>> used;  // the same, with the index of the handle's first need
+  std::map<std::uint64_t, std::size_t> last;  // for each handle on the GPU: the index of its last need
+  std::set<std::pair<std::size_t, std::size_t>> used;  // the values of `last`, sorted
   Bytes free = window;
   Moved moved;
   for (std::size_t i = 0; i < trace.needs.size(); ++i) {
@@ -83,7 +83,7 @@ Moved optimum(const Trace& trace, Bytes window) {
     found->second = i;
   }
   std::map<std::size_t, std::pair<std::uint64_t, Bytes>>
-      present;  // by next need: the handle, its bytes on the GPU
+      present;  // by the index of the handle's next need: the handle, and its bytes on the GPU
   Bytes free = window;
   Moved moved;
   for (std::size_t i = 0; i < count; ++i) {

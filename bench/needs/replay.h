@@ -11,17 +11,19 @@ namespace sharedgpu::needs {
 
 // The bytes that moved after the needs that the trace leaves for learning.
 struct Moved {
-  Bytes bytes;  // in and out together
+  Bytes bytes;  // the bytes that entered and left the window
   std::uint64_t exchanges = 0;
 };
 
-// With NeedOrder and plan(); `most` bytes come in early.
+// The bytes that move if NeedOrder and plan() choose the handles; at most `most` bytes enter the window
+// before they are needed.
 Moved with_plans(const Trace& trace, Bytes window, Bytes most);
-// The least recently used handles leave, and nothing comes in early.
+// The bytes that move if the least recently used handles leave, and no handle enters the window before it is
+// needed.
 Moved least_recently_used(const Trace& trace, Bytes window);
-// The optimum, with knowledge of all needs to come, if parts of handles could move: no policy that moves
-// whole handles moves fewer bytes. If all sizes are equal and divide the window, this is Belady's optimum of
-// whole handles.
+// A lower bound: the bytes that move if all future needs are known and parts of handles can move. No policy
+// that moves whole handles moves fewer bytes. If all sizes are equal and divide the window, this is Belady's
+// optimum of whole handles.
 Moved optimum(const Trace& trace, Bytes window);
 
 }  // namespace sharedgpu::needs

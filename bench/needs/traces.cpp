@@ -39,8 +39,8 @@ Needs sweep(const Handles& handles, unsigned count) {
 }
 
 // The forward and the backward pass of a network. Layer i has weights (handle 5i), gradients (5i + 1), output
-// (5i
-// + 2), and two states of the optimizer. Two layers pass a difference through one of two more handles.
+// (5i + 2), and two states of the optimizer. In the backward pass, each layer reads one of two further
+// handles, and writes the other one.
 Needs passes(const Handles& handles, unsigned layers) {
   Needs needs;
   for (unsigned i = 0; i < layers; ++i) {
@@ -78,7 +78,7 @@ Trace repeated(const std::string& name, const Needs& cycle, unsigned cycles) {
   return trace;
 }
 
-// Leaves out, inserts, replaces or exchanges so many of 100 needs.
+// Leaves out, inserts, replaces or exchanges `percent` percent of the needs.
 Trace disturbed(const std::string& name, const Trace& trace, unsigned percent) {
   std::mt19937_64 random(percent);
   Trace result{name, {}, trace.learned};
@@ -106,8 +106,8 @@ Trace disturbed(const std::string& name, const Trace& trace, unsigned percent) {
   return result;
 }
 
-// Generates text: each token needs all weights, and each layer's group of ten layers its part of the cache.
-// Every `tokens` tokens, one of the parts grows by a handle.
+// A program that generates text. Each token needs all weights, and the cache. Each group of ten layers has
+// its own part of the cache. After every `tokens` tokens, one of these parts grows by a handle.
 Trace decode(unsigned layers, unsigned tokens, unsigned growths) {
   const Handles weights(0, false);
   const unsigned groups = layers / 10;
@@ -127,7 +127,7 @@ Trace decode(unsigned layers, unsigned tokens, unsigned growths) {
   return trace;
 }
 
-// The same, but all parts of the cache lie in one row and move when it grows.
+// Does the same as decode(), but the parts of the cache are adjacent, so the parts move when the cache grows.
 Trace decode_moving(unsigned layers, unsigned tokens, unsigned growths) {
   const Handles weights(0, false);
   const Handles caches(1000, false);

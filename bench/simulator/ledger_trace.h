@@ -50,7 +50,7 @@ class LedgerTrace final : private LedgerVisitor {
   struct Summary {
     Claims claims;
     Bytes footprint;
-    Nanoseconds waited{};         // without `waited_before`
+    Nanoseconds waited{};         // sum of the waits since the ledger begins
     Nanoseconds waited_before{};  // sum of the waits before the ledger begins; the first checkpoint has it
     Nanoseconds waited_first{};   // the part of `waited` before the first lease
     bool first_known = false;     // `waited_first` is complete

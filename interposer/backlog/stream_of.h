@@ -38,6 +38,14 @@ constexpr int stream_at(std::string_view name, int words) {
   return name.find("Async") != name.npos ? words - 1 : kStreamZero;
 }
 
+// The index of the argument with the stream in which the call is ordered with the submissions of other
+// threads (in_order.h), or one of the constants above. Host functions fill no queue, but read what earlier
+// work has written.
+constexpr int ordered_at(std::string_view name, int words) {
+  const bool host = name.starts_with("cuLaunchHostFunc") || name.starts_with("cuStreamAddCallback");
+  return host ? 0 : stream_at(name, words);
+}
+
 // The first word of cuLaunchKernelEx points to a CUlaunchConfig: seven numbers, then the stream.
 inline constexpr std::size_t kStreamInConfig = 32;
 

@@ -19,7 +19,7 @@ namespace {
 struct Grant {
   std::uintptr_t key = 0;
   StreamId queue;
-  std::uint32_t as_of = 0;  // value of forgotten_queues()
+  std::uint32_t as_of = 0;  // the value of forgotten_queues() at the last check
   std::uint16_t given = 0;
   std::uint16_t left = 0;
 

@@ -41,7 +41,7 @@ void hold();
 bool held();
 
 // Waits for the GPU on behalf of the thread that closes the gate. drain() returns true when everything
-// submitted so far is done, and false if a capture kept it from waiting, so that it must be called again.
+// submitted so far is done, and false if a capture prevented the wait; drain() must then be called again.
 class Drain {
  public:
   virtual ~Drain() = default;

@@ -25,7 +25,7 @@ struct alignas(64) Mark {
 // The gate's state of one thread.
 struct Thread {
   Mark* mark = nullptr;
-  std::uint32_t depth = 0;  // how many nested passes the thread is in
+  std::uint32_t depth = 0;  // number of nested passes of the thread
   std::uint32_t grace_used =
       0;  // how often the thread was let through during the drain with number `grace_drain`
   std::uint64_t grace_drain = 0;  // the drain to which `grace_used` refers

@@ -8,6 +8,7 @@
 #include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/allocate.h"
+#include "interposer/hooks/graph_records.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/primary.h"
@@ -35,6 +36,12 @@ bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
 
+// Waits until the GPU has done all work of the context, before the context is destroyed.
+void finish_work(CUcontext context) {
+  backlog::finish_streams_of(context);
+  graph_records().destroy_ended();
+}
+
 // Returns the lock. If `last` returns true, the context is about to be destroyed, and the lock is taken only
 // after the context's work has finished. Waiting with the lock held would block other threads, for which the
 // context's work may be waiting.
@@ -45,8 +52,7 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
     const std::uint64_t seen = primary.changes;
     lock.unlock();
     const CUcontext context = process.contexts().primary(device);
-    if (context != nullptr && process.devices().memory(device) != nullptr)
-      backlog::finish_streams_of(context);
+    if (context != nullptr && process.devices().memory(device) != nullptr) finish_work(context);
     lock.lock();
     if (primary.changes == seen) break;
   }
@@ -83,7 +89,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   CUdevice device = 0;
   if (context == nullptr || !process.contexts().device(context, &device)) return destruction.carry_out();
   Allocator* memory = process.devices().memory(device);
-  if (memory != nullptr) backlog::finish_streams_of(context);
+  if (memory != nullptr) finish_work(context);
   tracking::Contexts::Removed removed = process.context_going(context, device);
   const Pinned::All pinned_there = pinned().take(context);
   const Allocations::All allocated = allocations().of(context);

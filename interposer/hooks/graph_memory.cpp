@@ -10,6 +10,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/graph_launch.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/oversized.h"
@@ -106,15 +107,15 @@ CUresult launched(CUstream stream, bool own, Call call) {
 }
 
 template <class Call>
-CUresult launched_graph(CUgraphExec graph, CUstream stream, bool own, Call real) {
+CUresult launch(CUgraphExec graph, CUstream stream, bool own, Call call) {
   if (!oversize::is_active()) [[likely]]
-    return launched(stream, own, real);
-  OversizedLaunch launch(reinterpret_cast<std::uintptr_t>(graph), reinterpret_cast<std::uintptr_t>(stream),
-                         own);
-  return launched(stream, own, [&] {
-    const CUresult result = real();
-    launch.end(result == CUDA_SUCCESS);
-    return result;
+    return launched(stream, own, call);
+  return hooks::launch_graph(graph, stream, own, [=](OversizedLaunch* oversized) {
+    return launched(stream, own, [=] {
+      const CUresult result = call();
+      if (oversized != nullptr) oversized->end(result == CUDA_SUCCESS);
+      return result;
+    });
   });
 }
 
@@ -142,13 +143,13 @@ void count() {
 namespace graph_memory = sharedgpu::hooks::graph_memory;
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched_graph(graph, stream, false,
-                                      [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
+  return graph_memory::launch(graph, stream, false,
+                              [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched_graph(graph, stream, true,
-                                      [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
+  return graph_memory::launch(graph, stream, true,
+                              [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {

@@ -3,8 +3,9 @@
 
 #include <cuda.h>
 
-#include <cstddef>
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "interposer/driver/call.h"
 
@@ -32,28 +33,26 @@ void scan(const std::byte* data, std::size_t size, std::size_t offset, std::vect
   }
 }
 
-// Finds the buffer that `extra` describes: pairs of a key and a value, ended by a null key.
-void scan_extra(void* const* extra, std::vector<Argument>& found) {
-  const void* data = nullptr;
+// The buffer that `extra` describes: pairs of a key and a value, ended by a null key. Empty if there is none.
+std::span<const std::byte> buffer_of(std::uintptr_t extra) {
+  const std::byte* data = nullptr;
   std::size_t size = 0;
-  for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
-    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-      data = extra[1];
-    else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-      std::memcpy(&size, extra[1], sizeof size);
+  for (auto pair = reinterpret_cast<void* const*>(extra); pair[0] != CU_LAUNCH_PARAM_END; pair += 2) {
+    if (pair[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      data = static_cast<const std::byte*>(pair[1]);
+    else if (pair[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      std::memcpy(&size, pair[1], sizeof size);
     else
-      return;
+      return {};
   }
-  if (data != nullptr && size <= kMostBytes) scan(static_cast<const std::byte*>(data), size, 0, found);
+  if (data == nullptr || size > kMostBytes) return {};
+  return {data, size};
 }
 
-}  // namespace
-
-std::vector<Argument> kernel_arguments(std::uintptr_t kernel, std::uintptr_t parameters,
-                                       std::uintptr_t extra) {
-  std::vector<Argument> found;
-  if (extra != 0) scan_extra(reinterpret_cast<void* const*>(extra), found);
-  if (parameters == 0) return found;
+// Calls visit(data, size, offset) for each argument. Returns false if there are arguments beyond those, as
+// far as is known.
+template <class Visit>
+bool visit_each(std::uintptr_t kernel, std::uintptr_t parameters, Visit visit) {
   const auto* const values = reinterpret_cast<const std::byte* const*>(parameters);
   using driver::Function;
   auto info = Function::cuFuncGetParamInfo;
@@ -65,10 +64,48 @@ std::vector<Argument> kernel_arguments(std::uintptr_t kernel, std::uintptr_t par
       info = Function::cuKernelGetParamInfo;  // the launch names a CUkernel
       result = driver::call<GetParamInfo>(info, kernel, index, &offset, &size);
     }
-    if (result != CUDA_SUCCESS || values[index] == nullptr || size > kMostBytes) break;
-    scan(values[index], size, offset, found);
+    if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE;  // there is no such argument
+    if (values == nullptr || values[index] == nullptr || size > kMostBytes || offset > kMostBytes)
+      return false;
+    visit(values[index], size, offset);
   }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Argument> kernel_arguments(std::uintptr_t kernel, std::uintptr_t parameters,
+                                       std::uintptr_t extra) {
+  std::vector<Argument> found;
+  if (extra != 0) {
+    const std::span<const std::byte> buffer = buffer_of(extra);
+    scan(buffer.data(), buffer.size(), 0, found);
+  }
+  if (parameters != 0)
+    visit_each(kernel, parameters, [&](const std::byte* data, std::size_t size, std::size_t offset) {
+      scan(data, size, offset, found);
+    });
   return found;
+}
+
+std::optional<ArgumentCopy> copy_arguments(std::uintptr_t kernel, std::uintptr_t parameters,
+                                           std::uintptr_t extra) {
+  ArgumentCopy copy;
+  if (parameters == 0 && extra != 0) {
+    const std::span<const std::byte> buffer = buffer_of(extra);
+    if (buffer.empty()) return std::nullopt;
+    copy.bytes.assign(buffer.begin(), buffer.end());
+    copy.as_buffer = true;
+    return copy;
+  }
+  const bool all =
+      visit_each(kernel, parameters, [&](const std::byte* data, std::size_t size, std::size_t offset) {
+        copy.bytes.resize(std::max(copy.bytes.size(), offset + size));
+        std::memcpy(copy.bytes.data() + offset, data, size);
+        copy.offsets.push_back(offset);
+      });
+  if (!all) return std::nullopt;
+  return copy;
 }
 
 }  // namespace sharedgpu::hooks

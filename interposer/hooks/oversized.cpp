@@ -9,7 +9,6 @@
 #include "interposer/gate/captures.h"
 #include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
-#include "interposer/hooks/graph_kernels.h"
 #include "interposer/hooks/kernel_arguments.h"
 #include "interposer/process/process.h"
 #include "interposer/session/log.h"
@@ -59,9 +58,11 @@ bool bring_in(session::DeviceSession& session, session::ExchangeChoice choice) {
     }
     if (!choice.coming.empty()) {
       session.memory()->away_memory()->wait_for(choice.coming, end - now);
+      residence.waited(gate::now() - now);
     } else if (choice.in.empty()) {
       gate::nap(kNap);
       session.note_ended_launches();
+      residence.waited(gate::now() - now);
     } else {
       result = exchange(session, choice);
       ++exchanges;
@@ -75,15 +76,13 @@ bool bring_in(session::DeviceSession& session, session::ExchangeChoice choice) {
   return result.outcome == session::Exchanged::complete;
 }
 
-// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
-// does not run now. Inside the gate, the thread must not wait for the turn thread.
+}  // namespace
+
 session::DeviceSession* oversized_session() {
   if (gate::capturing() || gate::inside()) return nullptr;
   session::DeviceSession* const session = process::current_session();
   return session == nullptr || session->residence() == nullptr ? nullptr : session;
 }
-
-}  // namespace
 
 struct OversizedLaunch::Work {
   Work(session::DeviceSession& its, session::Residence::Choice its_choice, std::uintptr_t its_stream,
@@ -127,15 +126,14 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
   driver::call<Load>(driver::Function::cuFuncLoad, launch.kernel);
 }
 
-OversizedLaunch::OversizedLaunch(std::uintptr_t graph, std::uintptr_t stream, bool own) {
-  session::DeviceSession* const session = oversized_session();
-  if (session == nullptr) return;
-  const auto uses = kernels_of_graph(graph);
-  if (uses == nullptr || uses->empty()) return;
-  session->wait_for_launches();
-  session::Residence::Choice choice = session->residence()->choose(*uses, gate::now());
-  bring_in(*session, choice.exchange);
-  work_ = std::make_unique<Work>(*session, std::move(choice), stream, own);
+OversizedLaunch::OversizedLaunch(session::DeviceSession& session, std::span<const session::KernelUse> kernels,
+                                 std::uintptr_t stream) {
+  if (kernels.empty()) return;
+  session.wait_for_launches();
+  session::Residence::Choice choice = session.residence()->choose(kernels, gate::now());
+  bring_in(session, choice.exchange);
+  if (session.residence()->beside_work())
+    work_ = std::make_unique<Work>(session, std::move(choice), stream, false);
 }
 
 OversizedLaunch::~OversizedLaunch() {

@@ -8,7 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
+
+namespace sharedgpu::session {
+class DeviceSession;
+struct KernelUse;
+}  // namespace sharedgpu::session
 
 namespace sharedgpu::hooks {
 
@@ -47,8 +53,10 @@ KernelLaunch kernel_launch(std::uintptr_t stream, bool own, Words... words) {
 class OversizedLaunch {
  public:
   explicit OversizedLaunch(const KernelLaunch& launch);
-  // An executable graph (CUgraphExec): brings in the operands of its kernels, as far as they are known.
-  OversizedLaunch(std::uintptr_t graph, std::uintptr_t stream, bool own);
+  // A graph that is launched whole: brings in the operands of its kernels. `session`: oversized_session().
+  // `stream`: the stream of the launch, not zero.
+  OversizedLaunch(session::DeviceSession& session, std::span<const session::KernelUse> kernels,
+                  std::uintptr_t stream);
   ~OversizedLaunch();
   OversizedLaunch(const OversizedLaunch&) = delete;
   OversizedLaunch& operator=(const OversizedLaunch&) = delete;
@@ -59,5 +67,9 @@ class OversizedLaunch {
   struct Work;
   std::unique_ptr<Work> work_;
 };
+
+// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
+// does not run now. Inside the gate, the thread must not wait for the turn thread.
+session::DeviceSession* oversized_session();
 
 }  // namespace sharedgpu::hooks

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "interposer/backlog/in_order.h"
 #include "interposer/backlog/submission.h"
 #include "interposer/driver/call.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/native.h"
+#include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
 using namespace sharedgpu;
@@ -89,8 +92,12 @@ Peers& peers() {
 // cuMemcpyPeer. `plain` makes the program's call; `peer` calls cuMemcpyPeer with a context of each device.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
+  const auto word = reinterpret_cast<backlog::StreamWord>(stream);
+  std::optional<backlog::InOrder> in_order;
+  if (oversize::is_active()) [[unlikely]]
+    in_order.emplace(word, own);
   return hooks::copy_with_access([=] {
-    backlog::Submission submission(reinterpret_cast<backlog::StreamWord>(stream), own);
+    backlog::Submission submission(word, own);
     const Process* mine = Process::get();
     if (mine == nullptr || mine->devices().memories().size() < 2) return plain();
     auto target = mine->devices().find(to);

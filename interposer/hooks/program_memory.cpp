@@ -126,7 +126,7 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Pins the memory in place. Memory for export has a single handle, which its first byte names.
+// Pins the memory in place. Its first byte names the whole memory.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
   for (Memory* memory : process::memories()) {
     ProgramMemory* const program = memory->program_memory();

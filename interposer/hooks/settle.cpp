@@ -16,19 +16,28 @@ namespace {
 // Memory that cannot come in with this many exchanges does not fit beside the pinned memory.
 constexpr unsigned kMostExchanges = 8;
 
-// If a part of the memory is away, brings it in, at least in part. Returns false if nothing is away, or the
-// turn has ended.
-bool bring_in(Memory& memory, CUdeviceptr address, Bytes size) {
-  if (!oversize::is_active()) return false;
-  for (const CUdevice device : process::devices()) {
-    session::DeviceSession* const session = process::session_of(device);
-    if (session->memory() != &memory || session->residence() == nullptr) continue;
-    const std::vector<AwayHandle> handles = memory.away_memory()->within(address, size);
-    if (std::ranges::none_of(handles, &AwayHandle::away)) return false;
-    const session::ExchangeChoice choice = session->residence()->choose(handles);
-    return session->exchange(choice.out, choice.in).outcome != session::Exchanged::closed;
+session::DeviceSession* session_with(const Memory& memory) {
+  for (const CUdevice device : process::devices())
+    if (process::memory_of(device) == &memory) return process::session_of(device);
+  return nullptr;
+}
+
+// If a part of the memory is away, brings it in, at least in part. Otherwise makes the memory one handle if
+// it must be one. Returns `closed` if there is nothing to do, or the turn has ended.
+session::Exchanged prepare(Memory& memory, AddressRange range) {
+  session::DeviceSession* const session = session_with(memory);
+  if (session == nullptr) return session::Exchanged::closed;
+  const auto to_merge = memory.to_merge(range.base);
+  if (to_merge) range = *to_merge;
+  if (oversize::is_active() && session->residence() != nullptr) {
+    const std::vector<AwayHandle> handles = memory.away_memory()->within(range.base, range.size);
+    if (std::ranges::any_of(handles, &AwayHandle::away)) {
+      const session::ExchangeChoice choice = session->residence()->choose(handles);
+      const session::Exchanged outcome = session->exchange(choice.out, choice.in).outcome;
+      return outcome == session::Exchanged::closed ? outcome : session::Exchanged::complete;
+    }
   }
-  return false;
+  return to_merge ? session->merge(range.base).outcome : session::Exchanged::closed;
 }
 
 CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
@@ -56,11 +65,11 @@ CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
     { gate::Pass in_our_turn; }
     const CUresult result = attempt();
     if (result != CUDA_ERROR_NOT_READY) return result;
-    if (bring_in(memory, address, size)) {
-      if (++exchanges == kMostExchanges) return CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
+    const session::Exchanged prepared = prepare(memory, {address, size});
+    if (prepared == session::Exchanged::closed)
       gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
-    }
+    else if (prepared == session::Exchanged::partial || ++exchanges == kMostExchanges)
+      return CUDA_ERROR_OUT_OF_MEMORY;
   }
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so no
 // drain can finish, and work may pass a closed gate until the capture ends.
+#include <optional>
+
+#include "interposer/backlog/in_order.h"
 #include "interposer/backlog/queues.h"
 #include "interposer/backlog/streams.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12030
@@ -33,6 +37,9 @@ namespace {
 // Counts the capture before it begins, so that no thread begins to synchronize in between.
 template <class Call>
 CUresult begin(CUstream stream, Call real) {
+  std::optional<backlog::InOrder> in_order;
+  if (oversize::is_active()) [[unlikely]]
+    in_order.emplace(reinterpret_cast<backlog::StreamWord>(stream), false);
   gate::Pass pass;
   Process* const mine = Process::get();
   if (mine == nullptr) return real();

@@ -7,12 +7,12 @@
 // declare get wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments
 // against cuda.h.
 #include <cstdint>
-#include <cstring>
 
+#include "interposer/backlog/in_order.h"
 #include "interposer/backlog/stream_of.h"
 #include "interposer/driver/real.h"
 #include "interposer/hooks/export.h"
-#include "interposer/hooks/graph_kernels.h"
+#include "interposer/hooks/graph_calls.h"
 #include "interposer/hooks/oversized.h"
 #include "interposer/hooks/peer.h"
 #include "interposer/oversize/active.h"
@@ -49,6 +49,7 @@ template <class Way, hooks::LaunchForm form, class... Words>
 [[gnu::noinline]] Result launch_oversized(void* target, Words... words) {
   const std::uintptr_t stream = backlog::stream_of<Way::kStream>(words...);
   hooks::OversizedLaunch launch(hooks::kernel_launch<form>(stream, Way::kOwn, words...));
+  const backlog::InOrder in_order(stream, Way::kOwn);
   Way way(words...);
   launch.begin();
   const Result result = reinterpret_cast<Result (*)(Words...)>(target)(words...);
@@ -59,14 +60,11 @@ template <class Way, hooks::LaunchForm form, class... Words>
 template <hooks::GraphForm form, class... Words>
 void note_graph(Words... words) {
   const Word all[] = {words...};
-  Word executable = all[0];
-  if constexpr (form == hooks::GraphForm::made)
-    std::memcpy(&executable, reinterpret_cast<const void*>(all[0]), sizeof executable);
-  hooks::note_graph(executable, all[1]);
+  hooks::note_graph_call(form, all[0], all[1], all[2]);
 }
 
-template <Function function, class Way, bool copies, hooks::LaunchForm form, hooks::GraphForm graph,
-          class... Words>
+template <Function function, class Way, int ordered_at, bool own, bool copies, hooks::LaunchForm form,
+          hooks::GraphForm graph, class... Words>
 inline Result submit(Words... words) {
   void* target = sharedgpu::driver::real(function);
   if (target == nullptr) return kNotFound;
@@ -80,6 +78,12 @@ inline Result submit(Words... words) {
       if (result == 0) note_graph<graph>(words...);
     return result;
   };
+  if constexpr (ordered_at != backlog::kFillsNoQueue)
+    if (sharedgpu::oversize::is_active()) [[unlikely]] {
+      const backlog::InOrder in_order(backlog::stream_of<ordered_at>(words...), own);
+      if constexpr (copies) return hooks::copy_with_access(call);
+      return call();
+    }
   if constexpr (copies) return hooks::copy_with_access(call);
   return call();
 }
@@ -110,11 +114,14 @@ inline Result submit(Words... words) {
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
-#define SUBMIT(name, words)                                                                     \
-  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                                            \
-    using Its = Way<backlog::stream_at(#name, words), backlog::to_own_stream(#name)>;           \
-    constexpr hooks::LaunchForm form = hooks::launch_form(#name);                               \
-    constexpr hooks::GraphForm graph = hooks::graph_form(#name);                                \
-    return submit<Function::name, Its, backlog::copies(#name), form, graph>(ARGUMENTS_##words); \
+#define SUBMIT(name, words)                                                                \
+  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                                       \
+    constexpr bool own = backlog::to_own_stream(#name);                                    \
+    constexpr int ordered = backlog::ordered_at(#name, words);                             \
+    using Its = Way<backlog::stream_at(#name, words), own>;                                \
+    constexpr hooks::LaunchForm form = hooks::launch_form(#name);                          \
+    constexpr hooks::GraphForm graph = hooks::graph_form(#name);                           \
+    return submit<Function::name, Its, ordered, own, backlog::copies(#name), form, graph>( \
+        ARGUMENTS_##words);                                                                \
   }
 #include "interposer/driver/functions.def"

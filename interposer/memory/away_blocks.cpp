@@ -13,10 +13,27 @@ std::optional<AwayBlock> AwayBlocks::take(Bytes size) {
   return budget_.room() < size ? std::nullopt : create(size);
 }
 
-Bytes AwayBlocks::room() {
-  const Bytes left = budget_.room();
+Bytes AwayBlocks::room(std::optional<Nanoseconds> now) const {
+  const Bytes left = now ? budget_.recent_room(*now) : budget_.room();
   const std::lock_guard lock(mutex_);
   return left > Bytes{~0ull - unused_bytes_.count} ? Bytes{~0ull} : left + unused_bytes_;
+}
+
+Bytes AwayBlocks::held() const {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
+void AwayBlocks::count(Bytes size) {
+  budget_.take_uncharged(size);
+  const std::lock_guard lock(mutex_);
+  held_ += size;
+}
+
+void AwayBlocks::uncount(Bytes size) {
+  budget_.give_uncharged(size);
+  const std::lock_guard lock(mutex_);
+  held_ -= size;
 }
 
 // Removes a block of this size from the unused blocks. The mutex must be held.
@@ -51,10 +68,10 @@ bool AwayBlocks::trim(Bytes keep) {
 
 // The block is counted before it is created, so that the count is never below the memory in use.
 std::optional<AwayBlock> AwayBlocks::create(Bytes size) {
-  budget_.take_uncharged(size);
+  count(size);
   AwayBlock block{.physical = 0, .home = 0, .size = size};
   if (device_.create_on_host(&block.physical, size) != CUDA_SUCCESS) {
-    budget_.give_uncharged(size);
+    uncount(size);
     return std::nullopt;
   }
   if (device_.reserve(&block.home, size) != CUDA_SUCCESS) {
@@ -82,7 +99,7 @@ bool AwayBlocks::destroy(const AwayBlock& block) {
 // If the driver refuses to release the memory, it stays in use and counted.
 void AwayBlocks::release(const AwayBlock& block) {
   for (int attempt = 0; attempt < 3; ++attempt)
-    if (device_.release(block.physical) == CUDA_SUCCESS) return budget_.give_uncharged(block.size);
+    if (device_.release(block.physical) == CUDA_SUCCESS) return uncount(block.size);
 }
 
 }  // namespace sharedgpu

@@ -35,10 +35,12 @@ class AwayBlocks {
   // Returns an unused block of exactly `size` bytes, or a new one; nullopt if the job's budget or the driver
   // has no memory for a new block.
   std::optional<AwayBlock> take(Bytes size);
-  // The bytes that blocks may occupy beside those in use.
-  Bytes room();
+  // The bytes that blocks may occupy beside those in use; as known a moment before `now`, if it is given.
+  Bytes room(std::optional<Nanoseconds> now = {}) const;
   // Takes back a block that is mapped only at its own address.
   void give(const AwayBlock& block);
+  // The size of all blocks, in use or not.
+  Bytes held() const;
   // Releases unused blocks while they have more than `keep` bytes together. Returns true if a block was
   // released.
   bool trim(Bytes keep);
@@ -50,12 +52,15 @@ class AwayBlocks {
   std::optional<AwayBlock> create(Bytes size);
   bool destroy(const AwayBlock& block);
   void release(const AwayBlock& block);
+  void count(Bytes size);
+  void uncount(Bytes size);
 
   Device& device_;
   HostBudget& budget_;
-  std::mutex mutex_;  // guards the members below; never held across a call of the driver
+  mutable std::mutex mutex_;  // guards the members below; never held across a call of the driver
   Unused unused_;
   Bytes unused_bytes_;
+  Bytes held_;
 };
 
 }  // namespace sharedgpu

@@ -41,6 +41,9 @@ class AwayMemory {
   virtual Bytes window() const = 0;
   // How many bytes can enter the window without another handle leaving it.
   virtual Bytes room() const = 0;
+  // How many bytes could be allocated now if the arbiter granted no more device memory: the unused part of
+  // the window, and host memory. The host memory is as known a moment before `now`.
+  virtual Bytes growth(Nanoseconds now) const = 0;
   // How many bytes must leave the window, because pinned memory takes their place on the GPU.
   virtual Bytes excess() const = 0;
   // Returns true if the process's work may run during exchange().

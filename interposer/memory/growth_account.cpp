@@ -12,10 +12,10 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
     if (!common_.residency.grow(count, size)) return false;
   }
   Books::Answer answer = within_host_limit();
-  if (answer.granted) answer = common_.books.grow();
+  if (answer.granted) answer = ask();
   const bool opened = !answer.granted && count == Residency::Count::swappable && wish == Wish::needed &&
                       answer.host_most == Bytes{} && open_window(size);
-  if (opened) answer = common_.books.grow();
+  if (opened) answer = ask();
   if (answer.granted) {
     widen_window();
     answer = within_host_room();
@@ -38,6 +38,13 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
                            .host_used = common_.budget.used(),
                            .pinned = count == Residency::Count::pinned});
   return false;
+}
+
+// Unused blocks give way to growth for which the job's host memory has no room otherwise.
+Books::Answer GrowthAccount::ask() {
+  const Books::Answer answer = common_.books.grow();
+  const bool lacks_host = !answer.granted && answer.host_most != Bytes{};
+  return lacks_host && common_.blocks && common_.blocks->trim({}) ? common_.books.grow() : answer;
 }
 
 // Makes the device memory that the arbiter has granted so far, without the growth of `size` bytes, the
@@ -164,7 +171,7 @@ bool GrowthAccount::take_host(Bytes size) {
     const MutexLock counting(common_.mutex);
     (reported ? host_ : host_unreported_) += size;
   }
-  if (!reported || common_.books.grow().granted) return true;
+  if (!reported || ask().granted) return true;
   give_host(size);
   return false;
 }
@@ -205,6 +212,12 @@ ReportSource::Reading GrowthAccount::reading() const {
                   .settling = common_.residency.settling(),
                   .host_limit = host_limit_},
           .beyond = common_.residency.beyond() + host_};
+}
+
+Bytes GrowthAccount::uncharged() const {
+  const Bytes blocks = common_.blocks ? common_.blocks->held() : Bytes{};
+  const MutexLock lock(common_.mutex);
+  return blocks + common_.mover->promised() + host_;
 }
 
 Bytes GrowthAccount::job_host_limit() const {

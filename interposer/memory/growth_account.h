@@ -32,9 +32,11 @@ class GrowthAccount {
   // Reads the limits of the host memory again. Returns true if the limits have changed.
   bool read_host_limit();
   ReportSource::Reading reading() const;
+  Bytes uncharged() const;
   Bytes job_host_limit() const;
 
  private:
+  Books::Answer ask();
   Books::Answer within_host_limit();
   Books::Answer within_host_room();
   bool open_window(Bytes size);

@@ -105,7 +105,14 @@ struct Range {
   bool arena = false;
   CUcontext context = nullptr;  // the driver frees the range with this context; null: the interposer frees
                                 // the range
-  std::vector<Handle> handles;  // the number of handles never changes, so pointers to them stay valid
+  std::vector<Handle> handles;  // pointers to handles stay valid until SwapMerging makes one handle of them
+
+  // Returns true if the handles must become one before the memory is pinned in place, since the program may
+  // export the memory, as a whole.
+  bool must_merge() const {
+    const CUmemAllocationProp* const kind = handles.front().kind;
+    return handles.size() > 1 && kind != nullptr && kind->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  }
 };
 
 // Returns true if the `size` bytes at `address` lie within the `whole` bytes at `base`.

@@ -161,6 +161,18 @@ void CgroupBudget::for_each_bound(Visit visit) const {
 
 Bytes CgroupBudget::room() const {
   const std::lock_guard lock(mutex_);
+  return read_room();
+}
+
+Bytes CgroupBudget::recent_room(Nanoseconds now) const {
+  constexpr Nanoseconds kRecent = std::chrono::milliseconds(100);
+  const Bytes uncharged{uncharged_.load(std::memory_order_relaxed)};
+  const std::lock_guard lock(mutex_);
+  if (!known_ || now - known_->at >= kRecent) known_ = {now, read_room(), uncharged};
+  return minus(known_->room, minus(uncharged, known_->uncharged));
+}
+
+Bytes CgroupBudget::read_room() const {
   Bytes least{~0ull};
   for_each_bound([&](const Bound& bound) {
     least = std::min(least, bound.is_new ? host_memory::room(bound.limit, bound.used) : Bytes{});

@@ -24,6 +24,9 @@ class HostBudget {
   virtual void give_uncharged(Bytes /*size*/) {}
   // The bytes that may be allocated for swap now. A safety margin has already been subtracted.
   virtual Bytes room() const = 0;
+  // Like room(), but reads files at most ten times a second: memory that the job has charged to its cgroups
+  // in the last 100 ms before `now` may be missing, and uncharged memory that it has given back.
+  virtual Bytes recent_room(Nanoseconds /*now*/) const { return room(); }
   // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
   // In this case the pool should release its unused memory.
   virtual bool tight(Bytes more) const = 0;
@@ -57,6 +60,7 @@ class CgroupBudget final : public HostBudget {
   void take_uncharged(Bytes size) override { uncharged_.fetch_add(size.count, std::memory_order_relaxed); }
   void give_uncharged(Bytes size) override { uncharged_.fetch_sub(size.count, std::memory_order_relaxed); }
   Bytes room() const override;
+  Bytes recent_room(Nanoseconds now) const override;
   bool tight(Bytes more) const override;
   bool used_up() const override;
   Bytes used() const override;
@@ -80,6 +84,7 @@ class CgroupBudget final : public HostBudget {
     Bytes used;          // without memory that the kernel can reclaim
     bool is_new = true;  // false: `used` could not be read this time
   };
+  Bytes read_room() const;
   void find_groups() const;
   void find_groups(const std::string& hierarchy, const std::string& path, host_memory::Version version) const;
   void read_limit(Group& group) const;
@@ -100,6 +105,13 @@ class CgroupBudget final : public HostBudget {
   mutable bool told_ = false;
   mutable std::vector<Group> groups_;
   mutable Bound machine_;
+  // The room for recent_room(), with the uncharged memory at that time.
+  struct Known {
+    Nanoseconds at{};
+    Bytes room;
+    Bytes uncharged;
+  };
+  mutable std::optional<Known> known_;
 };
 
 }  // namespace sharedgpu

@@ -79,6 +79,7 @@ Mover::Begun ManagedMover::begin_prefetch_to_host(const Handle& handle, Lane lan
 bool ManagedMover::end_prefetch_to_host(const Handle& handle, Lane lane) {
   const bool arrived = wait(lane);
   if (!handle.host_pages) under_way_ -= handle.size;
+  if (arrived) evicted_ += handle.size.count;
   return arrived;
 }
 
@@ -104,6 +105,7 @@ bool ManagedMover::end_out(Handle& handle, Lane lane) {
 CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
   if (handle.mapped) return CUDA_SUCCESS;
   const CUresult result = device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu);
+  if (result == CUDA_SUCCESS && handle.host_pages) restored_ += handle.size.count;
   return result == CUDA_ERROR_OUT_OF_MEMORY ? result : back(handle);
 }
 
@@ -137,7 +139,10 @@ bool ManagedMover::end_leave(Handle& handle, Lane lane) {
 bool ManagedMover::begin_enter(Handle& handle, Lane lane) {
   if (device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu) != CUDA_SUCCESS) return false;
   drop_promise(handle);
-  if (handle.host_pages) held_ += handle.size.count;
+  if (handle.host_pages) {
+    held_ += handle.size.count;
+    restored_ += handle.size.count;
+  }
   return true;
 }
 

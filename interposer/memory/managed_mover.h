@@ -42,12 +42,17 @@ class ManagedMover final : public Mover {
   bool end_leave(Handle& handle, Lane lane) override;
   bool begin_enter(Handle& handle, Lane lane) override;
   bool end_enter(Handle& handle, Lane lane) override;
-  bool has_promises() const override { return promised_ != 0; }
+  Bytes promised() const override { return {promised_.load(std::memory_order_relaxed)}; }
   bool keep_promise(Handle& handle) override;
   // Includes restored handles: the driver keeps the host memory of a handle that was once on the host.
   // Handles that are away do not count.
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
+  // Handles are counted as a whole, whether the program has used all of their pages or not.
+  Traffic moved() const override {
+    return {.evicted = {evicted_.load(std::memory_order_relaxed)},
+            .restored = {restored_.load(std::memory_order_relaxed)}};
+  }
 
  private:
   bool take_room(Bytes size);
@@ -61,6 +66,8 @@ class ManagedMover final : public Mover {
   HostBudget& budget_;
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> promised_{0};
+  std::atomic<std::uint64_t> evicted_{0};
+  std::atomic<std::uint64_t> restored_{0};
 
   // Used by the turn thread only.
   Bytes room_;                             // host memory that was reserved in the budget and is not used yet

@@ -161,10 +161,14 @@ class Pinning {
   // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
   // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
   // Returns CUDA_SUCCESS without any action if the backend never moves memory, CUDA_ERROR_NOT_READY if a part
-  // of the memory is not on the GPU now (it will be in the next turn), CUDA_ERROR_OUT_OF_MEMORY if the
-  // arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the part does not lie in one
-  // allocation or mapping.
+  // of the memory is not on the GPU now (it will be in the next turn) or to_merge() names the memory,
+  // CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the
+  // part does not lie in one allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
+  // The memory around `address` that must become one handle before settle() can pin a part of it: memory that
+  // the program has created so that it can be exported. nullopt if there is none. TurnMemory::merge() makes
+  // it one handle.
+  virtual std::optional<AddressRange> to_merge(CUdeviceptr /*address*/) const { return std::nullopt; }
   // Returns true if export_piece() is supported.
   virtual bool exportable() const { return false; }
   // Exports a piece of the allocation at `base`, which must be pinned in place as a whole.
@@ -187,7 +191,9 @@ class ReportSource {
     Bytes beyond;
   };
   virtual Reading reading() const { return {.use = use(), .beyond = {}}; }
-  // The bytes that evict() and restore() have copied so far.
+  // All host memory for which no cgroup is charged, as far as the site permits away memory.
+  virtual Bytes uncharged() const { return {}; }
+  // The bytes that evict(), restore() and exchanges have copied so far.
   virtual Traffic moved() const { return {}; }
 };
 
@@ -212,6 +218,11 @@ class TurnMemory {
   // or if the driver has not yet freed the memory of other tenants: in the second case, where resident <
   // allowed() and the footprint is larger, the caller tries again soon.
   virtual bool restore() = 0;
+  // Makes the memory that to_merge() names at `address` one handle, at the same addresses and with the same
+  // contents. Needs host memory for all of the contents for a moment. No work of the process may be running.
+  // Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory is not on
+  // the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it back.
+  virtual CUresult merge(CUdeviceptr /*address*/) { return CUDA_SUCCESS; }
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
   // one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}

@@ -81,8 +81,8 @@ class Mover {
   // Returns true if work may use a handle while it leaves or enters the window.
   virtual bool moves_beside_work() const { return false; }
 
-  // Returns true if a handle is `promised` (handle.h). Thread-safe.
-  virtual bool has_promises() const { return false; }
+  // The size of all handles that are `promised` (handle.h). Thread-safe.
+  virtual Bytes promised() const { return {}; }
   // Makes the host memory of a handle that is away, if it is promised, and waits. Returns false if the driver
   // fails; the handle is then still promised.
   virtual bool keep_promise(Handle& /*handle*/) { return true; }

@@ -102,6 +102,13 @@ void Residency::set_place(Handle& handle, Handle::Place place) {
   if (!handle.busy) order_.insert(handle);
 }
 
+void Residency::replace(Range& range, Handle whole) {
+  for (Handle& handle : range.handles) uncount_unmapped(handle);
+  busy_ -= range.handles.size() - 1;
+  range.handles = {std::move(whole)};
+  count(range.handles.front());
+}
+
 // The window does not grow by freed memory that was pinned in place: the arbiter grants growth only on
 // request.
 void Residency::strike_off(Range& range) {

@@ -79,6 +79,8 @@ class Residency {
   void count(Handle& handle);
   void uncount_unmapped(Handle& handle);
   void set_place(Handle& handle, Handle::Place place);
+  // Replaces the handles of the range, which are busy and have no memory, by the busy handle `whole`.
+  void replace(Range& range, Handle whole);
   // Subtracts the handles of a range from the counts. Its handles must be unmapped and not busy.
   void strike_off(Range& range);
   // Runs `change`, which may change fields of the handle that determine its place in the order. The handle

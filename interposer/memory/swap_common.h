@@ -22,6 +22,11 @@ struct SwapOptions {
   Bytes handle = mebibytes(64);         // size of the handles of a large allocation's range
   Bytes largest_arena = mebibytes(64);  // the largest arena, which smaller allocations share
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
+  Bytes kept_blocks = mebibytes(512);   // unused blocks of away memory that are kept for exchanges
+  // The most of these blocks that are kept if the host has no room for them beside the memory that may still
+  // be evicted. They count against the limits of the job (arbiter/core/memory/admission.cpp), so only the
+  // blocks for one exchange are kept.
+  Bytes kept_besides = mebibytes(256);
   // The time for which allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
 };
@@ -40,8 +45,11 @@ struct SwapCommon {
     changed.notify_all();
   }
 
-  // The host memory that handles which will be away may still take.
-  Bytes room_for_away() const { return blocks ? blocks->room() : budget.room(); }
+  // The host memory that handles which will be away may still take; as known a moment before `now`, if given.
+  Bytes room_for_away(std::optional<Nanoseconds> now = std::nullopt) const {
+    if (blocks) return blocks->room(now);
+    return now ? budget.recent_room(*now) : budget.room();
+  }
 
   // The following objects are used without the lock.
   Device& device;

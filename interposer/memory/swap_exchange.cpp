@@ -11,10 +11,9 @@ namespace {
 
 // A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
-// The pool of blocks keeps this part of the memory that is away, and at least kKept, for the next exchanges,
-// unless the job itself needs the host memory.
+// The pool of blocks keeps this part of the memory that is away for the next exchanges, or
+// SwapOptions::kept_blocks, unless the job itself needs the host memory.
 constexpr std::uint64_t kKeptPart = 4;
-constexpr Bytes kKept = mebibytes(512);
 // A wait is repeated after this time, since the system's clock may be set meanwhile.
 constexpr std::chrono::microseconds kLook = std::chrono::milliseconds(10);
 
@@ -65,6 +64,13 @@ Bytes SwapExchange::window() const {
 Bytes SwapExchange::room() const {
   const MutexLock lock(common_.mutex);
   return common_.residency.room_in_window();
+}
+
+Bytes SwapExchange::growth(Nanoseconds now) const {
+  const Bytes host = common_.room_for_away(now);
+  const MutexLock lock(common_.mutex);
+  const Bytes unused = common_.residency.unused_window();
+  return host > Bytes{~0ull - unused.count} ? host : host + unused;
 }
 
 Bytes SwapExchange::excess() const {
@@ -297,7 +303,7 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
 }
 
 void SwapExchange::keep_promise() {
-  if (!common_.mover->has_promises()) return;
+  if (common_.mover->promised() == Bytes{}) return;
   const DeviceScope scope(common_.device);
   if (!scope.ok() || !common_.mover->settle()) return;
   const MutexLock lock(common_.mutex);
@@ -306,21 +312,27 @@ void SwapExchange::keep_promise() {
       if (handle.busy || !handle.promised) continue;
       common_.residency.claim(handle);
       common_.mutex.unlock();
-      common_.mover->keep_promise(handle);
+      const bool kept = common_.mover->keep_promise(handle);
       common_.mutex.lock();
-      return common_.unclaim(handle);
+      common_.unclaim(handle);
+      if (kept) common_.books.report(false);
+      return;
     }
 }
 
 void SwapExchange::tend() {
   if (common_.blocks == nullptr) return;
   Bytes away;
+  Bytes granted;
   {
     const MutexLock lock(common_.mutex);
     away = common_.residency.away();
+    granted = common_.residency.granted();
   }
   const bool keeps = away != Bytes{} && !common_.budget.tight({});
-  common_.blocks->trim(keeps ? std::max(kKept, Bytes{away.count / kKeptPart}) : Bytes{});
+  const Bytes useful = std::max(common_.options.kept_blocks, Bytes{away.count / kKeptPart});
+  const Bytes permitted = std::max(common_.options.kept_besides, minus(granted, common_.mover->host_held()));
+  if (common_.blocks->trim(keeps ? std::min(useful, permitted) : Bytes{})) common_.books.report(false);
 }
 
 }  // namespace sharedgpu

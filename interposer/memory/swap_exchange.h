@@ -20,6 +20,7 @@ class SwapExchange final : public AwayMemory {
   std::vector<AwayHandle> handles() const override;
   Bytes window() const override;
   Bytes room() const override;
+  Bytes growth(Nanoseconds now) const override;
   Bytes excess() const override;
   bool moves_beside_work() const override { return common_.mover->moves_beside_work(); }
   using AwayMemory::exchange;

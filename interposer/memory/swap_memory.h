@@ -43,6 +43,9 @@ class SwapMemory : public Memory {
   }
   void give_host(Bytes size) override { growth_.give_host(size); }
   CUresult settle(CUdeviceptr address, Bytes size) override { return pinning_.settle(address, size); }
+  std::optional<AddressRange> to_merge(CUdeviceptr address) const override {
+    return pinning_.to_merge(address);
+  }
   bool exportable() const override { return common_.device.exportable(); }
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) override {
     return pinning_.export_piece(base, index, piece);
@@ -51,6 +54,7 @@ class SwapMemory : public Memory {
   MemoryUse use() const override { return growth_.reading().use; }
   Bytes job_host_limit() const override { return growth_.job_host_limit(); }
   Reading reading() const override { return growth_.reading(); }
+  Bytes uncharged() const override { return growth_.uncharged(); }
   Traffic moved() const override { return common_.mover->moved(); }
   void set_context_size(Bytes size) override { growth_.set_context_size(size); }
 
@@ -59,6 +63,7 @@ class SwapMemory : public Memory {
   bool evict() override { return turns_.evict(); }
   Eviction last_eviction() const override { return turns_.last_eviction(); }
   bool restore() override { return turns_.restore(); }
+  CUresult merge(CUdeviceptr address) override { return program_.merge(address); }
   void prepare_host(Bytes size, unsigned sharers) override {
     if (common_.pool) common_.pool->prepare(size, sharers);
   }
@@ -100,8 +105,8 @@ class SwapMemory : public Memory {
   SwapFreeing freeing_{common_, ranges_};
   SwapBlocks blocks_{common_, ranges_, freeing_};
   SwapPinning pinning_{common_, growth_, freeing_};
-  SwapProgram program_{common_, ranges_, freeing_, pinning_};
   SwapTurns turns_{common_, growth_, freeing_};
+  SwapProgram program_{common_, ranges_, freeing_, pinning_, turns_};
   SwapExchange exchange_{common_};
 };
 

@@ -60,6 +60,7 @@ CUresult SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size, std::ve
     const auto [range, begin] =
         block != nullptr ? ProgramAllocations::Under{block, address} : common_.program.under(address, size);
     if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (range->must_merge()) return CUDA_ERROR_NOT_READY;
     found.clear();
     bool busy = false;
     bool missing = false;
@@ -73,6 +74,13 @@ CUresult SwapPinning::handles_to_settle(CUdeviceptr address, Bytes size, std::ve
     if (!busy) return missing ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
     common_.changed.wait(common_.mutex);
   }
+}
+
+std::optional<AddressRange> SwapPinning::to_merge(CUdeviceptr address) const {
+  const MutexLock lock(common_.mutex);
+  const Range* const range = common_.program.under(address, {1}).range;
+  if (range == nullptr || !range->must_merge()) return std::nullopt;
+  return AddressRange{range->base, range->size};
 }
 
 // Keeps the handle busy during the export, so that no thread unmaps it.

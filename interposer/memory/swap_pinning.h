@@ -17,6 +17,7 @@ class SwapPinning {
   void unpin(Bytes size) { growth_.take_back(Residency::Count::pinned, size); }
   void pin_unasked(Bytes size);
   CUresult settle(CUdeviceptr address, Bytes size);
+  std::optional<AddressRange> to_merge(CUdeviceptr address) const;
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece);
 
  private:

@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-void merge(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
+void add_access(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
   const auto known = std::find_if(all.begin(), all.end(), [&](const CUmemAccessDesc& old) {
     return old.location.type == news.location.type && old.location.id == news.location.id;
   });
@@ -20,12 +20,25 @@ void merge(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
 
 }  // namespace
 
+SwapProgram::UseOfHandles::UseOfHandles(SwapProgram& program) : program_(program) {
+  const MutexLock lock(program_.common_.mutex);
+  while (program_.merging_) program_.common_.changed.wait(program_.common_.mutex);
+  ++program_.users_;
+}
+
+SwapProgram::UseOfHandles::~UseOfHandles() {
+  const MutexLock lock(program_.common_.mutex);
+  if (--program_.users_ == 0) program_.common_.changed.notify_all();
+}
+
 CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind) {
   if (id == nullptr || size == Bytes{} || size.count % common_.device.granularity().count != 0)
     return CUDA_ERROR_INVALID_VALUE;
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
-  // Memory that can be exported has only one handle, because it is exported as a whole.
-  const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  // Memory for export has one handle, since it is exported as a whole. In a process that may be larger than
+  // the GPU, such a handle could be larger than the window, so the handles become one at the export.
+  const bool whole =
+      kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && !common_.books.may_be_oversized();
   const CUresult result = freeing_.make_room([&](Wish wish) {
     return ranges_.add(
         &made.range, {.size = size, .handle = whole ? size : common_.options.handle, .kind = made.kind.get()},
@@ -42,6 +55,7 @@ CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind
 }
 
 std::optional<CUresult> SwapProgram::release(Id id) {
+  const UseOfHandles use(*this);
   MutexLock lock(common_.mutex);
   Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
@@ -56,10 +70,8 @@ CUresult SwapProgram::drop_if_unused(Id id) {
   if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
   auto node = common_.program.take_out(id);  // from now on no thread finds the range
   common_.mutex.unlock();
-  // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU. Only copies of the interposer that
-  // a failure has left in flight must be waited for.
-  CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) result = ranges_.take_down(*node.mapped().range);
+  // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU.
+  const CUresult result = ranges_.take_down(*node.mapped().range);
   common_.mutex.lock();
   if (result != CUDA_SUCCESS) {
     node.mapped().references =
@@ -77,6 +89,7 @@ std::optional<CUmemAllocationProp> SwapProgram::properties(Id id) const {
 }
 
 std::optional<CUresult> SwapProgram::map(CUdeviceptr address, Bytes size, Id id) {
+  const UseOfHandles use(*this);
   const MutexLock lock(common_.mutex);
   Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
@@ -109,6 +122,7 @@ std::optional<ProgramMemory::Mapping> SwapProgram::next(CUdeviceptr address, Byt
 }
 
 CUresult SwapProgram::unmap(CUdeviceptr address) {
+  const UseOfHandles use(*this);
   const MutexLock lock(common_.mutex);
   const auto mapping = common_.program.mapping_of(address);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
@@ -121,6 +135,7 @@ CUresult SwapProgram::unmap(CUdeviceptr address) {
 }
 
 CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) {
+  const UseOfHandles use(*this);
   MutexLock lock(common_.mutex);
   const auto mapping = common_.program.mapping_of(address);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
@@ -137,7 +152,7 @@ CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* acc
     lock.unlock();
     const CUresult result = view->mapped ? common_.device.set_access(at, handle.size, news) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
-      for (const CUmemAccessDesc& each : news) merge(view->access, each);
+      for (const CUmemAccessDesc& each : news) add_access(view->access, each);
     lock.lock();
     common_.unclaim(handle);
     if (result != CUDA_SUCCESS) return result;
@@ -182,21 +197,45 @@ CUresult SwapProgram::hide(Made& made, CUdeviceptr address) {
   return result;
 }
 
+// Takes a reference, since another thread may release the memory meanwhile.
 std::optional<CUresult> SwapProgram::settle(Id id, CUmemGenericAllocationHandle* real) {
   MutexLock lock(common_.mutex);
-  const Made* const made = common_.program.find(id);
+  Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
-  Range& range = *made->range;
-  if (range.handles.size() != 1) return CUDA_ERROR_INVALID_VALUE;  // not created for export
+  if (made->range->handles.size() != 1 && !made->range->must_merge())
+    return CUDA_ERROR_INVALID_VALUE;  // not created for export
+  ++made->references;
+  const Bytes size = made->range->size;
   lock.unlock();
-  if (const CUresult result = pinning_.settle(id, range.size); result != CUDA_SUCCESS) return result;
-  lock.lock();
-  Handle& handle = range.handles.front();
-  common_.wait_and_claim(handle);
-  lock.unlock();
-  const CUresult result = common_.device.retain(real, handle.address);
-  lock.lock();
-  common_.unclaim(handle);
+  CUresult result = pinning_.settle(id, size);
+  if (result == CUDA_SUCCESS) {
+    lock.lock();
+    Handle& handle = made->range->handles.front();
+    common_.wait_and_claim(handle);
+    lock.unlock();
+    result = common_.device.retain(real, handle.address);
+    lock.lock();
+    common_.unclaim(handle);
+    lock.unlock();
+  }
+  release(id);
+  return result;
+}
+
+// The threads that use the handles never wait for the turn thread, which has not claimed any handle yet.
+CUresult SwapProgram::merge(CUdeviceptr address) {
+  Range* range = nullptr;
+  {
+    const MutexLock lock(common_.mutex);
+    merging_ = true;
+    while (users_ != 0) common_.changed.wait(common_.mutex);
+    range = common_.program.under(address, {1}).range;
+  }
+  const bool merges = range != nullptr && range->must_merge();
+  const CUresult result = merges ? merger_.merge(*range) : CUDA_SUCCESS;
+  const MutexLock lock(common_.mutex);
+  merging_ = false;
+  common_.changed.notify_all();
   return result;
 }
 

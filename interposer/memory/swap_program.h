@@ -3,14 +3,16 @@
 // maps the handles of the range at addresses of its choice.
 #pragma once
 
+#include "interposer/memory/swap_merging.h"
 #include "interposer/memory/swap_pinning.h"
 
 namespace sharedgpu {
 
 class SwapProgram final : public ProgramMemory {
  public:
-  SwapProgram(SwapCommon& common, SwapRanges& ranges, SwapFreeing& freeing, SwapPinning& pinning)
-      : common_(common), ranges_(ranges), freeing_(freeing), pinning_(pinning) {}
+  SwapProgram(SwapCommon& common, SwapRanges& ranges, SwapFreeing& freeing, SwapPinning& pinning,
+              SwapTurns& turns)
+      : common_(common), ranges_(ranges), freeing_(freeing), pinning_(pinning), merger_(common, turns) {}
 
   CUresult create(Id* id, Bytes size, const CUmemAllocationProp& kind) override;
   std::optional<CUresult> release(Id id) override;
@@ -21,9 +23,23 @@ class SwapProgram final : public ProgramMemory {
   CUresult unmap(CUdeviceptr address) override;
   CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) override;
   std::optional<CUresult> settle(Id id, CUmemGenericAllocationHandle* real) override;
+  // See TurnMemory.
+  CUresult merge(CUdeviceptr address);
 
  private:
   using Made = ProgramAllocations::Made;
+  // While this object exists, the handles of the program's memory do not become one, so that the thread may
+  // go through the handles of a range and release the lock in between.
+  class UseOfHandles {
+   public:
+    explicit UseOfHandles(SwapProgram& program);
+    ~UseOfHandles();
+    UseOfHandles(const UseOfHandles&) = delete;
+    UseOfHandles& operator=(const UseOfHandles&) = delete;
+
+   private:
+    SwapProgram& program_;
+  };
   CUresult drop_if_unused(Id id) REQUIRES(common_.mutex);
   CUresult show(Made& made, CUdeviceptr address) REQUIRES(common_.mutex);
   CUresult hide(Made& made, CUdeviceptr address) REQUIRES(common_.mutex);
@@ -32,6 +48,9 @@ class SwapProgram final : public ProgramMemory {
   SwapRanges& ranges_;
   SwapFreeing& freeing_;
   SwapPinning& pinning_;
+  SwapMerging merger_;
+  unsigned users_ GUARDED_BY(common_.mutex) = 0;  // number of UseOfHandles objects
+  bool merging_ GUARDED_BY(common_.mutex) = false;
 };
 
 }  // namespace sharedgpu

@@ -87,11 +87,13 @@ CUresult SwapRanges::back(Handle& handle) {
   }
 }
 
+// While this thread waited for the turn thread, a failed move may have left copies of the handles in flight.
+// The turn thread itself calls this function only if there are none.
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);
   lock.unlock();
-  CUresult result = CUDA_SUCCESS;
+  CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
     if (result == CUDA_SUCCESS && handle.mapped) result = common_.mover->unback(handle);
     if (result == CUDA_SUCCESS) common_.mover->forget(handle);

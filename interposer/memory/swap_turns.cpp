@@ -147,6 +147,18 @@ Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   }
 }
 
+CUresult SwapTurns::evict(Handle& handle) {
+  const Lane lane;
+  Mover::Begun begun = Mover::Begun::failed;
+  {
+    const MutexLock lock(common_.mutex);
+    begun = begin_out({&handle, {}}, lane);
+  }
+  if (begun == Mover::Begun::no_room) return CUDA_ERROR_OUT_OF_MEMORY;
+  return begun == Mover::Begun::yes && common_.mover->end_out(handle, lane) ? CUDA_SUCCESS
+                                                                            : CUDA_ERROR_UNKNOWN;
+}
+
 // Drops the least useful clean copy (see Order::last_copy()). Returns false if there is no clean copy.
 bool SwapTurns::give_up_copy() {
   Handle* const handle = common_.residency.last_copy();

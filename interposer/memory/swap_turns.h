@@ -24,6 +24,9 @@ class SwapTurns {
   bool restore();
   void tend();
   bool watch_host();
+  // Evicts a busy handle that is on the GPU. Copies its contents even if they are uniform. Returns
+  // CUDA_ERROR_OUT_OF_MEMORY if no host memory is left.
+  CUresult evict(Handle& handle);
 
  private:
   // Functions that require the lock release it during their work; only give_up_copy() keeps it.

@@ -39,17 +39,12 @@ std::optional<NeedOrder::Position> NeedOrder::Positions::first_after(Position af
 }
 
 void NeedOrder::note(std::uint64_t handle) {
-  Handle& its = handles_[handle];
-  its.freed = false;
   if (!log_.empty() && log_.back().handle == handle) return;
-  const bool found = follow(handle, its.needs);
-  its.needs.add(end());
+  Positions& its = needs_[handle];
+  const bool found = follow(handle, its);
+  its.add(end());
   log_.push_back({handle, found ? present_ : 0});
   if (log_.size() > kMostNeeds) drop_oldest();
-}
-
-void NeedOrder::forget(std::uint64_t handle) {
-  if (const auto found = handles_.find(handle); found != handles_.end()) found->second.freed = true;
 }
 
 bool NeedOrder::learned() const {
@@ -57,13 +52,13 @@ bool NeedOrder::learned() const {
 }
 
 std::uint64_t NeedOrder::next(std::uint64_t handle) const {
-  const Handle* const its = find(handle);
-  if (its == nullptr || its->freed) return kNever;
-  if (!learned()) return end() - its->needs.last();
+  const Positions* const its = find(handle);
+  if (its == nullptr) return kNever;
+  if (!learned()) return end() - its->last();
   std::uint64_t distance = kNever;
   Position from = present_;
   for (int i = 0; i < kCycles && from >= first_; ++i) {
-    if (const std::optional<Position> found = its->needs.first_after(from))
+    if (const std::optional<Position> found = its->first_after(from))
       distance = std::min(distance, *found - from);
     from = at(from).alike;
   }
@@ -71,21 +66,13 @@ std::uint64_t NeedOrder::next(std::uint64_t handle) const {
 }
 
 std::uint64_t NeedOrder::since(std::uint64_t handle) const {
-  const Handle* const its = find(handle);
-  return its != nullptr ? end() - 1 - its->needs.last() : kNever;
+  const Positions* const its = find(handle);
+  return its != nullptr ? end() - 1 - its->last() : kNever;
 }
 
-std::vector<std::uint64_t> NeedOrder::upcoming(std::size_t count) const {
-  std::vector<std::uint64_t> needs;
-  if (!learned()) return needs;
-  for (Position each = present_ + 1; each < end() && needs.size() < count; ++each)
-    if (!find(at(each).handle)->freed) needs.push_back(at(each).handle);
-  return needs;
-}
-
-const NeedOrder::Handle* NeedOrder::find(std::uint64_t handle) const {
-  const auto found = handles_.find(handle);
-  return found != handles_.end() ? &found->second : nullptr;
+const NeedOrder::Positions* NeedOrder::find(std::uint64_t handle) const {
+  const auto found = needs_.find(handle);
+  return found != needs_.end() ? &found->second : nullptr;
 }
 
 bool NeedOrder::is_near(const Positions& needs) const {
@@ -134,9 +121,9 @@ bool NeedOrder::follow(std::uint64_t handle, const Positions& needs) {
 }
 
 void NeedOrder::drop_oldest() {
-  const auto found = handles_.find(log_.front().handle);
-  found->second.needs.drop_first();
-  if (found->second.needs.empty()) handles_.erase(found);
+  const auto found = needs_.find(log_.front().handle);
+  found->second.drop_first();
+  if (found->second.empty()) needs_.erase(found);
   log_.pop_front();
   ++first_;
   if (present_ < first_) present_ = 0;

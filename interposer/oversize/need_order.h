@@ -29,10 +29,6 @@ class NeedOrder {
 
   // A launch needs the handle on the GPU. A repetition of the previous need counts as the same need.
   void note(std::uint64_t handle);
-  // The handle is freed, so nothing needs it until the next note() of the same address. From then on the
-  // learned order counts again: a buffer that a program allocates anew in each cycle mostly gets the same
-  // address for the same purpose.
-  void forget(std::uint64_t handle);
 
   // Returns true if the recent needs have been predicted from the past.
   bool learned() const;
@@ -42,9 +38,6 @@ class NeedOrder {
   std::uint64_t next(std::uint64_t handle) const;
   // The distance of the handle's last need; 0 for the last one of all; kNever for none.
   std::uint64_t since(std::uint64_t handle) const;
-  // The next needs, at most `count`, as far as they can be predicted; none if no order is learned. A handle
-  // may appear several times.
-  std::vector<std::uint64_t> upcoming(std::size_t count) const;
 
  private:
   // Positions of needs grow for ever; the log keeps the newest positions.
@@ -68,14 +61,10 @@ class NeedOrder {
     std::vector<Position> all_;
     std::size_t dropped_ = 0;  // so many of the first ones are no longer in the log
   };
-  struct Handle {
-    Positions needs;
-    bool freed = false;
-  };
 
   Position end() const { return first_ + log_.size(); }
   const Need& at(Position position) const { return log_[position - first_]; }
-  const Handle* find(std::uint64_t handle) const;  // null if the handle is not in the log
+  const Positions* find(std::uint64_t handle) const;  // null if the handle is not in the log
   bool is_near(const Positions& needs) const;
   // If a handle is needed now as it was at `place`: how many needs in a row up to `place` are the same as the
   // newest needs, this one included; at most kLongestMatch.
@@ -89,8 +78,8 @@ class NeedOrder {
   void drop_oldest();
 
   std::deque<Need> log_;
-  Position first_ = 1;                       // the position of log_.front()
-  std::map<std::uint64_t, Handle> handles_;  // of each handle in the log
+  Position first_ = 1;                        // the position of log_.front()
+  std::map<std::uint64_t, Positions> needs_;  // of each handle in the log
   // The position in the past that corresponds to the newest need; zero if none is known.
   Position present_ = 0;
   std::uint32_t predicted_ =

@@ -61,7 +61,9 @@ Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
           .stuck = stuck,
           .job_host_limit = reports().job_host_limit(),
           .moved = {},
-          .away = now.beyond};
+          .away = now.beyond,
+          .exchanges = {},
+          .uncharged = reports().uncharged()};
 }
 
 void ArbiterLink::run() {
@@ -145,13 +147,18 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// Sends a Usage or Ready, with the bytes that were evicted and restored since the connection began.
+// Sends a Usage or Ready, with the totals since the connection began.
 template <class Body>
 int ArbiterLink::tell(Body body) {
-  const Traffic moved = reports().moved();
-  body.moved = minus(moved, told_before_);
+  Totals now = told_;
+  now.moved = reports().moved();
+  body.moved = minus(now.moved, told_before_.moved);
+  if constexpr (requires { body.exchanges; }) {
+    now.exchanges = totals_.read();
+    body.exchanges = minus(now.exchanges, told_before_.exchanges);
+  }
   const int error = send(Message::of(body));
-  if (error == 0) told_ = moved;
+  if (error == 0) told_ = now;
   return error;
 }
 

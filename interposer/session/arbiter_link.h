@@ -15,12 +15,13 @@ namespace sharedgpu::session {
 class ArbiterLink {
  public:
   ArbiterLink(const Settings& settings, Outbox& outbox, Requests& requests, TurnWorker& turns,
-              shared_memory::Exports& exports, gate::PageSlot slot)
+              shared_memory::Exports& exports, const ExchangeTotals& totals, gate::PageSlot slot)
       : settings_(settings),
         outbox_(outbox),
         requests_(requests),
         turns_(turns),
         exports_(exports),
+        totals_(totals),
         slot_(slot) {}
 
   // Takes over a connection on which the arbiter has sent Welcome. Call it before run().
@@ -76,6 +77,7 @@ class ArbiterLink {
   Requests& requests_;
   TurnWorker& turns_;
   shared_memory::Exports& exports_;
+  const ExchangeTotals& totals_;
   const gate::PageSlot slot_;
 
   DeadlineReports deadlines_;
@@ -96,8 +98,13 @@ class ArbiterLink {
   Attach attach_;  // written once by set_gpu(), constant afterwards
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
-  Traffic told_;             // the evicted and restored bytes reported so far, on all connections
-  Traffic told_before_;      // the part of told_ that was reported on earlier connections
+  // The totals that were reported so far, on all connections, and their part on earlier connections.
+  struct Totals {
+    Traffic moved;
+    Exchanges exchanges;
+  };
+  Totals told_;
+  Totals told_before_;
   bool attached_ = false;    // true if Attached was received on this or an earlier connection
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
   bool released_ = false;    // Released was sent, and no Restore or Step has arrived since

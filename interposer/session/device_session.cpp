@@ -142,7 +142,7 @@ void DeviceSession::attach(CUdevice device) {
 // memory.
 void DeviceSession::went_oversized() {
   if (residence() != nullptr) return;
-  auto* fresh = new Residence(*memory()->away_memory());
+  auto* fresh = new Residence(*memory()->away_memory(), totals_);
   Residence* expected = nullptr;
   if (!residence_.compare_exchange_strong(expected, fresh, std::memory_order_acq_rel)) {
     delete fresh;
@@ -322,9 +322,16 @@ shared_memory::Imports::Answer DeviceSession::import_piece(LoanName name, std::u
   }
 }
 
+// The arbiter does not know how much of the job's host memory the program itself uses now.
 MemoryView DeviceSession::view() {
   MemoryView view = ask_view();
-  if (const Memory* mine = memory()) view.free = std::min(view.total, view.free + mine->due());
+  Memory* const mine = memory();
+  if (mine == nullptr) return view;
+  if (view.away != Bytes{} && mine->away_memory() != nullptr) {
+    const Bytes away = std::min(view.away, mine->away_memory()->growth(now()));
+    view.free = minus(view.free, view.away) + away;
+  }
+  view.free = std::min(view.total, view.free + mine->due());
   return view;
 }
 

@@ -33,8 +33,8 @@ class DeviceSession final : public Books {
       : settings_(settings),
         slot_(slot),
         contexts_(parts.contexts),
-        turns_(parts, outbox_, slot),
-        link_(settings, outbox_, requests_, turns_, exports_, slot) {}
+        turns_(parts, outbox_, totals_, slot),
+        link_(settings, outbox_, requests_, turns_, exports_, totals_, slot) {}
 
   // Call it before begin(), for only one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
@@ -77,6 +77,7 @@ class DeviceSession final : public Books {
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
     return turns_.exchange(std::move(out), std::move(in));
   }
+  ExchangeResult merge(CUdeviceptr address) { return turns_.merge(address); }
   // For memory that moves beside work; otherwise without effect. Before a launch: waits while earlier
   // launches use too much of the window, for half a second at most. Behind the launch, inside the gate: notes
   // that it is under way on the stream. After that, outside the gate: begins to bring in what coming launches
@@ -114,6 +115,7 @@ class DeviceSession final : public Books {
   Requests requests_;
   shared_memory::Exports exports_;
   tracking::Contexts& contexts_;
+  ExchangeTotals totals_;
   TurnWorker turns_;
   ArbiterLink link_;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request of a thread of the program to exchange handles, which the turn thread carries out. The thread may
-// cancel the request until handles begin to move. Thread-safe.
+// A request of a thread of the program to exchange handles, or to make one handle of several, which the turn
+// thread carries out. The thread may cancel the request until handles begin to move. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -14,8 +14,8 @@
 
 namespace sharedgpu::session {
 
-// `closed`: the gate is closed, since the process's turn has ended; nothing has moved. `partial`: not all
-// handles are where the request wants them, or the request was cancelled.
+// `closed`: nothing has moved, since the process's turn has ended or memory is not on the GPU; the thread may
+// try again. `partial`: not all handles are where the request wants them, or the request was cancelled.
 enum class Exchanged : std::uint8_t { closed, partial, complete };
 struct ExchangeResult {
   Exchanged outcome = Exchanged::partial;
@@ -26,10 +26,12 @@ class ExchangeRequest {
  public:
   ExchangeRequest(std::vector<CUdeviceptr> leaving, std::vector<CUdeviceptr> entering)
       : out(std::move(leaving)), in(std::move(entering)) {}
+  explicit ExchangeRequest(CUdeviceptr merged) : merges(merged) {}
 
   const std::vector<CUdeviceptr> out;
   const std::vector<CUdeviceptr> in;
-  gate::Wakeup changed;  // raised when done() becomes true
+  const CUdeviceptr merges = 0;  // argument of TurnMemory::merge(); zero: handles are exchanged
+  gate::Wakeup changed;          // raised when done() becomes true
 
   // For the thread that made the request. Returns false if handles are moving, or the request is done. If the
   // turn thread is draining for this request, cancel() ends the pause of the gate, and with it the drain.

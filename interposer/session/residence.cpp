@@ -39,7 +39,8 @@ void Residence::Pause::after_failure(Nanoseconds now) {
   until_ = now + length_;
 }
 
-Residence::Residence(AwayMemory& memory) : memory_(memory), per_byte_(kFirstEstimate) {}
+Residence::Residence(AwayMemory& memory, ExchangeTotals& totals)
+    : memory_(memory), totals_(totals), per_byte_(kFirstEstimate) {}
 
 // Each handle counts once, for the first argument that names it.
 std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
@@ -61,22 +62,28 @@ std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernel
   return uses;
 }
 
+// A kernel of unknown cost may need the operand on the GPU. Beside work, handles come in before they have
+// debts. So there must be a gain over the two exchanges.
+bool Residence::is_need(const KernelCosts::Key& key) const {
+  const double least = beside_work() ? kExchanges * per_byte_ : per_byte_;
+  const std::optional<double> cost = costs_.per_byte(key);
+  return !cost || *cost >= least;
+}
+
 // The handles that should be on the GPU, whether they are there or not. A kernel that was never seen with the
 // operand away is tried that way, unless it cannot be timed alone.
 std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may_try) {
   std::vector<AwayHandle> found;
   const Bytes window = memory_.window();
-  // Beside work, handles come in before they have debts. So there must be a gain over the two exchanges.
-  const double least = beside_work() ? kExchanges * per_byte_ : per_byte_;
   for (const Use& use : uses) debts_.launch(use.handle.size);
   for (const Use& use : uses) {
     const std::optional<double> cost = costs_.per_byte(use.key);
-    const bool heavy = !cost || *cost >= least;
-    if (heavy) {
+    const bool need = is_need(use.key);
+    if (need) {
       order_.note(use.handle.address);
       ++needs_;
     }
-    bool wants = heavy && !use.handle.away;
+    bool wants = need && !use.handle.away;
     if (use.handle.away && cost) {
       const double lost = *cost * count(use.handle.size);
       wants = debts_.add(use.handle.address, lost, window) >= kExchanges * per_byte_ * count(use.handle.size);
@@ -138,16 +145,38 @@ Residence::Choice Residence::choose(std::span<const KernelUse> kernels, Nanoseco
   if (exchanges_.over(now)) choice.exchange = plan_for(handles);
   const auto comes_in = [&](CUdeviceptr handle) {
     const auto has = [&](const auto& part) { return std::ranges::find(part, handle) != part.end(); };
-    return has(choice.exchange.in) || has(choice.exchange.lacking);
+    return has(choice.exchange.in) || has(choice.exchange.coming) || has(choice.exchange.lacking);
   };
   bool moving = false;  // where such handles will be during the launch is not known
+  double lost = 0;
   for (const Use& use : uses) {
     moving |= use.handle.moving && beside_work();
-    if (use.handle.away && comes_in(use.handle.address)) choice.operands[use.operand].away -= use.handle.size;
+    if (!use.handle.away) continue;
+    if (comes_in(use.handle.address))
+      choice.operands[use.operand].away -= use.handle.size;
+    else
+      lost += costs_.per_byte(use.key).value_or(0) * count(use.handle.size);
   }
+  add_slowed(lost);
   if (!single) choice.operands.clear();
   choice.timed = trials_.over(now) && !moving && costs_.should_time(choice.operands);
   return choice;
+}
+
+bool Residence::exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  if (!exchanges_.over(now)) return false;
+  const Bytes window = memory_.window() + memory_.room();
+  Bytes needed;
+  std::unordered_set<CUdeviceptr> seen;
+  for (const KernelUse& kernel : kernels)
+    for (const Argument& argument : kernel.arguments) {
+      if (!is_need({.kernel = kernel.kernel, .word = argument.word})) continue;
+      for (const AwayHandle& handle : memory_.operands(argument.address))
+        if (seen.insert(handle.address).second) needed += handle.size;
+      if (needed > window) return true;
+    }
+  return false;
 }
 
 ExchangeChoice Residence::choose(const std::vector<AwayHandle>& handles) {
@@ -185,16 +214,34 @@ void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& 
     per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);
 }
 
+void Residence::waited(Nanoseconds time) { totals_.add_wait(time); }
+
+void Residence::add_slowed(double nanoseconds) {
+  if (nanoseconds > 0) totals_.add_slowed(Nanoseconds(static_cast<std::int64_t>(nanoseconds)));
+}
+
+// choose() has counted the time that the launch loses only for operands whose cost was known.
+void Residence::learn(const Choice& choice, Nanoseconds took) {
+  std::vector<KernelCosts::Operand> unknown;
+  for (const KernelCosts::Operand& operand : choice.operands)
+    if (operand.away != Bytes{} && !costs_.per_byte(operand.key)) unknown.push_back(operand);
+  costs_.ran(choice.operands, took);
+  double lost = 0;
+  for (const KernelCosts::Operand& operand : unknown)
+    lost += costs_.per_byte(operand.key).value_or(0) * count(operand.away);
+  add_slowed(lost);
+}
+
 void Residence::ran(const Choice& choice, Nanoseconds took) {
   const std::lock_guard lock(mutex_);
-  costs_.ran(choice.operands, took);
+  learn(choice, took);
   trials_.after_success();
 }
 
 // The kernel takes at least the time that it has been running for.
 void Residence::did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now) {
   const std::lock_guard lock(mutex_);
-  if (ran_for != Nanoseconds{}) costs_.ran(choice.operands, ran_for);
+  if (ran_for != Nanoseconds{}) learn(choice, ran_for);
   trials_.after_failure(now);
 }
 

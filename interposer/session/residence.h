@@ -20,6 +20,7 @@
 #include "interposer/oversize/launches_under_way.h"
 #include "interposer/oversize/need_order.h"
 #include "interposer/session/exchange_request.h"
+#include "interposer/session/exchange_totals.h"
 
 namespace sharedgpu::session {
 
@@ -49,8 +50,8 @@ struct ExchangeChoice {
 
 class Residence {
  public:
-  // The memory outlives the object.
-  explicit Residence(AwayMemory& memory);
+  // The arguments outlive the object.
+  Residence(AwayMemory& memory, ExchangeTotals& totals);
 
   struct Choice {
     ExchangeChoice exchange;
@@ -61,6 +62,9 @@ class Residence {
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
+  // Returns true if the window cannot hold all operands together that the kernels need on the GPU, so they
+  // should change places between the kernels. False also while no exchange is tried.
+  bool exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now);
   // The exchange that brings in these handles, which must be on the GPU for another reason.
   ExchangeChoice choose(const std::vector<AwayHandle>& handles);
   // The same for the handles of an earlier choice that are still away.
@@ -81,6 +85,8 @@ class Residence {
   // The exchange that brings in the handles of coming launches; nothing if no order is learned, or if no
   // launch has needed a handle since the last call. The exchange is announced to the memory.
   ExchangeChoice ahead(Nanoseconds now);
+  // A thread has waited for handles that another exchange moves, or that find no room yet.
+  void waited(Nanoseconds time);
   // A launch is under way until ended(). Its handles do not leave for those of later launches.
   LaunchesUnderWay::Number launched(const Choice& choice);
   void ended(const std::vector<LaunchesUnderWay::Number>& launches);
@@ -109,12 +115,17 @@ class Residence {
     std::size_t operand = 0;  // index of the kernel's operand
   };
   std::vector<Use> uses_of(std::span<const KernelUse> kernels, std::vector<KernelCosts::Operand>& operands);
+  bool is_need(const KernelCosts::Key& key) const;
   std::vector<AwayHandle> wanted(const std::vector<Use>& uses, bool may_try);
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   ExchangeChoice plan_of(const std::vector<std::uint64_t>& needed, Bytes most);
   std::vector<Candidate> candidates() const;
 
+  void add_slowed(double nanoseconds);
+  void learn(const Choice& choice, Nanoseconds took);
+
   AwayMemory& memory_;
+  ExchangeTotals& totals_;
   std::mutex mutex_;  // guards the members below
   NeedOrder order_;
   KernelCosts costs_;

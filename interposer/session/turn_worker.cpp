@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kDrainPatience = 500ms;  // time after which an exchange is given up
+constexpr Nanoseconds kMergePatience = 10s;    // the same for merge()
 constexpr Nanoseconds kRetry = 2ms;  // pause before a restore is repeated, while the driver still frees
                                      // another process's memory
 constexpr Nanoseconds kTend = 1s;
@@ -72,6 +73,10 @@ void TurnWorker::run() {
       wakeup_.wait(seen, kRetry);
       tend();
       phase_ = obey(restoring->order);
+    } else if (paused_ != 0 && !std::holds_alternative<Closed>(phase_)) {
+      wakeup_.wait(seen, kRetry);
+      tend();
+      restore_memory();
     } else {
       tend();
       watch();
@@ -140,9 +145,22 @@ LeasePhase TurnWorker::holding() const {
 }
 
 ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {
-  const auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
+  const Nanoseconds begun = now();
+  const ExchangeResult result =
+      request(std::make_shared<ExchangeRequest>(std::move(out), std::move(in)), kDrainPatience);
+  totals_.add_wait(now() - begun);
+  outbox_.usage(false);  // the process may end at any time
+  return result;
+}
+
+ExchangeResult TurnWorker::merge(CUdeviceptr address) {
+  return request(std::make_shared<ExchangeRequest>(address), kMergePatience);
+}
+
+// Cancels the request when the patience is over, unless handles are moving then.
+ExchangeResult TurnWorker::request(const std::shared_ptr<ExchangeRequest>& request, Nanoseconds patience) {
   push({.kind = TurnOrder::Kind::exchange, .epoch = epoch(), .since = now(), .exchange = request});
-  const Nanoseconds end = now() + kDrainPatience;
+  const Nanoseconds end = now() + patience;
   for (;;) {
     const std::uint32_t seen = request->changed.seen();
     if (request->done()) return request->result();
@@ -169,37 +187,72 @@ bool TurnWorker::has_orders() {
 }
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
-// afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
-// it. Managed memory may move while work runs, so its exchange needs no pause of the gate and no drain.
+// afterwards.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request, bool ahead) {
   Memory* const mine = memory();
   AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
-  ExchangeResult result{.outcome = away == nullptr ? Exchanged::partial : Exchanged::closed};
+  ExchangeResult result{.outcome = Exchanged::partial};
+  if (away != nullptr)
+    result =
+        away->moves_beside_work() ? exchange_beside_work(*away, request, ahead) : exchange_in_pause(request);
+  request.end(result);
+  return paused_ != 0 && std::holds_alternative<Closed>(phase_) ? Holding{} : phase_;
+}
+
+// Managed memory may move while work runs, so its exchange needs no pause of the gate and no drain. Its
+// handles are never made one.
+ExchangeResult TurnWorker::exchange_beside_work(AwayMemory& away, ExchangeRequest& request, bool ahead) {
+  ExchangeResult result{.outcome = Exchanged::closed};
+  if (request.merges != 0 || !gate::is_open() || !request.move_at_once()) {
+    away.cancel(request.out);
+    away.cancel(request.in);
+    return result;
+  }
+  const Nanoseconds begun = now();
+  result.outcome = carry_out(*memory(), request, ahead);
+  result.took = now() - begun;
+  debug("exchanged %zu handles for %zu in %.2f ms%s%s", request.out.size(), request.in.size(),
+        milliseconds(result.took), ahead ? ", ahead of need" : "",
+        result.outcome == Exchanged::complete ? "" : "; not completely");
+  return result;
+}
+
+// After a failure of the driver, a handle may be without memory, which only a restore can give it. Until a
+// restore has succeeded, in this turn or the next one, the gate stays paused.
+ExchangeResult TurnWorker::exchange_in_pause(ExchangeRequest& request) {
+  ExchangeResult result{.outcome = Exchanged::closed};
+  if (paused_ != 0) return result;
   const Nanoseconds begun = now();
   const auto move = [&] {
+    if (!request.move()) return true;
     const Nanoseconds drained = now();
-    const bool all = away->exchange(request.out, request.in, [&] { return ahead && has_orders(); });
-    if (!all && !away->moves_beside_work()) restore_memory();
-    result = {.outcome = all ? Exchanged::complete : Exchanged::partial, .took = now() - drained};
-    debug("exchanged %zu handles for %zu in %.2f ms, %s %.2f ms%s", request.out.size(), request.in.size(),
-          milliseconds(result.took), ahead ? "ahead of need, after" : "after a drain of",
-          milliseconds(drained - begun), all ? "" : "; not all have come in");
+    result.outcome = carry_out(*memory(), request, false);
+    const bool restored = restore_memory();
+    result.took = now() - drained;
+    debug("exchanged %zu handles for %zu%s in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
+          request.in.size(), request.merges != 0 ? ", and made one handle of several," : "",
+          milliseconds(result.took), milliseconds(drained - begun),
+          result.outcome == Exchanged::complete ? "" : "; not completely");
+    return restored;
   };
-  if (away != nullptr && away->moves_beside_work()) {
-    if (gate::is_open() && request.move_at_once()) {
-      move();
-    } else {
-      away->cancel(request.out);
-      away->cancel(request.in);
-    }
-  } else if (away != nullptr) {
-    parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); },
-                       [&] {
-                         if (request.move()) move();
-                       });
+  paused_ = parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
+  return result;
+}
+
+Exchanged TurnWorker::carry_out(Memory& memory, const ExchangeRequest& request, bool ahead) {
+  CUresult result = CUDA_SUCCESS;
+  if (request.merges != 0) {
+    result = memory.merge(request.merges);
+  } else {
+    const Nanoseconds begun = now();
+    const Traffic before = memory.moved();
+    const bool all =
+        memory.away_memory()->exchange(request.out, request.in, [&] { return ahead && has_orders(); });
+    totals_.add_move(minus(memory.moved(), before), now() - begun);
+    if (!all) result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  request.end(result);
-  return phase_;
+  if (result == CUDA_ERROR_NOT_READY) return Exchanged::closed;
+  return result == CUDA_SUCCESS ? Exchanged::complete : Exchanged::partial;
 }
 
 bool TurnWorker::evict(TurnMemory& memory) {
@@ -227,6 +280,10 @@ bool TurnWorker::restore_memory() {
   if (came != Bytes{})
     debug("restored %llu MiB in %.1f ms", static_cast<unsigned long long>(came.count >> 20),
           milliseconds(now() - begun));
+  if (done && paused_ != 0) {
+    if (!std::holds_alternative<Closed>(phase_)) gate::hold();
+    gate::resume(std::exchange(paused_, 0));
+  }
   return done;
 }
 
@@ -240,6 +297,8 @@ void TurnWorker::tend() {
     debug("%llu MiB of host memory held", static_cast<unsigned long long>(host.count >> 20));
     outbox_.usage(false);
   }
+  if (const Exchanges totals = totals_.read(); std::exchange(reported_, totals) != totals)
+    outbox_.usage(false);
   for (Maintenance* part : parts_.maintenance) part->run(*mine);
   tended_ = now();
 }

@@ -16,6 +16,7 @@
 #include "interposer/memory/maintenance.h"
 #include "interposer/memory/memory.h"
 #include "interposer/session/exchange_request.h"
+#include "interposer/session/exchange_totals.h"
 #include "interposer/session/idle.h"
 #include "interposer/session/outbox.h"
 #include "interposer/session/submission_clock.h"
@@ -55,8 +56,8 @@ struct TurnParts {
 
 class TurnWorker {
  public:
-  TurnWorker(TurnParts parts, Outbox& outbox, gate::PageSlot slot)
-      : parts_(std::move(parts)), outbox_(outbox), slot_(slot) {}
+  TurnWorker(TurnParts parts, Outbox& outbox, ExchangeTotals& totals, gate::PageSlot slot)
+      : parts_(std::move(parts)), outbox_(outbox), totals_(totals), slot_(slot) {}
 
   // Never returns.
   void run();
@@ -74,6 +75,9 @@ class TurnWorker {
   // Begins an exchange of memory that moves beside work, for launches to come, and does not wait for it. It
   // ends early when the turn thread gets an order; the result is then `partial`. Thread-safe.
   std::shared_ptr<ExchangeRequest> exchange_ahead(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
+  // Does the same for TurnMemory::merge(address), but waits longer for the end of the work, since the program
+  // cannot go on without it.
+  ExchangeResult merge(CUdeviceptr address);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
@@ -92,7 +96,10 @@ class TurnWorker {
   LeasePhase after_drain(bool drained, const TurnOrder& order);
   LeasePhase holding() const;
   LeasePhase exchange(ExchangeRequest& request, bool ahead);
-
+  ExchangeResult exchange_beside_work(AwayMemory& away, ExchangeRequest& request, bool ahead);
+  ExchangeResult exchange_in_pause(ExchangeRequest& request);
+  Exchanged carry_out(Memory& memory, const ExchangeRequest& request, bool ahead);
+  ExchangeResult request(const std::shared_ptr<ExchangeRequest>& request, Nanoseconds patience);
   bool has_orders();
   bool restore_memory();
   bool evict(TurnMemory& memory);
@@ -104,6 +111,7 @@ class TurnWorker {
 
   const TurnParts parts_;
   Outbox& outbox_;
+  ExchangeTotals& totals_;
   const gate::PageSlot slot_;
   std::atomic<Memory*> memory_{nullptr};
   std::atomic<std::uint64_t> epoch_{0};
@@ -113,11 +121,13 @@ class TurnWorker {
 
   // Used by the turn thread only.
   LeasePhase phase_;
+  std::uint32_t paused_ = 0;  // the pause of the gate that lasts until all memory is restored; zero: none
   Nanoseconds tended_{};
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
   Bytes host_;                // the host memory held for swap, as last reported
+  Exchanges reported_;        // the totals of exchanges, as last reported or newer
   Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
   Nanoseconds revoked_{};     // time of the last Revoke
 };

@@ -89,6 +89,11 @@ bool Contexts::device(CUcontext context, CUdevice* device) const {
   return false;
 }
 
+std::size_t Contexts::count() const {
+  std::lock_guard lock(mutex_);
+  return live_.size();
+}
+
 CUcontext Contexts::any(CUdevice device) const {
   std::lock_guard lock(mutex_);
   for (const Live& live : live_)

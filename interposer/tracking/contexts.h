@@ -49,6 +49,8 @@ class Contexts {
   void finish(CUcontext context);
   // Returns the device of a live context in *device; false if the context is unknown.
   bool device(CUcontext context, CUdevice* device) const;
+  // The number of live contexts.
+  std::size_t count() const;
   // Any live context of `device`; null if none.
   CUcontext any(CUdevice device) const;
   // Records that the program has enlarged the context's heap or buffers by `extra` bytes.
@@ -152,21 +154,21 @@ class ContextDrain final : public gate::Drain {
     return gate::step(*this);
   }
   // Pauses the gate, drains, and calls `action` while none of the process's work runs or begins. First calls
-  // `begin` with the number of the pause, which any thread may end (gate::resume()). Returns false without a
-  // call of `action` if the gate is closed, `begin` returns false, or the pause ends before all work has
-  // ended. Other sessions close the gate only after the pause.
+  // `begin` with the number of the pause, which any thread may end (gate::resume()). Does not call `action`
+  // if the gate is closed, `begin` returns false, or the pause ends before all work has ended. If `action`
+  // returns false, no work may begin yet: the pause goes on, no work passes the gate, and the function
+  // returns the number of the pause, which the caller ends later, after gate::hold(). Otherwise returns zero.
+  // Other sessions close the gate only after this function.
   template <class Begin, class Action>
-  bool pause(Begin begin, Action action) {
+  std::uint32_t pause(Begin begin, Action action) {
     std::lock_guard lock(mutex_);
     const std::uint32_t pause = gate::is_open() ? gate::pause() : 0;
-    if (pause == 0) return false;
+    if (pause == 0) return 0;
     const bool drained = begin(pause) && gate::close(*this);
-    if (drained) {
-      action();
-      gate::hold();
-    }
+    if (drained && !action()) return pause;
+    if (drained) gate::hold();
     gate::resume(pause);
-    return drained;
+    return 0;
   }
   bool drain() override { return contexts_.drain(); }
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made from packaging/scripts. Both dpkg, which passes a word, and rpm, which passes a number, run this script.
 set -eu
-PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # package managers leave these out
+PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # package managers leave these folders out of
+                                                                         # PATH
 
 # say LINE...
 say() { printf '@PACKAGE@: %s\n' "$@" >&2; }
@@ -63,8 +64,9 @@ apt_has_asked() {
   [ "${DPKG_FRONTEND_LOCKED-}" ] && [ -x /usr/lib/sharedgpu/before-packages ] && [ -e /etc/apt/apt.conf.d/50sharedgpu ]
 }
 
-# keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has such lines, unless Slurm is
-# another one, or is being upgraded to another one, which refuses these plugins in any case.
+# keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has lines that match PATTERN.
+# If Slurm has another release than these plugins, or is being upgraded to one, the removal goes on, since that Slurm
+# refuses these plugins in any case.
 keep_if_configured() {
   lines=$(configured "$1")
   other=$(other_slurm)

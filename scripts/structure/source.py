@@ -46,7 +46,7 @@ class Comment:
     line: int
     last_line: int
     column: int
-    text: str  # on one line
+    text: str  # the text, joined to one line
 
 
 @dataclasses.dataclass
@@ -55,8 +55,8 @@ class Function:
     line: int
     length: int
     name: str
-    owner: str  # the class, or empty
-    head: str  # from the return type to the body
+    owner: str  # the class of the function, or empty
+    head: str  # the text from the return type to the body
     body: str
 
 
@@ -78,7 +78,7 @@ class Source:
         self.is_code = path.endswith(CODE)
         self.comments: list[Comment] = []
         self.strings: list[tuple[int, str]] = []  # line and text
-        self.includes: list[tuple[int, str]] = []  # those with quotes
+        self.includes: list[tuple[int, str]] = []  # the includes with quotes
         self.functions: list[Function] = []
         self.classes: list[Class] = []
         self._line_starts = [0] + [match.end() for match in re.finditer("\n", self.text)]

@@ -36,7 +36,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    one, other = lingering(listener)  # what Python loads for this may be root's
+    one, other = lingering(listener)  # called before setuid(), since only root may be able to read
+                                      # files that Python loads for this
     one.close()
     other.close()
     os.setuid(int(sys.argv[4]))
@@ -52,8 +53,8 @@ def main():
             one, other = lingering(listener)
             with contextlib.suppress(PermissionError):  # the kernel refuses it
                 peer.sendmsg([b"\0" * 16], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))])
-            # Closed in another place: if the arbiter has closed its copy already, this close is the one that
-            # takes long.
+            # Closed in another thread: if the arbiter has closed its copy already, this close takes
+            # long.
             threading.Thread(target=one.close, daemon=True).start()
             kept.append((peer, other))
             sent += 1
@@ -64,7 +65,7 @@ def main():
             time.sleep(0.01)
         if len(kept) > connections:
             kept.pop(0)
-    # As tests/programs/flood says it.
+    # The same line as that of tests/programs/flood.
     print(f"linger: {sent} connections, {sent} messages, 0 answers, turned away {refused} times", flush=True)
     os._exit(0)  # closes may still go on
 

@@ -23,7 +23,7 @@ evicted=7 restored=8
 # run_seconds JOB: the lease time of the job's last run on this node, rounded as sacct shows it.
 run_seconds() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --format json | jq '.[-1].lease_seconds | round'; }
 
-# has_held JOB SECONDS: also while it runs.
+# has_held JOB SECONDS: succeeds if the job has held a lease for this time, even if it still runs.
 has_held() {
   sharedgpu status --json | jq -e --argjson job "$1" --argjson least "$2" '.tenants[] | select(.job == $job and .lease_seconds >= $least)' >/dev/null
 }
@@ -38,7 +38,7 @@ has_held() {
     [ "$(told "$job" $batch $evicted)" -gt 0 ]
     [ "$(shown "$job" batch In sharedgpu_swap)" = "$(told "$job" $batch $restored)" ]
     [ "$(shown "$job" batch Out sharedgpu_swap)" = "$(told "$job" $batch $evicted)" ]
-    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # it waited
+    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the step has waited
   done
 }
 
@@ -66,10 +66,10 @@ has_held() {
   near "$(shown "$srun_job" 0 In sharedgpu_lease)" "$(run_seconds "$srun_job")"
 }
 
-# most_of STEP ""|Node: TRESUsageInMax or its node, of the lease.
+# most_of STEP ""|Node: the longest lease time of a task of the step (TRESUsageInMax), or the node of this task.
 most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p'; }
 
-# Together they fit, so none waits.
+# All of these jobs fit on the GPU together, so none waits.
 @test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, an interactive step, a kill, no memory, no time" {
   small="$hold 4%"
   side=$(submit --ntasks=2 --nodes=1 --gres=sharedgpu:2 -- bash -c \
@@ -90,17 +90,17 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   for job in "$side" "$nodes" "$array" "$heterogeneous" "$killed" "$greedy" "$late"; do wait_until 120 ended_all "$job"; done
   expect_state "$late" TIMEOUT
   for job in "$side" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do expect_agreement "$job"; done
-  # Both nodes are this host, with one arbiter and one ledger, and each reports the values of the step.
+  # Both nodes are this host, which has one arbiter and one ledger. So each node reports the values of the whole step.
   step=$(told_steps "$nodes" | sed -n 's/^0 //p')
   wait_until 20 twice "$nodes" "$step"
-  # The maximum of one task, and its node.
+  # The longest lease time of a task, and the node of this task.
   near "$(most_of "$nodes.0" "")" "$step"
   [[ " $(scontrol show hostnames "$(sacct -n -P -X -j "$nodes" -o NodeList)" | tr '\n' ' ') " == *" $(most_of "$nodes.0" Node) "* ]]
   [ "$(shown_steps "$side" | awk '$2 > 0' | wc -l)" = 2 ]
   [ "$(raw_of "$array" | wc -l)" = 2 ]
   [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
   shown_steps "$interactive" | grep '^interactive [1-9]'
-  # The host is one node for sharedgpu, so it has reported the job on both of Slurm's nodes once.
+  # For sharedgpu this host is one node, so a job on both of Slurm's nodes is reported once.
   for job in "$side" "$nodes" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do
     expect_summary "$job" ".nodes == [\"$(hostname -s)\"] and (.lease_seconds - $(held "$job") | fabs < 0.01)"
   done
@@ -134,7 +134,7 @@ billed() {
 }
 
 @test "sharedgpu report adds up the numbers of sacct" {
-  since=$(date +%Y-%m-%dT%H:%M:%S) # parallel steps of other jobs count once
+  since=$(date +%Y-%m-%dT%H:%M:%S) # leaves out earlier jobs, since the report counts parallel steps only once
   for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {
     sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
@@ -153,13 +153,14 @@ ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
 
 answers() { sharedgpu status --json >/dev/null 2>&1; }
 
-# A slurmd that is killed during a launch loses it: Slurm shows such jobs as running, and they have no output.
+# If slurmd is killed while it launches a job, the launch is lost: Slurm shows the job as running, and the job has no
+# output.
 all_others_ended() {
   local job
   [[ -z $(squeue -h -t PENDING) ]] || return 1
   for job in $(squeue -h -o %i); do [[ ! -e $dir/jobs/$job ]] || return 1; done
 }
-# When a node registers, Slurm requeues those that should have begun 20 s ago (BatchStartTimeout and MessageTimeout).
+# When a node registers, Slurm requeues jobs that should have begun 20 s ago (BatchStartTimeout and MessageTimeout).
 find_lost_launches() {
   sleep 22
   for service in slurmd1 slurmd2; do
@@ -168,11 +169,11 @@ find_lost_launches() {
   done
 }
 
-# SHAREDGPU_KILLS and SHAREDGPU_KILL_JOBS make it a long one: 100 jobs, 300 kills.
+# SHAREDGPU_KILLS and SHAREDGPU_KILL_JOBS make the test longer, for example 100 jobs and 300 kills.
 @test "daemons killed at random while jobs run: every second of the ledger is in sacct once" {
   local jobs=() kills=0 service pid
   for ((i = 0; i < ${SHAREDGPU_KILL_JOBS:-6}; ++i)); do
-    # At the end nothing is killed until an arbiter has restarted.
+    # After its last use of the GPU, the job waits until a killed arbiter has restarted.
     jobs+=("$(submit --mem=1G --gres=sharedgpu:1 -- bash -c "$hold 40% --seconds $((2 + i % 4)); sleep 5")")
   done
   wait_until 60 has_lease "${jobs[0]}"
@@ -184,7 +185,7 @@ find_lost_launches() {
       # A daemon that is killed repeatedly is restarted more slowly, and a job whose wait times out runs unmanaged.
       wait_until 30 answers
     elif [[ $service == slurmctld ]]; then
-      # If killed, it may forget that a job has ended, which is not tested here.
+      # A slurmctld that is killed may forget that a job has ended, which is not tested here.
       "$CLUSTER" stop "$dir" "$service"
       "$CLUSTER" start "$dir" "$service"
     else

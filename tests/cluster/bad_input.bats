@@ -101,7 +101,7 @@ job_ends_right() {
 spoil_version() {
   local file=$1 address bytes
   address=$(nm -D "$file" | awk '$3=="plugin_version"{print $1}')
-  # Read-only data of a shared library lies in the file where it lies in memory.
+  # In a shared library, the offset of read-only data in the file equals its address in memory.
   bytes=$(od -An -tx4 -j "$((16#$address))" -N 4 "$file" | tr -d ' ')
   [ "$bytes" = "$(printf '%08x' "$(slurm_version_number)")" ]
   printf '\x01\x05\x15\x00' | dd of="$file" bs=1 seek="$((16#$address))" conv=notrunc status=none
@@ -127,7 +127,7 @@ slurm_version_number() {
   job_ends_right
 }
 
-# A plugin that needs a function which no Slurm has.
+# Makes a plugin need a function that no Slurm has.
 spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
 
 @test "plugins that need a function which this Slurm lacks are refused at load, and jobs run without sharing" {
@@ -166,7 +166,7 @@ spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
   [[ $output == *"$long"* ]]
 }
 
-# A slurmd that reads LINE as its gres.conf.
+# Restarts slurmd with LINE as its gres.conf.
 restart_with_gres_conf() {
   "$CLUSTER" stop "$dir" slurmd1
   echo "$1" >"$dir/etc/gres.conf"

@@ -50,7 +50,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   wait_until 30 output_has "$job" ready
   other=$(submit --mem=768M --gres=sharedgpu:1 -- $hold 208MiB --seconds 8)
   wait_until 30 tenant_is "$job" 't["host_bytes"] >= 208 << 20 and t["resident_bytes"] == 0' True
-  # Its swapped memory is charged to its own group.
+  # The job's swapped memory is charged to the job's own group.
   group=$(group_of "$job")
   (($(usage "$group") >= 208 << 20))
   touch "$dir/jobs/go"
@@ -64,19 +64,20 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   victim=$(submit --mem=512M --gres=sharedgpu:1 -- "$ram" --bytes 96MiB --at-once 200MiB --slowly 40MiB --working)
   wait_until 30 output_has "$victim" ready
   group=$(group_of "$victim")
-  # Beside the victim: a refused allocation, then the maximum in several processes, with the host memory full.
+  # The attacker beside the victim: one process has an allocation refused, then two processes
+  # allocate as much as the job may, and fill the job's host memory.
   attack="$ram --refused 232MiB --bytes 128MiB --at-once 60MiB --slowly 20MiB --working & sleep 1;"
   attack+=" $ram --refused 128MiB --bytes 80MiB --slowly 20MiB --working && wait \$!"
   attacker=$(submit --mem=256M --gres=sharedgpu:1 -- bash -c "$attack")
   most=0
   while has_state "$victim" RUNNING || has_state "$attacker" RUNNING; do
-    hits=$(hits "$group") || break  # it has ended
+    hits=$(hits "$group") || break  # the victim has ended
     ((hits == 0))
     now=$(usage "$group") || break
     ((now > most)) && most=$now
     sleep 0.2
   done
-  # Its own 240 MiB, 96 MiB of swap, and the overhead of any program.
+  # The victim's own 240 MiB, 96 MiB of swap, and the overhead of any program.
   ((most > 240 << 20 && most < 400 << 20))
   expect_state "$victim" COMPLETED
   expect_state "$attacker" COMPLETED

@@ -13,8 +13,8 @@ teardown() { cluster_teardown; }
 
 # Files, sockets and shared memory of a node's jobs, without those that daemons keep while they run.
 files_left() {
-  # Slurm's own state of a node has other names after each restart. A job's class stays for thirty days where its slurmd
-  # was killed before the epilog.
+  # Slurm's own state of a node has other names after each restart. The file with a job's class stays for thirty days if
+  # slurmd was killed before the job's epilog.
   find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' \
     -not -path "$dir/run/jobs/*" | sort
 }
@@ -28,7 +28,7 @@ processes_left() {
     [[ $(tr '\0' ' ' <"$pid/cmdline") != *slurmstepd* ]] || ! grep -qzxF "SLURM_CONF=$SLURM_CONF" "$pid/environ" || echo "$pid"
   done 2>/dev/null
 }
-# The arbiter's descriptors of processes and jobs, none of which may remain without them.
+# The arbiter's descriptors of processes and jobs. None of them may remain when the processes and jobs have ended.
 descriptors_left() { find "/proc/$(arbiter_pid)/fd" -lname '*pidfd*' -o -lname '*memfd:sharedgpu-lease*' -o -lname '/proc/*' | wc -l; }
 sockets_of_arbiter() { find "/proc/$(arbiter_pid)/fd" -lname 'socket:*' | wc -l; }
 tenants_left() {
@@ -51,7 +51,7 @@ resume_nodes() {
   done
 }
 
-# some_job NUMBER [SQUEUE_OPTION...]: the one that the number chooses. RANDOM in a subshell ignores the seed.
+# some_job NUMBER [SQUEUE_OPTION...]: prints the job that the number chooses. RANDOM in a subshell ignores the seed.
 some_job() {
   local jobs
   mapfile -t jobs < <(squeue -h -o %i "${@:2}")
@@ -63,12 +63,12 @@ submit_some() {
   case $((RANDOM % 9)) in
     0) submit "${options[@]}" -- sleep 10 ;;
     1) submit "${options[@]}" -- $hold "$size" --seconds 10 ;;
-    # Both nodes are this host, and so its two tasks are one tenant.
+    # Both nodes are this host, so the job's two tasks are one tenant.
     2) submit "${options[@]}" -N2 -- srun $hold "$size" --seconds 1 ;;
     3) submit "${options[@]}" -- bash -c "srun $hold $size --seconds 1; srun $hold $size --seconds 1" ;;
     4) submit "${options[@]}" -- bash -c "$hold $size --seconds 10 & $hold 10% --seconds 1" ;;
     5) submit "${options[@]}" -- bash -c "trap '' TERM; $hold $size --seconds 3" ;;
-    # Its time limit is a minute.
+    # The job exceeds its time limit of one minute.
     6) submit "${options[@]}" --time=1 -- $hold "$size" --seconds 300 ;;
     *) submit "${options[@]}" -- $hold "$size" --seconds 1 ;;
   esac
@@ -97,15 +97,15 @@ kill_some_daemon() {
     kill -9 "$(arbiter_pid)" || true
   else
     "$CLUSTER" kill "$dir" "$daemon"
-    # Its node may be busy with the last action; in the end it must be idle.
+    # The node may be busy with an earlier action of the test; it has to be idle only at the end.
     CLUSTER_PATIENCE=2 "$CLUSTER" start "$dir" "$daemon" 2>/dev/null || true
   fi
 }
 
 # The lease seconds of jobs by the ledger, as "JOB SECONDS", for one GPU.
 by_ledger() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by tenant --format json | jq -r '.[] | "\(.tenant | ltrimstr("job ")) \(.lease_seconds)"'; }
-# Jobs that ended right in one go, as "JOB SECONDS ELAPSED STEPS". Excludes jobs of two nodes: nodes are summed, and
-# the one arbiter of this host reports everything for both.
+# Jobs that have run once and completed, as "JOB SECONDS ELAPSED STEPS". Excludes jobs on two nodes: sacct adds up both
+# nodes, and this host's only arbiter reports the whole job for each of them.
 by_sacct() {
   sacct --noconvert -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
     { split($1, part, "."); job = part[1] }
@@ -118,7 +118,7 @@ by_sacct() {
   jobs=${CHURN_JOBS:-16} requeued=0
   RANDOM=${CHURN_SEED:-1}
   name=$(scontrol show config | sed -n 's/^ClusterName *= //p')
-  srun --gres=sharedgpu:1 true # starts the arbiter where it is not there
+  srun --gres=sharedgpu:1 true # starts the arbiter if none runs
   wait_until 20 is_empty processes_left
   files_left >"$dir/before"
   sockets=$(sockets_of_arbiter)
@@ -128,13 +128,13 @@ by_sacct() {
     ((RANDOM % 3)) || cancel_some
     ((RANDOM % 4)) || requeue_some
     ((i % (jobs < 200 ? 10 : 50))) || kill_some_daemon
-    # More than fit, so that some are cancelled while they wait.
+    # Lets more jobs queue than the nodes can run at once, so that some jobs are cancelled while they wait.
     while (($(squeue -h | wc -l) > 24)); do
       resume_nodes
       sleep 0.2
     done
   done
-  # Most end by themselves; requeued jobs may have to wait for long.
+  # Most jobs end by themselves. Requeued jobs may have to wait for long, so the remaining jobs are cancelled.
   wait_until 15 nodes_are_idle 2>/dev/null || true
   scancel --user=root
   wait_until 60 no_jobs
@@ -152,7 +152,8 @@ by_sacct() {
 
   run ! grep -H CUDA_ERROR "$dir"/jobs/*
 
-  # Each job's time once: by the ledger, by sacct to a second for each step, and never more than the job took.
+  # The ledger and sacct have the same lease time for each job, to a second for each step, and never more time than the
+  # job took.
   sleep 3
   join <(by_ledger | sort) <(by_sacct | sort) >"$dir/both"
   echo "# $(wc -l <"$dir/both") jobs compared" >&3

@@ -9,9 +9,9 @@ setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
 comment() { sacct -n -P -X -j "$1" -o AdminComment%5000; }
-# Slurm may tell the database of the job's end first, and of its comment a moment later: then ours is added anew.
+# Slurm may send the job's comment to the database a moment after the job's end. The summary is then added again.
 reads() { [[ $(comment "$1") == "$2"* ]]; }
-writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # others may be of another cluster
+writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # other writers may belong to another cluster
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }
 taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/comments/$1-*.json" >/dev/null; }
 
@@ -32,7 +32,7 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 
   cd "$dir/sharedgpu/comments"
   entry=$(echo "$text"-*.json)
-  for name in other.json again.json; do # a share of another node, told twice
+  for name in other.json again.json; do # two entries with the same share of another node
     sed "s/\"nodes\":\[[^]]*\]/\"nodes\":[\"other\"]/" "$entry" >new
     mv new "$text-$name"
   done
@@ -49,7 +49,7 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
   cancelled=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 60)
   wait_until 20 has_state "$cancelled" RUNNING
   wait_until 20 tenant_holds "$cancelled"
-  scancel --signal=KILL --full "$cancelled" # ended where slurmdbd alone is down
+  scancel --signal=KILL --full "$cancelled" # this job ends while only slurmdbd is down
   wait_until 20 taken "$cancelled"
   "$CLUSTER" stop "$dir" slurmctld
   wait_until 20 has_no_tenant "$job"

@@ -68,7 +68,7 @@ SCRIPT
   ! grep -q ld.so: "$dir/jobs/$id"
 }
 
-@test "where oci.conf does not call sharedgpu, one line says so and the container runs" {
+@test "if oci.conf does not call sharedgpu, one line says so and the container runs" {
   oci_conf "s|[^\"]*bin/sharedgpu oci [^;]*; exec ||"
   id=$(sbatch --parsable --wait --gres=sharedgpu:1 -o "$dir/jobs/%j" \
     --wrap "srun --container=$dir/bundle sh -c 'echo \"\$LD_PRELOAD.\"; env; env >/dev/null'")

@@ -66,7 +66,7 @@ extern_group() {
 probe_extern() {
   local group
   group=$(extern_group "$typed" "$1")
-  [[ -e $group/user/task_special ]] && group=$group/user/task_special # v2
+  [[ -e $group/user/task_special ]] && group=$group/user/task_special # with cgroup v2
   nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" bash -c 'echo $$ >"$1/cgroup.procs" && exec "$2"' bash "$group" "$dir/probe"
 }
 
@@ -76,7 +76,7 @@ extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
   with=$(submit -w "$typed" --gres=sharedgpu:a100:1 -- sleep 60)
   without=$(submit -w "$typed" -- sleep 60)
   wait_until 20 running_together "$with" "$without"
-  # Slurm bounds the group of that step beside the start of the job, not before it.
+  # Slurm restricts the group of the extern step while the job starts, not before.
   wait_until 20 extern_opens "$with" "1 ctl units="
   wait_until 20 extern_opens "$without" "ctl units="
 }
@@ -109,7 +109,7 @@ sees() {
 @test "a job sees its exclusive GPUs first, then the shared ones" {
   sees -w "$mixed" --gres=gpu:1,sharedgpu:1 -- "2 0"
   sees -w "$mixed" --gres=gpu:2,sharedgpu:2 --sharedgpu-gpus=2 -- "2 3 0 1"
-  # One that holds no units is gres/gpu's alone.
+  # sharedgpu changes nothing for a job that holds no units.
   run -0 --separate-stderr srun -w "$mixed" --gres=gpu:2 printenv CUDA_VISIBLE_DEVICES
   [ "$output" = "0,1" ]
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Slurm's commands in the documentation are understood by Slurm, and the installed files that it names exist. Words that
-# stand for the reader's own (JOB, job.sh, ./simulate, gpu1) are replaced. scripts/check-commands finds the commands.
+# Slurm's commands in the documentation are understood by Slurm, and the installed files that the documentation names
+# exist. Words that stand for the reader's own (JOB, job.sh, ./simulate, gpu1) are replaced. scripts/check-commands
+# finds the commands.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A death must not affect others: the other job ends right each time.
+# The death of a process must not affect other jobs: in each test, the other job ends with the right result.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -65,7 +65,7 @@ ends_right() {
 }
 
 @test "kill -9 of the arbiter in the middle of a handoff, again and again" {
-  # Slow copies make handoffs long enough to hit.
+  # With slow copies, handoffs take long enough for a kill in the middle.
   export SIMGPU_PCIE=0.5
   two_jobs 8
   for _ in 1 2 3; do
@@ -110,7 +110,7 @@ has_in_environment() {
   done
 }
 
-# Slurm's processes above these.
+# The slurmstepds that are the parents of these processes.
 steppers_of() {
   local process parent
   for process in "$@"; do
@@ -135,24 +135,24 @@ lose_power() {
 @test "the nodes lose power: a job runs again from its beginning beside a later one, and its first run does not count" {
   job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds \$((SLURM_RESTART_COUNT ? 2 : 600))")
   wait_until 20 in_its_turn "$job"
-  sleep 23 # slurmctld takes a job of less than BatchStartTimeout and ten seconds for one that is just being started
+  sleep 23 # for BatchStartTimeout and ten seconds, slurmctld counts a job as just starting
   lose_power
   SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd1
   SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd2
   wait_until 60 has_state "$job" PENDING
   other=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 2)
-  # Slurm would wait for two minutes, and it must for a second: slurmd takes a job that begins in the one in which its
-  # credential was revoked for the job before.
+  # Slurm would let the requeued job wait for two minutes. The job must wait for at least a second: if the job begins in
+  # the second in which its credential was revoked, slurmd takes it for its earlier run.
   scontrol update JobId="$job" StartTime=now+3
   ends_right "$other"
   ends_right "$job"
   wait_until 20 has_lease "$job"
-  [ "$(lease_seconds "$job")" -lt 15 ] # of the second run alone
+  [ "$(lease_seconds "$job")" -lt 15 ] # only the second run counts
   [ "$(sharedgpu status --json | jq '[.tenants[] | select(.pids != [] or .footprint_bytes > 0)] | length')" = 0 ]
 }
 
 @test "the next job starts arbiter and supervisor again after both have died" {
-  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
+  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # only the supervisor of this cluster
   kill -9 "$(arbiter_pid)"
   job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
   ends_right "$job"
@@ -168,7 +168,7 @@ arbiter_starts() {
 # The arbiter and its supervisor are gone, and no job can start others.
 without_arbiter() {
   arbiter_starts
-  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
+  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # only the supervisor of this cluster
   kill -9 "$(arbiter_pid)"
   mv "$dir/prefix/bin/sharedgpu" "$dir/prefix/bin/sharedgpu.away"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The other way to gather accounting, jobacct_gather/linux, and an interconnect plugin of the site's own beside ours.
+# Accounting by jobacct_gather/linux, and with an interconnect plugin of the site beside that of sharedgpu.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

@@ -36,11 +36,12 @@ has_condition() { [[ $(gpu "$1" .condition) == "$2" ]]; }
 # The number of the GPU that a process of the job is on.
 gpu_of() { sharedgpu status --json | jq -r --argjson job "$1" '.gpus[] as $g | .tenants[] | select(.job == $job and .footprint_bytes > 0 and .placed == [$g.uuid]) | $g.number'; }
 is_on() { [[ $(gpu_of "$1") == "$2" ]]; }
-# The number of an element of an array, and its name: the number of one is that of the array as well.
+# job_id prints the job number of an element of an array, and element prints its name. The job number of one element is
+# also the number of the whole array.
 job_id() { squeue -h -t all -j "$1" -o %A | head -n 1; }
 element() { squeue -h -t all -j "$1" -o '%A %F_%K' | sed -n "s/^$1 //p"; }
 
-# submit_to GPU SUBMIT_ARGUMENT...: a job, or an array of two, that comes to that GPU. Sets `jobs`.
+# submit_to GPU SUBMIT_ARGUMENT...: submits a job, or an array of two, that is placed on this GPU. Sets `jobs`.
 submit_to() {
   local other=$((1 - $1)) job
   sharedgpu drain gpu $other
@@ -61,7 +62,7 @@ states() { sacct -n -P -X -D -j "$1" -o JobIDRaw,State | sed -n "s/^$1|//p" | xa
 lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq -r '.[].lost' | xargs; }
 
 @test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs are requeued, and the other GPU's job goes on" {
-  # One of an array's elements has the number of the array, and must not stand for all of it.
+  # One element has the number of the array. If this element is requeued, the other one must not be requeued with it.
   submit_to 0 --requeue --array=1-2 --gres=sharedgpu:1 -- \
     bash -c "$hold 40% --seconds \$((SLURM_RESTART_COUNT ? 1 : 600))"
   there=("${jobs[@]}")
@@ -115,7 +116,7 @@ lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by ten
   done
   has_condition 0 lost
   [[ $(sinfo -h -n "$node" -o %T) != drain* ]]
-  # The other GPU has a tenant, and this one none.
+  # The next job is placed on the other GPU, although that GPU has a tenant and the lost GPU has none.
   late=$(submit -w "$node" --mem=1G --gres=sharedgpu:1 -- $hold 10% --seconds 3)
   wait_until 20 is_on "$late" 1
   fault 0 present

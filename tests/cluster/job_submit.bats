@@ -47,7 +47,7 @@ held() { sbatch --parsable --hold "$@" --wrap true 2>"$dir/jobs/said"; }
 # is_from RELEASE: whether this Slurm is of that release or a later one.
 is_from() { [[ ! $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1) < $1 ]]; }
 
-# memory JOB: what `scontrol show job` says of its memory.
+# memory JOB: prints the memory of the job as `scontrol show job` shows it.
 memory() {
   scontrol show job "$1" | grep -oE 'MinMemory(Node|CPU)=[^ ]*|MemPerTres=[^ ]*' | sed 's/Tres=gres./Tres=/' |
     sort | head -n 1
@@ -86,7 +86,7 @@ requests="
 --array=1-3 --mem=500 --gres=sharedgpu:small:1 | MinMemoryNode=500M | MinMemoryNode=1524M
 "
 
-# requests_have COLUMN: all of them, in one queue.
+# requests_have COLUMN: submits all requests, and compares the memory of each job with this column.
 requests_have() {
   local line options expected job wrong=0
   while IFS= read -r line; do
@@ -115,7 +115,7 @@ requests_have() {
   "$SHAREDGPU_FIRST_CLUSTER/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
   board=$!
   wait_until 20 test -S "$SIMGPU_BOARD"
-  # Three on two GPUs, each with most of the memory of one.
+  # Three jobs on two GPUs. Each job needs most of the memory of a GPU.
   jobs=()
   for _ in 1 2 3; do jobs+=("$(submit --mem=128 --gres=sharedgpu:small:1 -- $hold 192MiB --seconds 2)"); done
   plugin off
@@ -128,7 +128,8 @@ requests_have() {
     output_has "$job" "$verified"
   done
   expect_state "$without" FAILED
-  # The limit suffices for 192 MiB, its margin of 32 MiB and what the program uses itself; one line for both processes.
+  # The limit suffices for 192 MiB, its margin of 32 MiB and what the program uses itself; both processes together print
+  # one line.
   output_has "$without" "could never hold more than 96 MiB of it while other jobs have the GPU; request --mem="
   [ "$(grep -c "device memory refused" "$dir/jobs/$without")" = 1 ]
 }
@@ -157,7 +158,7 @@ figures_are() {
   run ! held --exclusive --mem-per-cpu=9G --gres=sharedgpu:small:1
 }
 
-# What a step may use, in MiB.
+# A script that prints the memory limit of its step in MiB.
 limit='
   group=$(sed -n "s/^[0-9]*:\(\(.*,\)\?memory\(,.*\)\?\)\?:\(.*\)/\4/p" /proc/self/cgroup | head -n 1)
   group=${group%/task_*} hierarchy=/sys/fs/cgroup
@@ -176,7 +177,8 @@ limit='
   [[ $stderr == *"srun: sharedgpu: host memory 1224M per node"* ]]
   run -0 --separate-stderr salloc --mem-per-cpu=200 --gres=sharedgpu:small:1 srun bash limit
   [ "$output" = "limit 1224" ]
-  # salloc passes its own value on, and srun takes that of the job; a step that states one keeps it.
+  # salloc sets the variable to its own value, but srun uses the job's value. A step that states a value keeps this
+  # value.
   run -0 --separate-stderr salloc --mem-per-gpu=200 --gres=gpu:1,sharedgpu:small:1 \
     bash -c 'echo "$SLURM_MEM_PER_GPU"; srun bash limit; srun --mem-per-gpu=300 bash limit'
   [ "$output" = $'200\nlimit 1224\nlimit 300' ]
@@ -188,7 +190,7 @@ limit='
     wait_until 20 accounted "$each"
   done
 }
-# Slurm has the memory itself in different units.
+# sacct shows the memory in ReqMem and in AllocTRES.
 accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=1224M ]]; }
 
 @test "steps of one job run side by side, each with all memory of the job" {
@@ -207,7 +209,7 @@ SCRIPT
   [ "$(grep -c "^limit 4596$" <<<"$output")" = 4 ]
   [ "$(grep -c "^limit 20480$" "$dir/jobs/$job")" = 8 ]
   [ "$(grep -c "^per node 20480$" "$dir/jobs/$job")" = 8 ]
-  # A step that states its memory has it.
+  # A step that states its memory gets this memory.
   job=$(submit -n 2 -N 1 --gres=sharedgpu:small:1 -- \
     bash -c "srun --mem=700 -n 1 bash limit; SLURM_MEM_PER_CPU=300 srun -n 1 -c 1 bash limit")
   expect_state "$job" COMPLETED
@@ -296,7 +298,7 @@ SCRIPT
   memory_is "$job" MinMemoryCPU=4G
   scontrol update jobid="$job" Partition=main
   memory_is "$job" MinMemoryNode=8G
-  # A request of the job itself stays.
+  # The job's own request stays as it is.
   job=$(held --mem=600 --gres=sharedgpu:small:1)
   scontrol update jobid="$job" NumCPUs=2
   memory_is "$job" MinMemoryNode=1624M
@@ -311,7 +313,7 @@ SCRIPT
 }
 
 @test "units per task and per job" {
-  # No release has options for both.
+  # No release of Slurm has options for both kinds of request.
   for units in Task=2548M Job=1524M; do
     job=$(held -n 2 -N 1 --mem=500)
     scontrol update jobid="$job" "TresPer${units%=*}=gres${separator:=$(separator)}sharedgpu:small:1"
@@ -359,7 +361,7 @@ separator() {
   if is_from 26.05; then
     scontrol update jobid="$job" MinMemoryNode=500
     wait_until 10 memory_is "$job" MinMemoryNode=1524M
-    run ! scontrol update jobid="$job" MinMemoryNode=600 # raises it
+    run ! scontrol update jobid="$job" MinMemoryNode=600 # would raise the memory
   else
     run ! scontrol update jobid="$job" MinMemoryNode=500
   fi

@@ -51,7 +51,8 @@ preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
   job=$(submit --ntasks=3 --nodes=1 --gres=sharedgpu:1 -- srun bash -c "$hold 20% --seconds 5; true")
   expect_state "$job" COMPLETED
   wait_until 20 has_lease "$job"
-  # Slurm's own count of the time that passed; each task by itself would add as much.
+  # The lease time is at most the time that passed. If each task counted, it would be three times as
+  # much.
   [ "$(lease_seconds "$job")" -le $(($(sacct -n -X -j "$job" -o ElapsedRaw) + 1)) ]
   [ "$(lease_seconds "$job")" -ge 3 ]
 }

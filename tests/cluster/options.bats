@@ -103,13 +103,13 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   output_has "$job" "--sharedgpu-backend=native has no effect: all processes of a batch job have the backend that sbatch states"
 }
 
-@test "what counts at submission is the sharedgpu.conf of that host, with the sections of the job's partition and QOS" {
+@test "options are checked at submission by the sharedgpu.conf of that host, with the sections of the job's partition and QOS" {
   conf=$dir/etc/sharedgpu.conf
   cp "$conf" "$conf.before"
   held() { sbatch --hold -o /dev/null --gres=sharedgpu:1 "$@" --wrap true 2>&1 >/dev/null; }
   printf '%s\n' Policy=priority MaxPriority=10 MaxRequest=50% '[qos urgent]' MaxPriority=100 '[partition other]' Policy=elastic >>"$conf"
   [ "$(held --sharedgpu-priority=50 --qos=normal)" = "sbatch: sharedgpu: --sharedgpu-priority=50 is above MaxPriority=10: it counts as 10" ]
-  [ -z "$(held --sharedgpu-priority=50)" ] # the QOS may be urgent
+  [ -z "$(held --sharedgpu-priority=50)" ] # no line, since the job may have the QOS urgent
   [ -z "$(held --sharedgpu-priority=10 --qos=normal)" ]
   [ "$(held --sharedgpu-share=25 -p main)" = \
     "sbatch: sharedgpu: --sharedgpu-share=25 has no effect here: shares count under Policy=elastic or deadline, not under priority" ]

@@ -43,6 +43,6 @@ IN
   [ "$(gres_of "$job")" = sharedgpu:2 ]
   [[ $(scontrol show job "$job") == *Comment=both* ]]
   [ "$(gres_of "$(hold_it "$qsub" -l gres=sharedgpu:3 -l walltime=10:00)")" = sharedgpu:3 ]
-  # Slurm drops it silently; if that changes, the wrapper is no longer needed.
+  # Slurm's own qsub drops the request silently. If that changes, the wrapper is no longer needed.
   [ -z "$(gres_of "$(hold_it qsub -l gres=sharedgpu:3)")" ]
 }

@@ -32,7 +32,7 @@ CONF
 }
 
 teardown_suite() {
-  local beside=("$SHAREDGPU_CLUSTER_DIR"-{gpus,hosts}) each # of lib/gpus.bash and lib/hosts.bash
+  local beside=("$SHAREDGPU_CLUSTER_DIR"-{gpus,hosts}) each # the clusters of lib/gpus.bash and lib/hosts.bash
   for each in "${beside[@]}"; do
     if [[ -e $each ]]; then "$CLUSTER" down "$each"; fi
   done

@@ -23,7 +23,7 @@ SCRIPT
   sbatch --parsable --nodes=2 --ntasks-per-node=1 --gres=sharedgpu:1 --output="$dir/jobs/%j" "$dir/jobs/ranks"
 }
 
-# expect_right JOB STEPS: it ends, and both processes of each step have verified their memory and their rounds.
+# expect_right JOB STEPS: the job ends, and both processes of each step have verified their memory and their rounds.
 expect_right() {
   expect_state "$1" COMPLETED 120
   (($(grep -c verified "$dir/jobs/$1") == 2 * $2)) || { output "$1"; false; }

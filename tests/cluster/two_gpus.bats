@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Nodes of two GPUs. Both nodes have one arbiter, so the jobs that are counted go to the first.
+# Nodes of two GPUs. Both nodes share one arbiter, so the tests submit the jobs that they count to
+# the first node.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -66,7 +67,8 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
   kill -9 "$(arbiter_pid)"
-  # Other tenants come first, and would change its placement if it were placed again.
+  # Another tenant comes before the job's next step. If the job were placed again, it would get
+  # another GPU.
   other=$(submit -w "$node" --gres=sharedgpu:8 -- sleep 600)
   wait_until 20 has_state "$other" RUNNING
   touch "$dir/jobs/go"

@@ -39,6 +39,6 @@ SCRIPT
     ((seconds > 0 && seconds <= 2 * $(elapsed "$job.$step") + 2)) ||
       { sacct -D -j "$job" -o JobID,State,ElapsedRaw,TRESUsageInTot%80; grep -E ' (class|begin|grant|release) ' "$dir"/host*/sharedgpu/ledger; false; }
   done
-  # The second one ran beside the first.
+  # The second step ran beside the first step.
   tells "$job" ".lease_seconds > 4 and .lease_seconds <= 2 * $(elapsed "$job.0") + 2" COMPLETED || { summary "$job" COMPLETED; false; }
 }

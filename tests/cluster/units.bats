@@ -57,7 +57,7 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
 }
 
 @test "a step holds all units of its job, fewer, or with --gres=none no units" {
-  # -Q: a step that comes while the one before it is still being ended waits, and srun says so.
+  # -Q, since srun prints a line if its step has to wait until the previous step has ended.
   job=$(submit -w "$typed" --gres=sharedgpu:a100:4 -- bash -c "srun -Q bash -c '$show'; srun -Q --gres=sharedgpu:a100:1 bash -c '$show'; srun -Q --gres=none bash -c '$show'")
   expect_state "$job" COMPLETED
   [ "$(output "$job")" = "units=4
@@ -84,7 +84,8 @@ units=3" ]
   job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "$script")
   wait_until 20 test -e "$dir/jobs/began"
   "$CLUSTER" stop "$dir" slurmctld
-  "$CLUSTER" stop "$dir" slurmd1 # with kill, Slurm 24.11 forgets that the job's prolog has run, and ends it
+  "$CLUSTER" stop "$dir" slurmd1 # stop, since after a kill Slurm 24.11 forgets that the job's
+                                 # prolog has run, and ends the job
   "$CLUSTER" start "$dir" slurmctld
   "$CLUSTER" start "$dir" slurmd1
   [[ $(used "$typed") == *sharedgpu:h200:5* ]]

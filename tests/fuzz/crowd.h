@@ -369,7 +369,12 @@ class Crowd {
                         .stuck = static_cast<std::uint8_t>(in_.one_in(4)),
                         .job_host_limit = in_.one_in(4) ? in_.size() : Bytes{},
                         .moved = {.evicted = in_.size(), .restored = in_.size()},
-                        .away = in_.one_in(4) ? in_.size() : Bytes{}});
+                        .away = in_.one_in(4) ? in_.size() : Bytes{},
+                        .exchanges = {.moving = Nanoseconds(in_.byte()),
+                                      .waited = Nanoseconds(in_.byte()),
+                                      .copied = in_.size(),
+                                      .fastest = in_.size()},
+                        .uncharged = in_.one_in(4) ? in_.size() : Bytes{}});
     }
   }
   Message question(const Peer& peer) {
@@ -379,6 +384,7 @@ class Crowd {
       case 1:
         return of(LeaseQuery{.step = in_.one_in(4) ? StepName{.job = kHonestJob, .step = 0} : step()});
       case 2:
+        if (in_.one_in(4)) return of(ExchangeQuery{.job = in_.below(5)});
         if (in_.one_in(4)) return of(GpuLossQuery{.job = in_.below(5), .place = in_.below(3)});
         return of(JobQuery{.job = in_.one_in(4) ? kHonestJob : in_.below(5)});
       case 3:

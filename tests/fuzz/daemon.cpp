@@ -70,7 +70,7 @@ void close_leftovers(Daemon& daemon) {
 void prepare() {
   static const bool once = [] {
     std::filesystem::create_directories(folder());
-    const char* level = std::getenv("LOG_LEVEL");  // for a person who examines one input
+    const char* level = std::getenv("LOG_LEVEL");  // set by a person who examines one input
     require(log::open(level == nullptr ? "off" : level, {}).ok(), "no log");
     std::atexit([] {
       std::filesystem::remove_all(folder());

@@ -112,8 +112,8 @@ class FakeHost : public System {
 
   std::map<pid_t, FakeProcess> processes_;
   struct Child {
-    UniqueFd ended;   // as of a FakeProcess
-    UniqueFd survey;  // empty: it closes connections
+    UniqueFd ended;   // like FakeProcess::ended
+    UniqueFd survey;  // empty: the child closes connections
   };
   std::map<pid_t, Child> children_;
   mutable std::map<pid_t, UniqueFd> child_pidfds_;  // pidfds that the daemon has not opened yet

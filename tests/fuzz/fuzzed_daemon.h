@@ -48,7 +48,7 @@ class Daemon {
     settings.on_overuse = Measure::cancel;
     settings.unmanaged = Measure::cancel;
     settings.tenants = TenantKind::any;
-    setenv("SLURMD_NODENAME", "n0", 1);  // without this, the arbiter would run scontrol
+    setenv("SLURMD_NODENAME", "n0", 1);  // without this variable, the arbiter would run scontrol
   }
   ~Daemon() { stop(); }
 

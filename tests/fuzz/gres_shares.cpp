@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const gres::Shares shares = gres::share_gpus(stated, found, taken);
   fuzz::require(shares.list.size() == stated.size(), "not one share a record");
   std::uint64_t unit = 0;
-  std::map<std::string, std::string> types;  // of the files
+  std::map<std::string, std::string> types;  // the type of each file
   for (const gres::Share& share : shares.list) {
     fuzz::require(share.first_unit == unit, "units are not numbered one after another");
     unit += share.units;

@@ -87,7 +87,7 @@ class Honest : private simulation::Process {
     for (int tries = 0; answered_ != requests_; ++tries) {
       require(tries < 600, "an honest session waits for memory for ever");
       wait(1s);
-      if (channel_) continue;  // otherwise the query is repeated
+      if (channel_) continue;  // if the connection was lost, the query is repeated
       come();
       say(Usage{.request = requests_, .use = session_->use, .stuck = 0});
     }

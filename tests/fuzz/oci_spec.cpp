@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Edits arbitrary text as the configuration of a container. Whatever it is, the edit ends, and what it does
-// not understand stays as it was. A second edit adds nothing. The search for obstacles to a mount ends, too.
+// Edits arbitrary text as the configuration of a container. The edit ends for any text, and leaves parts that
+// it does not understand unchanged. A second edit adds nothing. The search for obstacles to a mount ends,
+// too.
 #include "arbiter/cli/oci_spec.h"
 
 #include <nlohmann/json.hpp>

@@ -205,7 +205,7 @@ spoil() {
   [[ -z $stderr ]]
 }
 
-@test "what is not a container's configuration comes back as it was, with one line" {
+@test "a text that is not a container's configuration is printed unchanged, with one line on stderr" {
   [[ -x $SHAREDGPU ]]
   run -0 --separate-stderr "$SHAREDGPU" oci <<<'{"mounts": 3}'
   [[ $output == '{"mounts": 3}' ]]

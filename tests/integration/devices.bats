@@ -58,7 +58,9 @@ teardown() {
   start_arbiter Quantum=300ms
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
-  both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # its memory is evicted when it launches
+  both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # the tenant's memory is
+                                                                            # evicted when it
+                                                                            # launches
   succeeds two
   (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # only one of the GPUs was short of memory
 }

@@ -73,7 +73,7 @@ four_lose() {
 
 returns() {
   local name
-  # No tenant is placed on it, even if it has the fewest tenants.
+  # No tenant is placed on the lost GPU, even if this GPU has the fewest tenants.
   tenant late hold --bytes 5% --of 256MiB --seconds 600 --progress
   progresses late
   is_on late 1

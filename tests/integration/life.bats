@@ -44,7 +44,7 @@ $DIR/conf:4: expected Key=Value, not 'nonsense'" ]]
   run -0 "$SHAREDGPU" reload --config "$DIR/conf"
   [ "$output" = "$(documented 'The answer and' | tail -n +2)" ]
   json_is 's["policy"], s["quantum_seconds"]' "credit 9.0"
-  # What sharedgpu set has changed stays; only the arbiter's end ends it.
+  # Changes by `sharedgpu set` stay until the arbiter ends.
   "$SHAREDGPU" set quantum=4s
   sed -i s/Quantum=9s/Quantum=8s/ "$DIR/conf"
   kill -HUP "$ARBITER"
@@ -95,7 +95,7 @@ sharedgpu: the arbiter keeps the settings that it has" ]]
   until_true 20 bash -c "! kill -0 $ARBITER"
 }
 
-# slurm_stand_in STATE REASON: an scontrol that shows the node so, and writes down its updates.
+# slurm_stand_in STATE REASON: makes an scontrol that shows the node in this state, and records updates of the node.
 slurm_stand_in() {
   mkdir -p "$DIR/bin"
   cat >"$DIR/bin/scontrol" <<IN
@@ -146,7 +146,7 @@ ok      permissions    "* ]]
   run -1 "$SHAREDGPU" doctor --config "$DIR/conf" --json config arbiter
   [[ $(python3 -c 'import json, sys; s = json.loads(sys.argv[1]); print(s["all_well"], [c["verdict"] for c in s["checks"]])' \
     "$output") == "False ['wrong', 'ok']" ]]
-  # All checks, whatever this host is like, end in time and say something.
+  # On any host, all checks end in time and print a result.
   run timeout 60 "$SHAREDGPU" doctor --config "$DIR/conf"
   ((status == 1 && ${#lines[@]} > 20))
 }

@@ -72,7 +72,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   progresses own
   tenant outside hold --bytes 75% --of 256MiB --seconds 3 --verify
   until_true 60 json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 2
-  kill -9 "$(pgrep -P "${PIDS[own]}")" # its pid outside of the namespace
+  kill -9 "$(pgrep -P "${PIDS[own]}")" # the process by its pid outside of the namespace
   succeeds outside
   finish own
   ((status != 0))

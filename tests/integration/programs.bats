@@ -120,6 +120,18 @@ contend() {
   done
 }
 
+@test "the program's own memory becomes one handle and is pinned in place when the program exports it" {
+  start_arbiter
+  tenant rival hold --bytes 25% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant shared exported --how handle --bytes $((128 << 20)) --pieces 1 --shown 1 --seconds 3
+  progresses shared
+  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((128 << 20))
+  succeeds shared
+  grep -q verified "$DIR/shared.out"
+  [[ $(grep -c 'made one handle of several' "$DIR/shared.err") -ge 1 ]]
+}
+
 @test "the memory of graphs is counted until it is trimmed" {
   start_arbiter
   tenant graphs graph_memory --hold 2
@@ -265,7 +277,7 @@ contend() {
     SHAREDGPU_DEBUG=1 tenant many $sized $options
     succeeds many
     grep -q "every word verified" "$DIR/many.out"
-    grep -q " drained, " "$DIR/many.err" # its memory was evicted during the run
+    grep -q " drained, " "$DIR/many.err" # the program's memory was evicted during the run
   done
 }
 
@@ -274,7 +286,7 @@ contend() {
   export SHAREDGPU_DEBUG=1
   tenant own own_memory --seconds 5
   succeeds own
-  grep -q " drained, " "$DIR/own.err" # its memory was evicted during the run
+  grep -q " drained, " "$DIR/own.err" # the program's memory was evicted during the run
 
   tenant exportable own_memory --seconds 5 --exportable
   succeeds exportable

@@ -13,7 +13,7 @@ simulated() {
   one=$(simulated --policy credit --policy elastic --nodes 12 --threads 1)
   two=$(simulated --policy credit --policy elastic --nodes 12 --threads 3)
   [ "$one" = "$two" ]
-  [[ $one == *"/48 "* ]] # of 48 programs
+  [[ $one == *"/48 "* ]] # the column has a value for each of the 48 programs
   [ "$(simulated --policy credit --nodes 1)" != "$(simulated --policy credit --nodes 2)" ]
 }
 

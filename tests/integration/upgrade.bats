@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Another build's arbiter takes over from this one under running jobs, and this one from the other; and the arbiter of
-# each serves the libraries of both. OTHER_BUILD names the other build's folder; scripts/check-upgrade builds an earlier
-# revision.
+# While jobs run, the arbiter of another build takes over from this build's arbiter, and this build's arbiter takes over
+# again. The arbiter of each build serves the libraries of both builds. OTHER_BUILD names the other build's folder;
+# scripts/check-upgrade builds an earlier revision.
 
 load helpers
 
-# take_over ARBITER: stops the arbiter and starts this one with its configuration.
+# take_over ARBITER: stops the running arbiter, and starts ARBITER with the same configuration.
 take_over() {
   kill -TERM "$ARBITER"
   wait "$ARBITER" || true
@@ -26,15 +26,15 @@ leased() {
     sleep 3
     take_over "$next"
     now=$(leased)
-    ((now > before))  # the account of lease time goes on
+    ((now > before))  # lease time continues to grow
     before=$now
   done
   all_succeed a b
   [[ $(grep -ci damaged "$DIR/arbiter.log") == 0 ]]
 }
 
-# mixed ARBITER: under this arbiter, tenants with the libraries of both builds take turns, and each goes on after an
-# allocation beyond what its units bring is refused.
+# mixed ARBITER: under this arbiter, tenants with the libraries of both builds take turns, and each tenant continues
+# after the refusal of an allocation that exceeds the host memory of its units.
 mixed() {
   local other=$OTHER_BUILD/arbiter/sharedgpu
   start_arbiter SwapPerUnit=200MiB

@@ -3,7 +3,7 @@
 # The .deb packages on a host: installing, upgrading, removing, and the cases that they refuse.
 load helpers
 
-# Files by their names alone, since a prefix has other folders.
+# The names of files without their folders, since a prefix has other folders.
 names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
 
 @test "every file of the installed tree is in exactly one package" {
@@ -79,7 +79,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   is_installed "$accounting"
   in_host "echo '#AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu' >/etc/slurm/slurm.conf; dpkg -r $accounting"
 
-  # What the daemons run with counts, not only the file.
+  # The configuration of the running daemons counts, too, not only the file.
   stand_in /usr/local/bin/scontrol 'echo "JobSubmitPlugins        = sharedgpu"'
   run in_host "dpkg -r sharedgpu-controller sharedgpu-login $plugins"
   [ "$status" -ne 0 ]
@@ -161,7 +161,7 @@ ours_for() {
   is_installed sharedgpu-slurm24.11-accounting
   is_installed sharedgpu-controller
   [ -z "$(host dpkg --audit)" ]
-  # What is left of the old packages does not take the settings along.
+  # Purging the rest of the old packages does not remove the settings.
   in_host "dpkg -P sharedgpu-slurm20.11-plugins"
   host grep -qx Mine=1 /etc/slurm/plugstack.conf.d/sharedgpu.conf
   host sh -c 'ls /usr/lib/*/slurm-wlm/spank_sharedgpu.so'
@@ -188,7 +188,7 @@ ours_for() {
   # Each job had the GPU before the other had ended.
   in_host "sharedgpu ledger --format json" >"$HOST/ledger"
   jq -e 'length == 2 and all(.lease_seconds > 0) and .[0].first < .[1].last and .[1].first < .[0].last' "$HOST/ledger" || { cat "$HOST/ledger"; return 1; }
-  # Jobs use the node: the arbiter must not be taken from them.
+  # Jobs use the node, so the arbiter must keep running.
   in_host "cd /shared/1 && sbatch --gres=sharedgpu:1 --wrap 'train --bytes 10% --seconds 60'"
   host sh -c 'for i in $(seq 300); do sharedgpu status --json | tr -d " \n" | grep -q "\"pids\":\[[0-9]" && exit; sleep 0.1; done; exit 1'
   run in_host "dpkg -r sharedgpu-node"

@@ -15,7 +15,7 @@ provide() {
   host rpm --force-debian -U --oldpackage "/shared/$name-$version.rpm"
 }
 rpms() { in_host "rpm --force-debian $*"; }
-# What the packages need from the system.
+# Prints the packages' dependencies on the system.
 needs() { rpm -qp --requires "$HOST"/shared/*/sharedgpu-*.rpm | grep -v '^rpmlib\|^slurm \|^sharedgpu\|^config(' | sort -u; }
 
 @test "the .rpm packages are installed, upgraded, downgraded and removed, or refuse it, as the .deb packages do" {
@@ -43,7 +43,7 @@ needs() { rpm -qp --requires "$HOST"/shared/*/sharedgpu-*.rpm | grep -v '^rpmlib
   has "slurm < ${version%.*}.$((${version##*.} + 1)) is needed by sharedgpu-slurm"
   [ "$status" -ne 0 ]
   provide slurm "$version"
-  stand_in /usr/sbin/slurmd "echo 'slurm 24.11.5'" # not from the package
+  stand_in /usr/sbin/slurmd "echo 'slurm 24.11.5'" # this slurmd is not from the package
   run rpms "-i /shared/1/*.rpm"
   [ "$status" -ne 0 ]
   has "this host has Slurm 24.11.5, whose daemons would refuse the plugins"

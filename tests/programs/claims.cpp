@@ -111,7 +111,7 @@ int run(const Options& options) {
   Verdict verdict;
   if (!ask(channel, Hello{}, welcome) || !ask(channel, attach, attached)) return fail("not served");
   if (!ask(channel, Usage{.request = 1, .use = use}, verdict)) return fail("no answer");
-  channel.send(Message::of(Usage{.request = 0, .use = use}));  // as granted
+  channel.send(Message::of(Usage{.request = 0, .use = use}));  // reports the memory as allocated
   std::printf("claims: pid %d: %s\n", getpid(), verdict.granted != 0 ? "granted" : "refused");
   const Bytes taken = parse_size(options.takes).value_or(Bytes{});
   if (taken != Bytes{} && !take(taken)) return fail("the driver does not give it that");

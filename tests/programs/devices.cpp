@@ -19,6 +19,7 @@ struct Options {
   std::uint64_t iterations = 10;
   double kernel_ms = 0;
   double gap_ms = 0;
+  std::string own;
   bool peers = false;
   bool pools = false;
   bool elsewhere = false;
@@ -33,7 +34,51 @@ struct Gpu {
   std::unique_ptr<Buffer> buffer;
   CUdeviceptr inbox = 0;
   CUstream stream = nullptr;  // cooperative launches need a stream that is no default stream
+  CUdeviceptr own = 0;        // memory that the program creates and maps itself
 };
+
+CUdeviceptr create_on(int device, std::size_t bytes) {
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = device;
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr memory = 0;
+  check(cuMemCreate(&handle, bytes, &wanted, 0), "cuMemCreate");
+  check(cuMemAddressReserve(&memory, bytes, 0, 0, 0), "cuMemAddressReserve");
+  check(cuMemMap(memory, bytes, 0, handle, 0), "cuMemMap");
+  check(cuMemRelease(handle), "cuMemRelease");
+  CUmemAccessDesc access = {};
+  access.location = wanted.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  check(cuMemSetAccess(memory, bytes, &access, 1), "cuMemSetAccess");
+  return memory;
+}
+
+// Every address of memory that the program has created is said to be device memory of its GPU, whichever
+// context is current.
+void ask_whose(const std::vector<Gpu>& gpus, std::size_t bytes) {
+  constexpr std::size_t kStep = std::size_t{2} << 20;
+  for (const Gpu& current : gpus) {
+    use(current.context);
+    for (std::size_t i = 0; i < gpus.size(); ++i)
+      for (CUdeviceptr at = gpus[i].own; at < gpus[i].own + bytes; at += kStep) {
+        int device = -1;
+        unsigned type = 0;
+        check(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), "the ordinal");
+        check(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), "the memory type");
+        if (device != static_cast<int>(i) || type != CU_MEMORYTYPE_DEVICE)
+          fail("wrong attributes of the memory of a GPU");
+        CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+        void* answers[] = {&type, &device};
+        device = -1;
+        type = 0;
+        check(cuPointerGetAttributes(2, asked, answers, at), "cuPointerGetAttributes");
+        if (device != static_cast<int>(i) || type != CU_MEMORYTYPE_DEVICE)
+          fail("wrong attributes, asked together, of the memory of a GPU");
+      }
+  }
+}
 
 // Every GPU sends the first part of its buffer to the next GPU, which must then have the same contents. Both
 // kinds of copies between GPUs work with and without peer access.
@@ -137,6 +182,7 @@ void step_together(const std::vector<Gpu>& gpus, std::uint64_t iteration) {
 void run(const Options& options) {
   constexpr std::size_t kSent = std::size_t{1} << 20;
   std::size_t bytes = parse_size(options.bytes, 0);
+  const std::size_t own = options.own.empty() ? 0 : parse_size(options.own, 0);
   check(cuInit(0), "cuInit");
   std::vector<Gpu> gpus(static_cast<std::size_t>(options.devices));
   for (int i = 0; i < options.devices; ++i) {
@@ -152,6 +198,7 @@ void run(const Options& options) {
       check(cuMemAlloc(&gpu.inbox, kSent), "cuMemAlloc");
     if (options.cooperative) check(cuStreamCreate(&gpu.stream, CU_STREAM_DEFAULT), "cuStreamCreate");
     if (options.pools && i % 2 == 0) open_pool(i, options.devices);
+    if (own != 0) gpu.own = create_on(i, own);
   }
   if (options.peers)
     for (const Gpu& gpu : gpus)
@@ -175,6 +222,7 @@ void run(const Options& options) {
     }
     send_round(gpus, kSent, iteration % 2 == 0);
     if (options.elsewhere) copy_elsewhere(gpus, kSent);
+    if (own != 0) ask_whose(gpus, own);
     if (options.peers || options.pools) fill_neighbours(gpus, kSent);
     if (options.progress) {
       std::printf("devices: iteration %llu\n", static_cast<unsigned long long>(iteration));
@@ -203,6 +251,7 @@ int main(int argc, char** argv) {
   app.add_option("--iterations", options.iterations, "how often to change the memory");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
   app.add_option("--gap-ms", options.gap_ms, "pause before each iteration");
+  app.add_option("--own", options.own, "further memory to create and map on each, and to ask about");
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
   app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
   app.add_flag("--elsewhere", options.elsewhere, "copy each GPU's memory with another GPU's context, too");

@@ -121,8 +121,8 @@ struct Part {
 // the status.
 struct Kind {
   const char* name;
-  Part first;        // half of the connections
-  Part second;       // the other half
+  Part first;        // the first half of the connections
+  Part second;       // the second half of the connections
   bool reads;        // reads the answers
   bool waits;        // waits for each answer before it sends the next message
   bool begins_anew;  // disconnects when it has sent its last message

@@ -149,12 +149,14 @@ void lend(const Options& options, int link, pid_t borrower) {
     if (!joined && options.how != "kill-borrower") fail("the borrower is gone");
   }
   memory.verify(steps);
-  if (joined && options.how != "free-first") put(link, std::uint64_t{0});  // close now
+  if (joined && options.how != "free-first")
+    put(link, std::uint64_t{0});  // the importer may close the
+                                  // memory now
   if (options.how == "end" && !get(link, steps)) fail("the borrower is gone");
   memory.large.free();
   memory.small.free();
   memory.own.free();
-  if (options.how != "kill-borrower") put(link, std::uint64_t{0});  // freed
+  if (options.how != "kill-borrower") put(link, std::uint64_t{0});  // this process has freed the memory
   int status = 0;
   waitpid(borrower, &status, 0);
   const bool as_wanted = options.how == "kill-borrower" ? WIFSIGNALED(status) : status == 0;

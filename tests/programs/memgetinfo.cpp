@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints the driver's answers about the device's memory, and checks that they are consistent.
+#include <chrono>
 #include <cstdio>
+#include <thread>
+#include <vector>
 
 #include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
@@ -10,8 +13,10 @@ using namespace sharedgpu::programs;
 int main(int argc, char** argv) {
   CommandLine app("Prints cuDeviceTotalMem and cuMemGetInfo, and checks them against what can be allocated.");
   std::string bytes = "25%";
+  std::string host;
   bool all = false;
   app.add_option("--bytes", bytes, "what to allocate in between: a size, or a percentage");
+  app.add_option("--host", host, "host memory that the program then uses, more than the GPU has");
   app.add_flag("--all", all, "also allocate all that is said to be free");
   app.parse(argc, argv);
 
@@ -44,6 +49,14 @@ int main(int argc, char** argv) {
   if (after < during + size) fail("free memory does not come back");
   if (base != memory || range != size) fail("cuMemGetAddressRange tells another range");
   if (kind != CU_MEMORYTYPE_DEVICE) fail("the pointer is not device memory");
+  std::vector<char> used(host.empty() ? 0 : parse_size(host, 0), 1);
+  if (!used.empty()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the library may know older values
+    check(cuMemGetInfo(&after, &total), "cuMemGetInfo");
+    std::printf("free_beside_host %zu\n", after);
+    if (total != device_total) fail("the total changes with the host memory that the program uses");
+    if (after >= before) fail("free memory does not go down with the host memory that the program uses");
+  }
   if (all) {
     check(cuMemAlloc(&memory, after / (2 << 20) * (2 << 20)), "cuMemAlloc of all that is free");
     check(cuMemFree(memory), "cuMemFree");

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/programs/command_line.h"
-#include "tests/programs/pattern.h"
+#include "tests/programs/expected.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu;
@@ -84,31 +84,6 @@ class Memory {
   bool own_;
   std::size_t bytes_;
   CUstream stream_;
-};
-
-// What a buffer must hold: each word is a linear function of the word that filled it.
-class Expected {
- public:
-  // `words`: the size of the buffer. The sum of all words is needed only for operands of products.
-  Expected(std::uint64_t seed, std::uint64_t words, bool with_sum) : seed_(seed), words_(words) {
-    for (std::uint64_t i = 0; with_sum && i < words; ++i) sum_ += pattern::fill(seed, i);
-  }
-  void step(std::uint64_t iteration) {
-    history_.add(iteration);
-    sum_ = sum_ * pattern::kFactor + words_ * pattern::addend(iteration);
-  }
-  void product(std::uint64_t iteration, const Expected& operand) {
-    step(iteration);
-    history_.sum += operand.sum_;
-    sum_ += words_ * operand.sum_;
-  }
-  std::uint64_t operator()(std::uint64_t index) const { return history_(pattern::fill(seed_, index)); }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t words_;
-  std::uint64_t sum_ = 0;
-  pattern::History history_;
 };
 
 struct Part {

@@ -31,7 +31,8 @@ namespace sharedgpu::simgpu {
 
 using Address = std::uint64_t;
 
-// Device addresses are numbers in CUDA's interface, and places in this process.
+// CUDA's interface has device addresses as numbers. On the simulated device they are addresses in this
+// process.
 template <class T = void>
 T* pointer(Address at) {
   return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr)

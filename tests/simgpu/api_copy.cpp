@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tests/simgpu/api.h"
+#include "tests/simgpu/graph_node.h"
 #include "tests/simgpu/work.h"
 
 using namespace sharedgpu;
@@ -44,7 +45,9 @@ void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side sour
     }
     must_wait = pageable(plan.target);
   }
-  TaskPtr task = submit(stream, copy_work(std::move(plan)));
+  Work work = copy_work(plan);
+  work.parameters = std::make_shared<const NodeParameters>(NodeParameters{copy_parameters(plan)});
+  TaskPtr task = submit(stream, std::move(work));
   if (!must_wait || !task) return;
   CUresult result = wait(task);
   require(result == CUDA_SUCCESS, result);
@@ -173,17 +176,21 @@ Place place_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray 
   return place;
 }
 
+CopyPlan plan_plane(const Place& target, const Place& source, const Box& size, std::size_t z) {
+  CopyPlan plan;
+  plan.target = target.at + z * target.plane;
+  plan.source = source.at + z * source.plane;
+  plan.width = size.x;
+  plan.height = size.y;
+  plan.target_pitch = target.pitch;
+  plan.source_pitch = source.pitch;
+  return plan;
+}
+
 // Copies a box, plane by plane.
 void copy_box(const StreamPtr& stream, Place target, Place source, const Box& size, Wait wait_mode) {
   for (std::size_t z = 0; z < size.z; ++z) {
-    CopyPlan plan;
-    plan.target = target.at + z * target.plane;
-    plan.source = source.at + z * source.plane;
-    plan.width = size.x;
-    plan.height = size.y;
-    plan.target_pitch = target.pitch;
-    plan.source_pitch = source.pitch;
-    copy(stream, plan, target.side, source.side, wait_mode);
+    copy(stream, plan_plane(target, source, size, z), target.side, source.side, wait_mode);
   }
 }
 
@@ -201,16 +208,25 @@ CUresult copy_rows(const char* name, DefaultStream zero, CUstream handle, const 
   });
 }
 
+struct Sides {
+  Place target;
+  Place source;
+  Box size;
+};
+Sides sides_of(const CUDA_MEMCPY3D& r) {
+  const Box size{r.WidthInBytes, r.Height, r.Depth};
+  return {place_of(r.dstMemoryType, r.dstHost, r.dstDevice, r.dstArray, r.dstPitch, r.dstHeight,
+                   {r.dstXInBytes, r.dstY, r.dstZ}, size),
+          place_of(r.srcMemoryType, r.srcHost, r.srcDevice, r.srcArray, r.srcPitch, r.srcHeight,
+                   {r.srcXInBytes, r.srcY, r.srcZ}, size),
+          size};
+}
+
 CUresult copy_planes(const char* name, DefaultStream zero, CUstream handle, const CUDA_MEMCPY3D* request,
                      Wait wait_mode) {
   return call(name, Needs::context, [&] {
     require(request != nullptr, CUDA_ERROR_INVALID_VALUE);
-    const CUDA_MEMCPY3D& r = *request;
-    const Box size{r.WidthInBytes, r.Height, r.Depth};
-    const Place target = place_of(r.dstMemoryType, r.dstHost, r.dstDevice, r.dstArray, r.dstPitch,
-                                  r.dstHeight, {r.dstXInBytes, r.dstY, r.dstZ}, size);
-    const Place source = place_of(r.srcMemoryType, r.srcHost, r.srcDevice, r.srcArray, r.srcPitch,
-                                  r.srcHeight, {r.srcXInBytes, r.srcY, r.srcZ}, size);
+    const auto [target, source, size] = sides_of(*request);
     copy_box(find_stream(zero, handle), target, source, size, wait_mode);
   });
 }
@@ -258,7 +274,9 @@ CUresult set(const char* name, DefaultStream zero, CUstream handle, const SetPla
     Range range = plan.range();
     range.device = stream->context->device();
     require(known_to_device(range), CUDA_ERROR_INVALID_VALUE);
-    submit(stream, set_work(plan));
+    Work work = set_work(plan);
+    work.parameters = std::make_shared<const NodeParameters>(NodeParameters{set_parameters(plan)});
+    submit(stream, std::move(work));
   });
 }
 
@@ -301,6 +319,21 @@ using U16 = unsigned short;
 using U32 = unsigned int;
 
 }  // namespace
+
+Work sharedgpu::simgpu::copy_node_work(const CUDA_MEMCPY3D& copy) {
+  const auto [target, source, size] = sides_of(copy);
+  std::vector<Work> planes;
+  for (std::size_t z = 0; z < size.z; ++z) {
+    CopyPlan plan = plan_plane(target, source, size, z);
+    plan.target_device = plan.source_device = current_context()->device();
+    check_side(target.side, plan.target_range());
+    check_side(source.side, plan.source_range());
+    planes.push_back(copy_work(plan));
+  }
+  Work work = graph_work(std::move(planes));
+  work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  return work;
+}
 
 #undef cuMemcpy
 #undef cuMemcpyAsync

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: made by capture or node by node, instantiated, launched.
+// Graphs that programs make node by node.
 #include <algorithm>
 
 #include "tests/simgpu/api.h"
+#include "tests/simgpu/graph_node.h"
 #include "tests/simgpu/launch.h"
-#include "tests/simgpu/work.h"
 
 using namespace sharedgpu::simgpu;
 
 namespace {
-
-CUgraphNode handle_of(const Node* node) { return reinterpret_cast<CUgraphNode>(const_cast<Node*>(node)); }
 
 CUresult add_node(const char* name, CUgraphNode* out, CUgraph handle, const CUgraphNode* after,
                   std::size_t count, const std::function<Work()>& make) {
@@ -21,13 +19,13 @@ CUresult add_node(const char* name, CUgraphNode* out, CUgraph handle, const CUgr
     std::lock_guard lock(order_lock());
     for (std::size_t i = 0; i < count; ++i) {
       auto found = std::find_if(graph->nodes.begin(), graph->nodes.end(),
-                                [&](const auto& other) { return handle_of(other.get()) == after[i]; });
+                                [&](const auto& other) { return node_handle(other.get()) == after[i]; });
       require(found != graph->nodes.end(), CUDA_ERROR_INVALID_VALUE);
       node->after.push_back(found->get());
     }
     node->work = make();
     graph->nodes.push_back(node);
-    *out = handle_of(node.get());
+    *out = node_handle(node.get());
   });
 }
 
@@ -37,56 +35,23 @@ CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
                          const Parameters* p) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return add_node("cuGraphAddKernelNode", out, graph, after, count, [&] {
-    auto function = find_launchable(p->func);
-    check_grid({p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ});
-    return kernel_work(*function->kernel, collect(*function->kernel, p->kernelParams, p->extra));
+    return node_work({kernel_parameters(
+        p->func,
+        {p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY, p->blockDimZ, p->sharedMemBytes},
+        p->kernelParams, p->extra)});
   });
 }
 
-CUresult instantiate(CUgraphExec* out, CUgraph handle) {
-  return call("cuGraphInstantiate", Needs::context, [&] {
-    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
-    auto graph = driver().graphs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    auto exec = std::make_shared<GraphExec>();
-    for (const auto& node : graph->nodes) exec->works.push_back(node->work);
-    *out = reinterpret_cast<CUgraphExec>(driver().graph_execs.add(exec));
-  });
+// Forgets the handles of child graphs, which belong to their nodes.
+void forget_children(const Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    if (!node->child) continue;
+    if (driver().graphs.find(node->child.get()) != nullptr) driver().graphs.remove(node->child.get());
+    forget_children(*node->child);
+  }
 }
-
-CUresult launch(DefaultStream zero, CUgraphExec handle, CUstream stream_handle) {
-  return call("cuGraphLaunch", Needs::context, [&] {
-    auto exec = driver().graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    for (const Work& work : exec->works)
-      if (work.memory != 0) driver().graph_memory->back(work.memory);
-    submit(find_stream(zero, stream_handle), graph_work(exec));
-  });
-}
-
-CUresult upload(DefaultStream zero, CUgraphExec handle, CUstream stream) {
-  return call("cuGraphUpload", Needs::context, [&] {
-    driver().graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    find_stream(zero, stream);
-  });
-}
-
-#if CUDA_VERSION >= 12000
-CUresult instantiate_with_params(DefaultStream, CUgraphExec* out, CUgraph graph,
-                                 CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
-  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = instantiate(out, graph);
-  parameters->hErrNode_out = nullptr;
-  parameters->result_out =
-      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-  return result;
-}
-#endif
 
 }  // namespace
-
-#undef cuGraphLaunch
-#undef cuGraphUpload
-#undef cuGraphInstantiate
-#undef cuGraphInstantiateWithParams
 
 extern "C" {
 
@@ -98,7 +63,7 @@ CUresult CUDAAPI cuGraphCreate(CUgraph* out, unsigned int flags) {
 }
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
-  return call("cuGraphDestroy", Needs::init, [&] { driver().graphs.remove(graph); });
+  return call("cuGraphDestroy", Needs::init, [&] { forget_children(*driver().graphs.remove(graph)); });
 }
 
 CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, std::size_t* count) {
@@ -107,7 +72,7 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, std::size_t
     auto graph = driver().graphs.get(handle, CUDA_ERROR_INVALID_VALUE);
     if (nodes != nullptr)
       for (std::size_t i = 0; i < *count; ++i)
-        nodes[i] = i < graph->nodes.size() ? handle_of(graph->nodes[i].get()) : nullptr;
+        nodes[i] = i < graph->nodes.size() ? node_handle(graph->nodes[i].get()) : nullptr;
     if (nodes == nullptr || *count > graph->nodes.size()) *count = graph->nodes.size();
   });
 }
@@ -127,16 +92,45 @@ CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const 
 CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
                                       std::size_t count, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add_node("cuGraphAddMemsetNode", out, graph, after, count, [&] {
-    return set_work({p->dst, p->value, p->elementSize, p->width, p->height, p->pitch});
+  return add_node("cuGraphAddMemsetNode", out, graph, after, count, [&] { return node_work({*p}); });
+}
+
+CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                                      std::size_t count, const CUDA_MEMCPY3D* p, CUcontext) {
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return add_node("cuGraphAddMemcpyNode", out, graph, after, count, [&] { return node_work({*p}); });
+}
+
+CUresult CUDAAPI cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                                           std::size_t count, CUevent event) {
+  return add_node("cuGraphAddEventRecordNode", out, graph, after, count, [&] {
+    driver().events.get(event);
+    return node_work({EventParameters{event, false}});
   });
+}
+CUresult CUDAAPI cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                                         std::size_t count, CUevent event) {
+  return add_node("cuGraphAddEventWaitNode", out, graph, after, count, [&] {
+    driver().events.get(event);
+    return node_work({EventParameters{event, true}});
+  });
+}
+
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                                          std::size_t count, CUgraph child) {
+  std::shared_ptr<Graph> copy;
+  const CUresult result = add_node("cuGraphAddChildGraphNode", out, graph, after, count, [&] {
+    copy = clone(*driver().graphs.get(child, CUDA_ERROR_INVALID_VALUE));
+    return Work{.type = CU_GRAPH_NODE_TYPE_GRAPH, .run = nullptr};
+  });
+  if (result == CUDA_SUCCESS) reinterpret_cast<Node*>(*out)->child = copy;
+  return result;
 }
 
 CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
                                     std::size_t count, const CUDA_HOST_NODE_PARAMS* p) {
   if (p == nullptr || p->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add_node("cuGraphAddHostNode", out, graph, after, count,
-                  [&] { return host_work(p->fn, p->userData); });
+  return add_node("cuGraphAddHostNode", out, graph, after, count, [&] { return node_work({*p}); });
 }
 
 CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
@@ -161,31 +155,6 @@ CUresult CUDAAPI cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CU
     require(driver().graph_memory->knows(memory), CUDA_ERROR_INVALID_VALUE);
     return graph_free(memory);
   });
-}
-
-CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode* bad, char* log,
-                                    std::size_t size) {
-  if (bad != nullptr) *bad = nullptr;
-  if (log != nullptr && size > 0) *log = '\0';
-  return instantiate(out, graph);
-}
-CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode* bad, char* log,
-                                       std::size_t size) {
-  return cuGraphInstantiate(out, graph, bad, log, size);
-}
-CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
-  return instantiate(out, graph);
-}
-#if CUDA_VERSION >= 12000
-SIMGPU_BOTH(cuGraphInstantiateWithParams, _ptsz, instantiate_with_params,
-            (CUgraphExec * e, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS* p), e, g, p)
-#endif
-
-SIMGPU_BOTH(cuGraphLaunch, _ptsz, launch, (CUgraphExec e, CUstream s), e, s)
-SIMGPU_BOTH(cuGraphUpload, _ptsz, upload, (CUgraphExec e, CUstream s), e, s)
-
-CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) {
-  return call("cuGraphExecDestroy", Needs::init, [&] { driver().graph_execs.remove(exec); });
 }
 
 }  // extern "C"

@@ -66,16 +66,16 @@ CUresult load_data(const char* name, CUmodule* out, const void* image) {
 CUresult launch(const char* name, DefaultStream zero, const CUlaunchConfig& c, CUfunction handle,
                 void** parameters, void** extra) {
   return call(name, Needs::context, [&] {
-    auto function = find_launchable(handle);
-    check_grid({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ});
-    StreamPtr stream = find_stream(zero, c.hStream);
-    submit(stream, kernel_work(*function->kernel, collect(*function->kernel, parameters, extra)));
+    KernelParameters kernel = kernel_parameters(
+        handle, {c.gridDimX, c.gridDimY, c.gridDimZ, c.blockDimX, c.blockDimY, c.blockDimZ, c.sharedMemBytes},
+        parameters, extra);
+    for (unsigned i = 0; i < c.numAttrs; ++i) kernel.attributes[c.attrs[i].id] = c.attrs[i].value;
+    submit(find_stream(zero, c.hStream), node_work({std::move(kernel)}));
   });
 }
 
-CUresult launch_plain(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                      unsigned by, unsigned bz, unsigned shared, CUstream s, void** parameters,
-                      void** extra) {
+CUlaunchConfig configuration(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, CUstream s) {
   CUlaunchConfig config = {};
   config.gridDimX = gx;
   config.gridDimY = gy;
@@ -85,13 +85,26 @@ CUresult launch_plain(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy
   config.blockDimZ = bz;
   config.sharedMemBytes = shared;
   config.hStream = s;
-  return launch("cuLaunchKernel", zero, config, f, parameters, extra);
+  return config;
+}
+
+CUresult launch_plain(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                      unsigned by, unsigned bz, unsigned shared, CUstream s, void** parameters,
+                      void** extra) {
+  return launch("cuLaunchKernel", zero, configuration(gx, gy, gz, bx, by, bz, shared, s), f, parameters,
+                extra);
 }
 
 CUresult launch_cooperative(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                             unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s,
                             void** parameters) {
-  return launch_plain(zero, f, gx, gy, gz, bx, by, bz, shared, s, parameters, nullptr);
+  CUlaunchAttribute cooperative = {};
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.cooperative = 1;
+  CUlaunchConfig config = configuration(gx, gy, gz, bx, by, bz, shared, s);
+  config.attrs = &cooperative;
+  config.numAttrs = 1;
+  return launch("cuLaunchCooperativeKernel", zero, config, f, parameters, nullptr);
 }
 
 CUresult launch_extended(DefaultStream zero, const CUlaunchConfig* config, CUfunction f, void** parameters,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, events, host functions and stream capture.
 #include "tests/simgpu/api.h"
+#include "tests/simgpu/graph_node.h"
 #include "tests/simgpu/work.h"
 
 using namespace sharedgpu::simgpu;
@@ -116,7 +117,7 @@ CUresult write_value(DefaultStream zero, CUstream handle, CUdeviceptr word, cuui
 CUresult launch_host(DefaultStream zero, CUstream handle, CUhostFn function, void* data) {
   return call("cuLaunchHostFunc", Needs::context, [&] {
     require(function != nullptr, CUDA_ERROR_INVALID_VALUE);
-    submit(find_stream(zero, handle), host_work(function, data));
+    submit(find_stream(zero, handle), node_work({CUDA_HOST_NODE_PARAMS{function, data}}));
   });
 }
 

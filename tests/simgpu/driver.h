@@ -49,7 +49,7 @@ struct Gpu {
 
 struct Driver {
   Settings settings;
-  std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES makes visible
+  std::vector<std::unique_ptr<Gpu>> gpus;  // the GPUs that CUDA_VISIBLE_DEVICES makes visible
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
   std::shared_ptr<PhysicalStore> host_store;  // host memory that cuMemCreate creates

@@ -119,7 +119,8 @@ CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
 CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
 
 // One line per kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, additional
-// time; then what a table of pointers leads to, and how often the kernel reads what it only reads.
+// time, ranges that a table of pointers leads to, and how often the kernel reads each byte that it only
+// reads.
 const Kernel kKernels[] = {
     {"pattern_fill", {8, 8, 8, 8}, buffer, pattern_fill, written, no_extra},
     {"pattern_step", {8, 8, 8}, buffer, pattern_step, read_and_written, no_extra},
@@ -200,6 +201,13 @@ std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t 
     if (i == index) return offset;
     offset += sizes[i];
   }
+}
+
+std::vector<void*> Arguments::pointers() const {
+  std::vector<void*> all;
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    all.push_back(const_cast<std::byte*>(bytes_.data()) + parameter_offset(sizes_, i));
+  return all;
 }
 
 std::uint64_t Arguments::operator[](std::size_t index) const {

@@ -22,6 +22,8 @@ class Arguments {
       : sizes_(std::move(sizes)), bytes_(std::move(bytes)) {}
   std::uint64_t operator[](std::size_t index) const;
   const std::vector<std::byte>& bytes() const { return bytes_; }
+  // Pointers to the parameters, as cuLaunchKernel takes them.
+  std::vector<void*> pointers() const;
 
  private:
   std::vector<std::size_t> sizes_;
@@ -43,7 +45,8 @@ struct Kernel {
   // Bytes of device memory moved, and additional time.
   Bytes (*traffic)(const Arguments&);
   Nanoseconds (*extra)(const Arguments&);
-  // What the kernel reaches through a table of pointers, which is the first of `ranges`; null if it has none.
+  // The ranges that the kernel reaches through a table of pointers, which is the first of `ranges`; null if
+  // the kernel has no such table.
   std::vector<Range> (*reached)(const Arguments&) = nullptr;
   // How often the kernel reads each byte that it only reads. A GPU has caches for its own memory, but memory
   // of the host crosses the bus each time.

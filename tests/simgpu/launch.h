@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/simgpu/driver.h"
+#include "tests/simgpu/graph_node.h"
 #include "tests/simgpu/kernels.h"
 
 namespace sharedgpu::simgpu {

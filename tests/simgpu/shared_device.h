@@ -137,11 +137,11 @@ class SharedDevice {
   };
   SharedDevice(State* state, std::string path, std::uint64_t inode)
       : state_(state), path_(std::move(path)), inode_(inode) {}
-  bool register_self();  // with the lock
-  void reap();           // with the lock
+  bool register_self();  // call this with the lock held
+  void reap();           // call this with the lock held
   Bytes used() const;
-  bool make_room(Bytes size);  // with the lock
-  std::size_t own_record();    // with the lock
+  bool make_room(Bytes size);  // call this with the lock held
+  std::size_t own_record();    // call this with the lock held
   Shared* find(const SharedPiece& piece, Bytes size);
   void add_holder(Shared& shared);
 

@@ -26,12 +26,16 @@ struct Range;
 struct Stream;
 struct Use;
 
+struct NodeParameters;
+
 // A unit of work in a stream or a graph node.
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // called without any lock
   std::uint64_t memory = 0;               // the memory's address if this is an allocation node, else 0
-  std::function<std::vector<Range>()> ranges = {};  // those known before the work runs; may be null
+  std::function<std::vector<Range>()> ranges =
+      {};  // the ranges that are known before the work runs; may be null
+  std::shared_ptr<const NodeParameters> parameters = {};  // null if a node with this work has none
 };
 
 struct Task {
@@ -44,18 +48,30 @@ struct Task {
 };
 using TaskPtr = std::shared_ptr<Task>;
 
+struct Graph;
+
 struct Node {
   Work work;
   std::vector<Node*> after;
+  std::shared_ptr<Graph> child = {};  // of a child graph node
 };
 
-// Nodes in an order in which they can run.
 struct Graph {
   std::vector<std::shared_ptr<Node>> nodes;
 };
 
+// A node of an executable graph. The program names it by the node of the graph that was instantiated.
+struct ExecNode {
+  const Node* original = nullptr;
+  Work work;
+  bool enabled = true;
+  std::vector<ExecNode> children = {};  // of a child graph node
+};
+
 struct GraphExec {
-  std::vector<Work> works;
+  std::vector<ExecNode> nodes;  // in an order in which they can run
+  cuuint64_t flags = 0;
+  TaskPtr last = {};  // the newest launch
 };
 
 struct Capture {

@@ -22,8 +22,9 @@ Bytes bytes_on_host(const Range& range) {
   return driver().space->bytes_on_host(range) + driver().gpu(range.device).managed->stays_on_host(range);
 }
 
-// Holds a Use during the work, and before it while the work only waits for the device, since a real GPU may
-// run it then. end() returns false if the ranges were unmapped, or used by conflicting work, meanwhile.
+// Holds a Use during the work. The Use begins earlier if the work only waits for the device, since a real GPU
+// may already run the work then. end() returns false if the ranges were unmapped, or used by conflicting
+// work, meanwhile.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {}
@@ -285,11 +286,12 @@ Work set_work(SetPlan plan) {
           .ranges = [plan] { return std::vector<Range>{plan.range()}; }};
 }
 
-Work graph_work(std::shared_ptr<const GraphExec> exec) {
+Work graph_work(std::vector<Work> all_works) {
+  const auto works = std::make_shared<const std::vector<Work>>(std::move(all_works));
   return {.type = CU_GRAPH_NODE_TYPE_GRAPH,
           .run =
-              [exec](Context& context) {
-                for (const Work& work : exec->works) {
+              [works](Context& context) {
+                for (const Work& work : *works) {
                   if (!work.run) continue;
                   CUresult result = work.run(context);
                   if (result != CUDA_SUCCESS) return result;
@@ -297,9 +299,9 @@ Work graph_work(std::shared_ptr<const GraphExec> exec) {
                 return CUDA_SUCCESS;
               },
           .ranges =
-              [exec] {
+              [works] {
                 std::vector<Range> all;
-                for (const Work& work : exec->works) {
+                for (const Work& work : *works) {
                   if (!work.ranges) continue;
                   const std::vector<Range> ranges = work.ranges();
                   all.insert(all.end(), ranges.begin(), ranges.end());

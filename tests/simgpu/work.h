@@ -49,8 +49,8 @@ struct SetPlan {
 Work kernel_work(const Kernel& kernel, Arguments arguments);
 Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
-// Runs the nodes of a graph one after the other.
-Work graph_work(std::shared_ptr<const GraphExec> exec);
+// Runs the works of a graph one after the other.
+Work graph_work(std::vector<Work> works);
 // Moves the pages of managed memory of `range.device` to this device, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
 

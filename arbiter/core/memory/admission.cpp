@@ -35,6 +35,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   its.reported_pinned = reported.pinned;
   its.job_host_limit = usage.job_host_limit;
   its.reported_away = usage.away;
+  its.uncharged = usage.uncharged;
   if (its.unreported)
     its.away = usage.away;
   else if (!asks)
@@ -351,22 +352,28 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   Evictable sum;
   for (const Session* session : tenant.sessions) {
     if (session == but) continue;
-    sum.add({of(*session).use, of(*session).away}, session->step == step);
+    const SessionBook& its = of(*session);
+    sum.add({its.use, its.away, its.uncharged}, session->step == step);
   }
   return sum;
 }
 
+// A session has no host memory yet for a part of its swappable memory. Its unused memory without a charge
+// gives way to evictions, so this memory counts only as far as it is larger than that part.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
-  const Bytes evictable = holding.use.swappable + holding.away;
+  const MemoryUse& use = holding.use;
+  const Bytes unused = minus(holding.uncharged, holding.away);
+  const Bytes besides = holding.away + minus(unused, minus(use.swappable, use.host));
+  const Bytes evictable = use.swappable + besides;
   of_all += evictable;
-  held += std::max(holding.use.swappable, holding.use.host) + holding.away;
+  held += std::max(use.swappable, use.host) + besides;
   if (same_step) of_step += evictable;
 }
 
 // A session that requests growth on the GPU may state less away memory than is counted, see Usage.
 MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
   const SessionBook& its = of(session);
-  return {use, std::min(its.away, its.reported_away)};
+  return {use, std::min(its.away, its.reported_away), its.uncharged};
 }
 
 // Does the same as evictable(), as if `session` had the memory `holding`.
@@ -429,7 +436,8 @@ HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
 
 Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   Bytes sum;
-  for (const Session* session : tenant.sessions) sum += of(*session).use.host + of(*session).away;
+  for (const Session* session : tenant.sessions)
+    sum += of(*session).use.host + std::max(of(*session).away, of(*session).uncharged);
   return sum;
 }
 
@@ -441,7 +449,7 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
   Bytes footprint = size;
   for (const Session* other : session.tenant->sessions)
     if (other->gpu == session.gpu) footprint += of(*other).size();
-  const Holding holding{use, of(session).away};
+  const Holding holding{use, of(session).away, of(session).uncharged};
   const Evictable sum = evictable_with(session, holding);
   const Limits& limits = session.tenant->limits;
   const Bytes job = of(session).job_host_limit;
@@ -483,7 +491,8 @@ MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Viewer& viewer) const 
     if (viewer.limit != Bytes{}) free = std::min(free, minus(viewer.limit, hidden + own + away));
   }
   if (viewer.tenant != nullptr) free = std::min(free, host_room(*viewer.tenant, viewer.step));
-  return {.total = total, .free = free};
+  const Bytes on_gpu = minus(minus(usable(gpu), others_pinned), own);
+  return {.total = total, .free = free, .away = minus(free, on_gpu)};
 }
 
 Bytes MemoryBooks::shown_total(const Gpu& gpu, const Viewer& viewer) const {

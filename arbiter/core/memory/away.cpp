@@ -30,7 +30,7 @@ void MemoryBooks::ask_for_away(const Session& session, std::uint64_t request, co
 void MemoryBooks::judge_away(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   if (its.away_requests.empty() || its.away_unjudged) return;
-  const Holding wanted{its.use, its.reported_away};
+  const Holding wanted{its.use, its.reported_away, its.uncharged};
   const Tenant& tenant = *session.tenant;
   bool granted = true;
   Bytes host_most;

@@ -34,6 +34,7 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   SessionBook& to = book(heir);
   to.use = from.use;
   to.away = to.reported_away = from.away;
+  to.uncharged = from.uncharged;
   to.resident_limit = std::max(from.resident_limit, from.restore_in_flight);
   to.use.resident = std::max(to.use.resident, std::min(to.resident_limit, to.use.swappable));
   to.pin_limit = from.pin_limit;

@@ -4,8 +4,8 @@
 // A survey is slightly older than the claims, and memory may be freed and allocated during the survey. So a
 // claim is doubted only if it is older than the last two surveys and neither of them shows the memory.
 // Between two surveys, evictable memory may leave the GPU and return. So a claim of evictable memory is
-// disproved only if the session has claimed the memory all the time between the surveys. A session that
-// surveys cannot see is believed. Pure; sizes in bytes.
+// disproved only if the session has claimed the memory all the time between the surveys. If surveys cannot
+// see the process of a session, the session's claims are believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class Evidence {
     *this = {};
     untold_ = true;
   }
-  // Call if there are no surveys any more.
+  // Call if no further surveys come.
   void forget() { *this = {}; }
 
   // The memory of the session's process in the last survey; none if unknown.
@@ -80,8 +80,8 @@ class Evidence {
   // minus all memory that surveys show for its process. The rest of absent() may be pinned memory that
   // surveys do not show.
   Bytes disproved() const { return evictable_.doubted; }
-  // Returns true if surveys show no memory of the session's process on the GPU, so that it has no context and
-  // nothing of the memory that it claims.
+  // Returns true if surveys show no memory of the session's process on the GPU: no context, and none of the
+  // memory that the session claims.
   bool nothing_there() const { return absences_ == kAbsences; }
 
  private:

@@ -45,8 +45,8 @@ struct SessionBook {
   // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
-  // Requests deferred until freed host memory is returned, or until there is room beside processes without
-  // sessions. The growth of deferred requests is not in `use`.
+  // Requests deferred until freed host memory is returned, or until processes without sessions leave enough
+  // GPU memory. The growth of deferred requests is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
   std::optional<Nanoseconds> crowded_since;  // since when processes without sessions leave too little memory
@@ -55,10 +55,11 @@ struct SessionBook {
   Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
 
   // Away memory: the amount granted, and the amount of the last report, which may include growth that has no
-  // Verdict yet. Requests for it wait only for the end of the recovery, or for freed host memory to be
-  // returned.
+  // Verdict yet. Requests for away memory wait only for the end of the recovery, or for freed host memory to
+  // be returned.
   Bytes away;
   Bytes reported_away;
+  Bytes uncharged;  // as reported: all host memory for which no cgroup is charged
   std::vector<std::uint64_t> away_requests;
   Nanoseconds away_requested_at{};
   bool away_unjudged = false;  // the recovery is not over yet
@@ -121,7 +122,7 @@ struct SessionBook {
 // The entries of one GPU.
 struct GpuBook {
   Bytes usable;                                         // as of begin()
-  std::optional<GpuSurvey> survey;                      // the last survey; none: there are no surveys
+  std::optional<GpuSurvey> survey;                      // the last survey; nullopt while there are no surveys
   Nanoseconds first_survey_until = Nanoseconds::min();  // growth waits for the first survey until this time
 };
 
@@ -178,8 +179,8 @@ class MemoryBooks {
   void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
   void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
   void open(const Session& session);
-  // Call when the session's gate closes while the session has work: the footprint cannot grow before its next
-  // turn.
+  // Call when the session's gate closes while the session has work: the footprint cannot grow before the
+  // session's next turn.
   void defer_growth(const Session& session);
   // Call at the end of a turn: from now on the session must not restore memory.
   void hold_at_resident(const Session& session);
@@ -257,6 +258,7 @@ class MemoryBooks {
   struct Room {
     Bytes total;
     Bytes free;
+    Bytes away;  // the part of `free` for which the GPU has no room
   };
   Room room(const Gpu& gpu, const Viewer& viewer) const;
   // Room::total, in whole pages, as the driver reports the memory of a GPU.
@@ -291,13 +293,16 @@ class MemoryBooks {
   // Growth fits, may fit when processes without sessions have ended, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
-  // The memory that a session would have: `use` on the GPU or evicted, and away memory.
+  // The memory that a session would have: `use` on the GPU or evicted, away memory, and all of its host
+  // memory for which no cgroup is charged.
   struct Holding {
     MemoryUse use;
     Bytes away;
+    Bytes uncharged;
   };
-  // The memory of a tenant's processes that the host must be able to hold: away memory, and the most that the
-  // processes can have to evict, summed over all GPUs.
+  // The memory of a tenant's processes that the host must be able to hold: away memory, the most memory that
+  // the processes may have to evict, and host memory beyond both for which no cgroup is charged; summed over
+  // all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

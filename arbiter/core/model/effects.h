@@ -37,8 +37,8 @@ class Effects {
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // Requests another pass. Call when a running set has changed or its turn has ended, since further changes
-  // may follow.
+  // Requests another advance of the current domain within this event. Call when a running set has changed or
+  // its turn has ended, since further changes may follow.
   void advance_again() { again_ = true; }
 
   // Call before a domain is advanced. Afterwards wake() returns the time at which the domain is to be

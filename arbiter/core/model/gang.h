@@ -23,7 +23,7 @@ enum class GangCommand : std::uint8_t {
 };
 
 struct GangOrder {
-  std::uint64_t seen = 0;  // the number of the last report of the member that the coordinator had received
+  std::uint64_t seen = 0;  // number of the last report that the coordinator has received from this member
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
   bool apart = false;     // a node is unknown or silent for long: each node has turns by itself
@@ -31,10 +31,11 @@ struct GangOrder {
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
   bool settled = false;   // for a while, no member's footprint has grown in the gang's turns
-  bool urgent = false;    // entering: another member cannot drain without this member
-  bool drains = false;    // leaving: a member has not drained
-  bool grows = false;     // leaving: a member needs more memory to drain
-  bool lacks = false;     // leaving: a member is in no running set, so no submission helps others to drain
+  bool urgent = false;    // while entering: another member cannot drain without this member
+  bool drains = false;    // while leaving: a member has not drained
+  bool grows = false;     // while leaving: a member needs more memory to drain
+  bool lacks = false;     // while leaving: a member is in no running set, so submissions of other members do
+                          // not help to drain
   // How often this member was told, after it had drained, to let its sessions submit once more.
   std::uint64_t steps = 0;
   Nanoseconds since{};  // start of the gang's wait, by the coordinator's clock; the same for all members
@@ -45,18 +46,20 @@ struct GangOrder {
 struct GangReport {
   std::uint64_t number = 0;  // counts this member's reports
   Phase phase = Phase::out;
-  // The gang's turn can begin here at once. The offer holds until `seen` of an order shows that the
+  // The gang's turn can begin on this node at once. The offer holds until `seen` of an order shows that the
   // coordinator has received a later report, in which `offers` is false.
   bool offers = true;
   bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
-  bool ready = true;    // entering: all memory is resident
-  bool drained = true;  // out or leaving: the tenant has no work on the GPU, and adds none without an order
-  std::uint64_t steps = 0;  // how many of the order's steps the member has carried out
+  bool ready = true;    // while entering: all memory is resident
+  bool drained = true;  // while out or leaving: the tenant has no work on the GPU, and submits none without
+                        // an order
+  std::uint64_t steps = 0;  // number of the single submissions of GangOrder::steps that the member has
+                            // allowed
   bool present = false;     // the tenant has sessions on a GPU; nobody waits for a member without sessions
   bool wants = false;
   bool idle = true;
   bool settled = true;
-  bool grows = false;  // leaving: the tenant cannot drain without more memory
+  bool grows = false;  // while leaving: the tenant cannot drain without more memory
 
   bool operator==(const GangReport&) const = default;
 };

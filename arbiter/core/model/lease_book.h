@@ -74,8 +74,9 @@ class LeaseBook {
   Nanoseconds end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const;
 
   std::map<LeaseKey, OpenLease> open_;
-  std::map<StepName, Nanoseconds> steps_;                      // closed leases of each step
-  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // closed leases by tenant and step
+  std::map<StepName, Nanoseconds> steps_;                      // lease time of closed leases, by step
+  std::map<std::pair<TenantId, StepName>, Nanoseconds> both_;  // lease time of closed leases, by tenant and
+                                                               // step
   std::map<std::pair<TenantId, GpuUuid>, Union> tenants_;
 };
 

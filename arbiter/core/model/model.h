@@ -75,7 +75,7 @@ struct Tenant {
 struct Gpu {
   GpuUuid uuid;
   Slot slot = 0;
-  unsigned number = 0;            // in the host's order
+  unsigned number = 0;            // number of the GPU in the host's order
   std::optional<unsigned> minor;  // minor number of the GPU's device file, if the driver reports it
   Bytes total;
   Bytes capacity;        // see docs/design/memory.md

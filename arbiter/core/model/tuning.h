@@ -39,8 +39,9 @@ struct Tuning {
   // The recovery period after a restart: the core waits for the sessions that the ledger knows before it
   // promises any memory.
   Nanoseconds grace = std::chrono::seconds(2);
-  // The timeout of a session that was asked to do something, plus one second for each GiB that it has to
-  // move. If the session makes no progress for this long, the core no longer waits for it.
+  // The timeout of a session that was asked to do something. The timeout is longer by one second for each GiB
+  // that the session has to move. If the session makes no progress within the timeout, the core no longer
+  // waits for the session.
   Nanoseconds patience = std::chrono::seconds(10);
   // A session that may restore all of its memory has this time, plus one second per GiB, to become ready. If
   // it is not ready then, the GPU has less free memory than the memory accounting shows, and other sessions

@@ -63,7 +63,7 @@ class Accounts {
   };
   struct Row {
     const Policy* policy = nullptr;
-    Nanoseconds balance{};  // at time `at`
+    Nanoseconds balance{};  // the account's balance at the time `at`
     Nanoseconds at{};
     ActivityInterval activity;  // since `at`
     Stake stake;

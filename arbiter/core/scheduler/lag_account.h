@@ -8,7 +8,8 @@
 namespace sharedgpu {
 
 // A tenant's activity and its circumstances, which hold until one of them changes. An account is updated at
-// each change, even one that its rules ignore, so that rounding does not depend on the rules.
+// each change, even at a change that the account's rules ignore, so that rounding does not depend on the
+// rules.
 struct ActivityInterval {
   bool pauses = false;    // the tenant has no lease and asks for none
   bool pays = false;      // the tenant has a lease, and others wait

@@ -29,9 +29,9 @@ struct InLine {
   }
 };
 
-// The policy's ranks decide which places in the line of waiting tenants belong to gangs. The gang that has
-// waited longest takes the first of these places, and so on; the order of the gangs is the same on all nodes.
-// If two nodes preferred different gangs, neither gang could begin.
+// The policy's ranks decide which places in the line belong to gangs. This function sorts the gangs among
+// these places: the gang that has waited longest gets the first place. So the order of the gangs is the same
+// on all nodes. If two nodes preferred different gangs, neither gang could begin.
 void seat_gangs(std::vector<InLine>& line, const Gangs& gangs);
 
 }  // namespace sharedgpu

@@ -73,8 +73,8 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obst
   if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
 }
 
-// Call while no other tenant waits for this one: it has its own turn, or others wait for another tenant, or
-// no tenant waits.
+// Call while no other tenant waits for this tenant: the tenant has its own turn, others wait for another
+// tenant, or no tenant waits.
 void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
   its.clock = Clock::stands;

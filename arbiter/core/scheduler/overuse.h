@@ -11,10 +11,10 @@
 //   - Slurm has suspended the tenant, and all of its processes that others wait for are stopped, see
 //     turns/presence.h;
 //   - the tenant evicts: for each byte that leaves the GPU, the time that a slow copy takes does not count;
-//   - the tenant asks for memory without which it may be unable to drain (at most a time of MaxOveruse does
-//     not count);
-//   - the tenant cannot drain because memory was taken from one of its processes for another tenant (at most
-//     the time that the other tenant may take to drain or to be ended does not count);
+//   - the tenant asks for memory without which it may be unable to drain (this exception covers at most
+//     MaxOveruse);
+//   - the tenant cannot drain because memory was taken from one of its processes for another tenant (this
+//     exception covers at most the time in which the other tenant must drain or be ended);
 //   - the arbiter itself does not run, and handles no messages.
 //
 // When a tenant exceeds MaxOveruse, the daemon is notified once for each GPU on which others wait for the
@@ -85,18 +85,19 @@ class Overuse {
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 
-  // Valid from when others first waited for the tenant until it has left.
+  // Valid from the time at which others first waited for the tenant until the tenant has left.
   struct Row {
     std::optional<Nanoseconds> since = {};
-    std::optional<Overdue> overdue = {};  // as of `watched`
-    Clock clock = Clock::stands;          // as of `watched`
+    std::optional<Overdue> overdue = {};  // at the time `watched`
+    Clock clock = Clock::stands;          // at the time `watched`
     Nanoseconds watched{};
     Nanoseconds lasted{};                        // all time that counted as overuse
     std::array<Nanoseconds, kClocks> spare{};    // for each Clock, the remaining time that does not count
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
     std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
     bool noted = false;                          // the note has been sent
-    std::map<GpuUuid, Nanoseconds> next_response{};  // after MaxOveruse; max(): none
+    std::map<GpuUuid, Nanoseconds> next_response{};  // when the response after MaxOveruse is requested next;
+                                                     // max(): never
 
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };

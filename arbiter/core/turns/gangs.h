@@ -112,7 +112,7 @@ class Gangs {
  private:
   struct Row {
     GangOrder order;
-    bool ordered = false;  // `order` has come
+    bool ordered = false;  // the coordinator's order, stored in `order`, has come
     // the tenant entered without an order, and has had a process on this node ever since
     bool entered_apart = false;
     // When Slurm started the job; max() while the job's turns are coordinated, so that the job comes last.

@@ -17,7 +17,7 @@ struct Move {
     // If the tenant is preempted: the used part of its turn. The tenant gets the rest of the turn later.
     std::optional<Nanoseconds> preempted_after = {};
   };
-  std::vector<Leave> leave;  // in this order
+  std::vector<Leave> leave;  // the tenants that leave, in this order
   const Tenant* enter = nullptr;
   bool leads = false;     // the next turn begins for this tenant
   bool preempts = false;  // the entering tenant preempts a turn

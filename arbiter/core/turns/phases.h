@@ -46,7 +46,7 @@ struct Leaving {
   // the last time at which a session was allowed to submit, or resumed from a stop
   Nanoseconds could_submit_at{};
   bool revoked = false;        // the lease was revoked although processes of the tenant did not answer
-  bool but_newcomers = false;  // only sessions that have run before may submit
+  bool but_newcomers = false;  // of the drained sessions, only those whose gate was open before may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;

@@ -85,8 +85,9 @@ class TurnMachine {
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
-  // Returns true if the tenant has to make room for tenants that run on this node alone as soon as it has no
-  // work on the GPU, because its gang is in a turn and the gang's nodes are out of contact.
+  // Returns true if the tenant's gang is in a turn and the gang's nodes are out of contact, so that the
+  // tenant may leave without an order. It leaves as soon as it has no work on the GPU, to make room for jobs
+  // that run on this node alone.
   bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
   // Ends the leases that the tenant held under an earlier arbiter, if their sessions have not reconnected.

@@ -47,7 +47,7 @@ submit() {
   sbatch --parsable --output="$dir/jobs/%j" --open-mode=append "${options[@]}" --wrap "$(printf '%q ' "$@")"
 }
 
-# The same as the user nobody.
+# Runs a command as the user nobody.
 as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
 
 state() { squeue -h -t all -j "$1" -o %T 2>/dev/null; }
@@ -77,7 +77,8 @@ summary() {
   sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
     jq -ec .sharedgpu 2>/dev/null
 }
-# tells JOB FILTER [STATE]: true if it exists and the filter holds (jq succeeds on empty input).
+# tells JOB FILTER [STATE]: succeeds if the summary exists and the filter holds (jq succeeds on
+# empty input).
 tells() {
   local told
   told=$(summary "$1" "${3-}") && [[ $told ]] && jq -e "$2" <<<"$told" >/dev/null 2>&1
@@ -91,5 +92,14 @@ held() {
   sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq '.[-1].lease_seconds // 0'
 }
 
-arbiter_pid() { pgrep -o -f "^[^ ]*/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster, or its children
+arbiter_pid() { pgrep -o -f "^[^ ]*/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # other
+                                                                                         # arbiters
+                                                                                         # may
+                                                                                         # belong to
+                                                                                         # another
+                                                                                         # cluster,
+                                                                                         # or be
+                                                                                         # children
+                                                                                         # of the
+                                                                                         # arbiter
 another_arbiter() { local now; now=$(arbiter_pid) && [[ $now != "$1" ]]; }

@@ -28,7 +28,7 @@ constexpr unsigned kThreads = 256;
 constexpr unsigned kBlocks = 1024;
 constexpr unsigned kSteps = 6;
 
-// ---- kernels: one thread a word, in a grid-stride loop ----
+// ---- kernels: one thread per word, in a grid-stride loop ----
 
 __device__ Word first_word() { return blockIdx.x * static_cast<Word>(blockDim.x) + threadIdx.x; }
 __device__ Word stride() { return static_cast<Word>(gridDim.x) * blockDim.x; }

@@ -106,7 +106,7 @@ TEST_CASE("Processes that die at any moment") {
 
 // Each tenant that obeys no order may prolong a round by 10 s while it enters, by 5 s while it leaves, and by
 // the time in which its processes end. No other tenant enters during these 10 s.
-TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
+TEST_CASE("Tenants that obey no order delay other tenants for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
     scenario.mutes = *rc::gen::inRange(1u, 4u);
@@ -117,7 +117,7 @@ TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
   }));
 }
 
-TEST_CASE("Tenants that obey no order are given up or ended, and the others work on") {
+TEST_CASE("Tenants that obey no order are given up or ended, and the other tenants continue") {
   Scenario scenario;
   scenario.mutes = 2;
   scenario.largest_growth = 60;
@@ -137,7 +137,7 @@ TEST_CASE("Memory that cannot be swapped") {
   }));
 }
 
-TEST_CASE("Tenants on several GPUs hold together") {
+TEST_CASE("A tenant on several GPUs holds all of them or none") {
   CHECK(holds("gpus", [] {
     Scenario scenario = any_scenario();
     scenario.gpus = *rc::gen::inRange(2u, 4u);
@@ -170,7 +170,7 @@ TEST_CASE("Host memory that is bounded, and that programs need for themselves") 
   }));
 }
 
-TEST_CASE("Host memory is waited for, and what was evicted comes home") {
+TEST_CASE("Growth waits for host memory, and evicted memory returns to the GPU") {
   Scenario scenario;
   scenario.tenants = 3;
   scenario.largest_growth = 40;
@@ -185,7 +185,7 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
 
 // Some estimates fall as time passes, without a timer. So in a few worlds the core makes a decision late, at
 // the next event. If a timer were missing, decisions would be late in many worlds.
-TEST_CASE("What time alone leads to has a timer") {
+TEST_CASE("A decision that depends on time alone has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;
   constexpr unsigned kFew = 4;
@@ -216,7 +216,7 @@ TEST_CASE("What time alone leads to has a timer") {
   CHECK(late <= kFew);
 }
 
-TEST_CASE("Surveys take nothing from sessions that have what they say") {
+TEST_CASE("Surveys take nothing from sessions whose reports are true") {
   CHECK(holds("surveys", [] {
     Scenario scenario = any_scenario();
     scenario.surveys = true;
@@ -248,7 +248,7 @@ TEST_CASE("Processes that wait for each other") {
   }));
 }
 
-TEST_CASE("Turns that end in captures and in work that waits for what comes next") {
+TEST_CASE("Turns that end during captures, or while work waits for the next submission") {
   CHECK(holds("entangled", [] {
     Scenario scenario = any_scenario();
     scenario.entangled = true;
@@ -259,7 +259,7 @@ TEST_CASE("Turns that end in captures and in work that waits for what comes next
   }));
 }
 
-TEST_CASE("Processes that are stopped and go on") {
+TEST_CASE("Processes that are stopped and resumed") {
   CHECK(holds("stops", [] {
     Scenario scenario = any_scenario();
     scenario.stops = true;
@@ -291,7 +291,7 @@ TEST_CASE("Leases are taken from stopped processes") {
   CHECK(late_work > 0);
 }
 
-TEST_CASE("Memory comes to sessions whose turn is ending") {
+TEST_CASE("Sessions whose turn is ending get memory") {
   Scenario scenario;
   scenario.tenants = 3;
   scenario.largest_growth = 40;

@@ -55,7 +55,7 @@ Scenario any_scenario() {
   return scenario;
 }
 
-TEST_CASE("Figures by what each event concerned are those by all sessions") {
+TEST_CASE("Figures computed from the sessions of each event equal those computed from all sessions") {
   CHECK(rc::check("figures", [] {
     Books books;
     World world(any_scenario(), {},

@@ -19,7 +19,7 @@ ClusterScenario any_cluster(unsigned outages) {
   return simulation::random_cluster(*rc::gen::arbitrary<std::uint64_t>(), nodes, outages);
 }
 
-TEST_CASE("Jobs that span nodes never wait for each other for ever, and for no longer than the bound") {
+TEST_CASE("Jobs that span nodes wait for each other no longer than the bound") {
   CHECK(rc::check("gangs", [] {
     const ClusterScenario scenario = any_cluster(0);
     const ClusterResult result = simulation::simulate(scenario);
@@ -35,11 +35,11 @@ TEST_CASE("Jobs that span nodes never wait for each other for ever, and for no l
   }));
 }
 
-TEST_CASE("Arbiters and links that are away for a while lock nobody") {
+TEST_CASE("Outages of arbiters and links cause no deadlock") {
   CHECK(rc::check("outages", [] { RC_ASSERT(simulation::simulate(any_cluster(3)).all_ended()); }));
 }
 
-TEST_CASE("Arbiters that restart while a link of their node is down lock nobody") {
+TEST_CASE("Arbiters that restart while a link of their node is down cause no deadlock") {
   CHECK(rc::check("restarts", [] {
     ClusterScenario scenario = any_cluster(2);
     for (simulation::Outage& outage : scenario.outages) outage.lasts *= *rc::gen::inRange(1, 20);
@@ -48,7 +48,7 @@ TEST_CASE("Arbiters that restart while a link of their node is down lock nobody"
   }));
 }
 
-TEST_CASE("Nodes that never reach each other lock nobody, whenever the processes of a job come") {
+TEST_CASE("Nodes that never reach each other cause no deadlock, whenever processes start") {
   CHECK(rc::check("cut for ever", [] {
     ClusterScenario scenario = any_cluster(0);
     const bool all = *rc::gen::arbitrary<bool>();
@@ -61,7 +61,7 @@ TEST_CASE("Nodes that never reach each other lock nobody, whenever the processes
   }));
 }
 
-TEST_CASE("A job that is suspended, on one of its nodes or on all, keeps others from nothing") {
+TEST_CASE("A job that is suspended, on one of its nodes or on all, does not hinder other jobs") {
   CHECK(rc::check("suspensions", [] {
     ClusterScenario scenario = any_cluster(0);
     const auto job = *rc::gen::inRange<std::size_t>(0, scenario.jobs.size());
@@ -79,7 +79,7 @@ TEST_CASE("A job that is suspended, on one of its nodes or on all, keeps others 
   }));
 }
 
-TEST_CASE("A GPU that is lost under one process of a job keeps other jobs from nothing") {
+TEST_CASE("The loss of a GPU of one process of a job does not hinder other jobs") {
   CHECK(rc::check("lost GPUs", [] {
     ClusterScenario scenario = any_cluster(0);
     scenario.lost_gpus = {
@@ -100,7 +100,7 @@ TEST_CASE("The same jobs lock each other where each node decides by itself") {
 }
 
 // Jobs that conflict on every node can at best run one after the other.
-TEST_CASE("Jobs on several nodes get as much done as on one") {
+TEST_CASE("Jobs on several nodes do nearly as much work as jobs on one node") {
   const unsigned nodes = GENERATE(2u, 4u, 8u);
   ClusterScenario spread, single;
   spread.nodes = nodes;

@@ -44,7 +44,7 @@ bool holds(const std::string& name, const std::function<void(Scenario&)>& change
   });
 }
 
-TEST_CASE("Hostile clients of every kind take neither time nor memory from honest ones") {
+TEST_CASE("Hostile clients of every kind take neither time nor memory from honest processes") {
   CHECK(holds("hostile", [](Scenario&) {}));
 }
 

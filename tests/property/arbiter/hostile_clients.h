@@ -60,7 +60,7 @@ class HostileClients {
     Bytes there;   // memory that the client really has on the GPU, without `hidden`
     Bytes hidden;  // memory on the GPU that the client never reports
     bool attached = false;
-    Epoch epoch;              // of the last order
+    Epoch epoch;              // epoch of the last order
     std::uint64_t order = 0;  // number of the last order
     std::uint64_t resident = 0;
   };

@@ -179,7 +179,7 @@ std::vector<std::string> values_in(const std::string& text, LedgerReplay& replay
   return values;
 }
 
-TEST_CASE("Of a ledger that is cut or damaged anywhere, every line that is whole is read") {
+TEST_CASE("If a ledger is cut or damaged anywhere, every undamaged line is read") {
   CHECK(rc::check("the others", [] {
     const auto count = *rc::gen::inRange<std::size_t>(1, 20);
     std::string text;

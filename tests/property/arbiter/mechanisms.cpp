@@ -56,7 +56,7 @@ bool stands_still(const AccountRules& rules, const ActivityInterval& did) {
   return rules.earns == AccountRules::Earns::due && !did.counted && !did.pauses;
 }
 
-TEST_CASE("An account keeps within its bounds, goes one way, and does not care how often it is looked at") {
+TEST_CASE("An account is bounded and monotonic, and does not depend on how often it is computed") {
   CHECK(rc::check("lag", [] {
     const auto policy = any_policy();
     const AccountRules& rules = policy->rules().account;
@@ -81,7 +81,7 @@ TEST_CASE("An account keeps within its bounds, goes one way, and does not care h
   }));
 }
 
-TEST_CASE("Of tenants that take turns by what is due, the accounts earn together what they pay") {
+TEST_CASE("With accounts by `due`, tenants that take turns together earn as much as they pay") {
   CHECK(rc::check("sum", [] {
     const auto policy = make_policy("elastic");
     const unsigned count = *rc::gen::inRange(2u, 8u);
@@ -105,7 +105,7 @@ TEST_CASE("Of tenants that take turns by what is due, the accounts earn together
   }));
 }
 
-TEST_CASE("Shares are all of the time but for limits, and each has its request where those fit") {
+TEST_CASE("Shares fill the time up to the limits, and requests that fit together are met") {
   CHECK(rc::check("shares", [] {
     const auto policy = any_policy();
     const EntitlementRules& rules = policy->rules().entitlement;
@@ -129,7 +129,9 @@ TEST_CASE("Shares are all of the time but for limits, and each has its request w
   }));
 }
 
-TEST_CASE("Who is throttled may run when that is over, and who has used its budget up is throttled") {
+TEST_CASE(
+    "A throttled tenant may run when its wait is over, and a tenant that has used up its budget is "
+    "throttled") {
   CHECK(rc::check("throttle", [] {
     const auto policy = any_policy();
     const PolicyRules& rules = policy->rules();
@@ -163,7 +165,7 @@ TEST_CASE("Who is throttled may run when that is over, and who has used its budg
   }));
 }
 
-TEST_CASE("Misses lower what deadlines leave, deadlines that are met raise it, and it stays in its bounds") {
+TEST_CASE("Missed deadlines lower the limit of other tenants, and met deadlines raise it, in bounds") {
   CHECK(rc::check("deadlines", [] {
     const auto policy = any_policy();
     const EntitlementRules& rules = policy->rules().entitlement;
@@ -181,7 +183,7 @@ TEST_CASE("Misses lower what deadlines leave, deadlines that are met raise it, a
   }));
 }
 
-TEST_CASE("A turn ends, and when it does not depend on when one asks") {
+TEST_CASE("Each turn ends, at a time that does not depend on when the policy is asked") {
   CHECK(rc::check("turn end", [] {
     const auto policy = any_policy();
     const TurnRules turns;

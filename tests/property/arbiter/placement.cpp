@@ -49,13 +49,13 @@ struct Host {
   }
 };
 
-TEST_CASE("Sixteen tenants of one unit on two GPUs are eight and eight") {
+TEST_CASE("Sixteen tenants of one unit are placed eight on each of two GPUs") {
   Host host(2);
   for (unsigned tenant = 1; tenant <= 16; ++tenant) host.place(tenant, {});
   CHECK(host.units() == std::vector<unsigned>{8, 8});
 }
 
-TEST_CASE("Equal requests differ by no more than one request between GPUs") {
+TEST_CASE("The numbers of equal requests on the GPUs differ by at most one") {
   CHECK(rc::check("equal", [] {
     const auto count = *rc::gen::inRange(1u, 9u);
     const Demand demand{.units = *rc::gen::inRange(1u, 9u), .gpus = *rc::gen::inRange(1u, count + 1)};
@@ -113,7 +113,7 @@ TEST_CASE("Tenants that come and go") {
   }));
 }
 
-TEST_CASE("Whatever the steps of a tenant can open, they are told of that and of nothing else") {
+TEST_CASE("Each step of a tenant is told only of GPUs that it can open") {
   CHECK(rc::check("devices", [] {
     const auto count = *rc::gen::inRange(1u, 9u);
     Host host(count);

@@ -34,7 +34,7 @@ bool holds(const std::string& name, const std::function<void()>& property) {
   return rc::check(name, property);
 }
 
-TEST_CASE("Turns cost what MaxSwapOverhead allows, and everybody gets his share") {
+TEST_CASE("Handoffs cost what MaxSwapOverhead allows, and each tenant gets its share") {
   CHECK(holds("overhead", [] {
     const auto programs = any_hogs(10);
     const double overhead = static_cast<double>(*rc::gen::inRange(2, 21)) / 100;
@@ -79,7 +79,9 @@ TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the
   }));
 }
 
-TEST_CASE("Who always works keeps its share beside any that work in bursts, and they are not starved") {
+TEST_CASE(
+    "A tenant that always works keeps its share beside tenants that work in bursts, and these do not "
+    "starve") {
   CHECK(holds("bursts", [] {
     const Nanoseconds per_mib = std::chrono::microseconds(*rc::gen::inRange(500, 4000));
     std::vector<Program> programs{{.size = 95}};
@@ -102,7 +104,9 @@ TEST_CASE("Who always works keeps its share beside any that work in bursts, and 
   }));
 }
 
-TEST_CASE("Who works in short bursts and pauses for long starts at once beside one that always works") {
+TEST_CASE(
+    "A tenant that works in short bursts and pauses for long starts at once beside a tenant that always "
+    "works") {
   CHECK(holds("interactive", [] {
     const Nanoseconds per_mib = std::chrono::microseconds(*rc::gen::inRange(500, 4000));
     const auto size = static_cast<unsigned>(*rc::gen::inRange(10, 96));

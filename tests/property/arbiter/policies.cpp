@@ -238,7 +238,7 @@ TEST_CASE("elastic: the shares of 2 to 16 that always work are exact in every wi
   }
 }
 
-TEST_CASE("elastic and deadline: turns that are longer than their window are over, too") {
+TEST_CASE("elastic and deadline: a turn that is longer than the window ends, too") {
   const Program half{.size = 60, .claims = {.request = 0.5}};
   for (const char* policy : {"elastic", "deadline"}) {
     CAPTURE(policy);
@@ -408,7 +408,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("elastic and deadline: whatever the programs, nobody waits for ever") {
+TEST_CASE("elastic and deadline: no tenant waits for ever, whatever the programs do") {
   for (const char* policy : {"elastic", "deadline"})
     CHECK(rc::check(policy, [&] {
       std::vector<Program> programs;
@@ -456,7 +456,7 @@ TEST_CASE("elastic: pauses do not lift a limit") {
 
 // ---- deadline ----
 
-TEST_CASE("deadline: who works for more than is due to it takes nothing that is promised to others") {
+TEST_CASE("deadline: a tenant that wants more than its share takes nothing from the others' shares") {
   for (int paced : {1, 2, 3}) {
     std::vector<Program> programs{of_units(5, 1), of_units(5, 1)};
     programs[0].claims.request = 0.5;
@@ -474,7 +474,7 @@ TEST_CASE("deadline: who works for more than is due to it takes nothing that is 
   }
 }
 
-TEST_CASE("deadline: tenants without deadlines do not starve one of a lower priority") {
+TEST_CASE("deadline: tenants without deadlines do not starve a tenant of a lower priority") {
   std::vector<Program> programs{of_units(7, 3), of_units(60, 7), of_units(83, 1), of_units(45, 5),
                                 of_units(15, 5)};
   for (Program& program : programs) program.claims.priority = 1;
@@ -492,7 +492,7 @@ TEST_CASE("deadline: tenants without deadlines do not starve one of a lower prio
   CHECK(stage.seen(2).lease > 200s / 21 * 0.9);
 }
 
-TEST_CASE("deadline: who has deadlines does not starve others of its priority") {
+TEST_CASE("deadline: a tenant with deadlines does not starve others of its priority") {
   const auto program = [](unsigned size, unsigned units, int priority, Nanoseconds deadline) {
     Program its = of_units(size, units);
     its.claims.priority = priority;
@@ -512,7 +512,7 @@ TEST_CASE("deadline: who has deadlines does not starve others of its priority") 
   CHECK(stage.seen(4).lease > 200s / 19 / 2);
 }
 
-TEST_CASE("deadline: a tenant that starves keeps none with deadlines from preempting others") {
+TEST_CASE("deadline: a starving tenant does not keep a tenant with deadlines from preempting others") {
   const auto paced = [](unsigned size, Nanoseconds burst, Nanoseconds period) {
     return Program{.size = size,
                    .burst = burst,

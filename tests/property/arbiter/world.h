@@ -29,8 +29,8 @@ struct Scenario {
   unsigned gpus = 1;
   unsigned tenants = 3;
   unsigned most_sessions = 2;
-  unsigned capacity = 100;       // in MiB, per GPU
-  unsigned largest_growth = 30;  // in MiB
+  unsigned capacity = 100;       // capacity of each GPU in MiB
+  unsigned largest_growth = 30;  // largest growth of a session at once, in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
   bool claims = false;  // tenants have different units, priorities and shares
@@ -239,7 +239,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::set<GpuUuid>
       begun_anew_;  // after a restart: GPUs on which more memory may count as promised than exists
   std::map<SessionId, std::unique_ptr<Client>> clients_;
-  std::optional<HostileClients> hostile_;  // none: there are none
+  std::optional<HostileClients> hostile_;  // none: the world has no hostile clients
   std::uint64_t verdicts_ = 0;             // number of Verdicts sent to hostile clients
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;

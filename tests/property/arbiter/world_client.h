@@ -53,7 +53,7 @@ struct World::Client : simulation::Session {
   Nanoseconds draining_since{};
   unsigned passed = 0;         // number of threads that passed the gate while the client drained
   std::uint32_t step = 0;      // number of the client's step in its job
-  bool mute = false;           // obeys no order
+  bool mute = false;           // the client obeys no order
   bool waiting = false;        // a thread waits at the gate
   bool asking = false;         // a request for growth waits for a Verdict
   bool hoarding = false;       // the session cannot evict, since it has no free host memory

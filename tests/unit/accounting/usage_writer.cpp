@@ -94,7 +94,7 @@ TEST_CASE("bytes show as the nearest MiB, but never as none") {
   CHECK(UsageWriter::mebibytes((3u << 20) + (1u << 19)) == 4);
 }
 
-TEST_CASE("a count is due when any of its parts is more than the books show") {
+TEST_CASE("a count is due if any of its values exceeds the value that Slurm shows") {
   UsageWriter writer;
   Books books({1}, {1});
   REQUIRE(write(writer, books, 1, 5));
@@ -155,7 +155,7 @@ TEST_CASE("nothing is lost while the reporting task's call is searched") {
   CHECK(books.sum() == counts(8));
 }
 
-TEST_CASE("what a task reported at its end stays, and the next one reports the rest") {
+TEST_CASE("the values that a task reported at its end stay, and the next task reports the rest") {
   UsageWriter writer;
   Books books({1, 2, 3}, {1, 2, 3});
   REQUIRE(write(writer, books, 1, 7));
@@ -193,7 +193,7 @@ TEST_CASE("processes come and go at every poll") {
   }
 }
 
-TEST_CASE("a poll without calls is not taken for right") {
+TEST_CASE("a poll without calls leaves the counts due") {
   UsageWriter writer;
   Books books;
   writer.begin_poll(counts(4));
@@ -224,7 +224,7 @@ TEST_CASE("the one task of a step reports all, whatever processes come and go be
   CHECK(books.polls == 6);
 }
 
-TEST_CASE("the one task of a step reports once where what is below it counts as well") {
+TEST_CASE("the one task of a step reports once if Slurm also counts the task's children") {
   UsageWriter writer(true);
   const auto poll = [&](std::uint64_t total, int processes) {
     std::vector<StepCounts> each(static_cast<std::size_t>(processes));
@@ -244,7 +244,7 @@ TEST_CASE("the one task of a step reports once where what is below it counts as 
   }
 }
 
-TEST_CASE("what several tasks show stays when other processes come and go") {
+TEST_CASE("the reports of several tasks stay when other processes come and go") {
   UsageWriter writer;
   Books books({11, 1, 2}, {1, 2});
   REQUIRE(write(writer, books, 1, 5));

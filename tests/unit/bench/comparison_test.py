@@ -41,7 +41,7 @@ class Ideal(unittest.TestCase):
         self.assertEqual(alone(("cpu", 3)).gpu, 0)
 
     def test_bytes_that_must_come_in(self):
-        self.assertEqual(exchanged_bytes(95, 95, 2, 100), 90)  # 5 stay
+        self.assertEqual(exchanged_bytes(95, 95, 2, 100), 90)  # 5 of 95 stay on the GPU
         self.assertEqual(exchanged_bytes(60, 60, 3, 100), 40)  # the two waiting programs share the other 40
         self.assertEqual(exchanged_bytes(25, 90, 2, 100), 15)
         self.assertEqual(exchanged_bytes(5, 90, 2, 100), 0)

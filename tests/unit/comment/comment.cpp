@@ -58,7 +58,7 @@ TEST_CASE("A summary names the GPUs that were lost, of all nodes, and only where
   CHECK(format_summary(share_of("gpu1")).find("gpu_losses") == std::string::npos);
 }
 
-TEST_CASE("What is not of this version is no summary") {
+TEST_CASE("A text of another version is no summary") {
   const std::string good = format_summary(share_of("n"));
   auto changed = [&](const char* name, const nlohmann::json& value) {
     nlohmann::json json = nlohmann::json::parse(good);
@@ -80,7 +80,7 @@ TEST_CASE("What is not of this version is no summary") {
   CHECK_FALSE(parse_summary("7"));
 }
 
-TEST_CASE("What others have in a comment stays as it is") {
+TEST_CASE("Text of other programs in a comment stays as it is") {
   const std::string ours = "\"sharedgpu\":" + format_summary(share_of("n"));
   for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
            {"", "{" + ours + "}"},
@@ -103,7 +103,7 @@ TEST_CASE("What others have in a comment stays as it is") {
   }
 }
 
-TEST_CASE("Our own is found where the site has added to it since") {
+TEST_CASE("Our summary is found even if the site has added text to it") {
   const std::string first = with("before", "n1");
   const std::string both = with(first + " after {", "n2");
   CHECK(both.starts_with("before {"));
@@ -111,7 +111,7 @@ TEST_CASE("Our own is found where the site has added to it since") {
   CHECK(find_summary(both)->nodes == std::set<std::string>{"n1", "n2"});
 }
 
-TEST_CASE("What is under our name and not ours is left alone") {
+TEST_CASE("A value under the name sharedgpu that is not a summary is left alone") {
   for (const char* comment : {R"({"sharedgpu":5})", R"({"sharedgpu":{"version":2,"new":1}})",
                               R"(note {"sharedgpu":{"version":2}})"})
     CHECK(add_share(comment, share_of("n")).outcome == Outcome::refused);

@@ -66,7 +66,7 @@ struct Desk {
   }
 };
 
-TEST_CASE("An entry is written at once, looked at again, and gone after a while") {
+TEST_CASE("An entry is written at once, checked again, and removed after a while") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = "paid"}};
   desk.put("n1");
@@ -92,7 +92,7 @@ TEST_CASE("An entry waits for the record's end, which brings what the controller
   CHECK(desk.records.comment().starts_with("late {"));
 }
 
-TEST_CASE("An outage of the database is said once and waited for") {
+TEST_CASE("An outage of the database is logged once, and the entries wait for its end") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.records.down = true;
@@ -105,7 +105,9 @@ TEST_CASE("An outage of the database is said once and waited for") {
   CHECK(desk.said.size() == 2);
 }
 
-TEST_CASE("What cannot be written of one job keeps nobody from what can be of others") {
+TEST_CASE(
+    "A comment that cannot be written for one job does not keep the comments of other jobs from being "
+    "written") {
   Desk desk;
   for (const std::uint32_t job : {kJob, 3u, 9u})
     desk.records.jobs[job] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
@@ -122,7 +124,7 @@ TEST_CASE("What cannot be written of one job keeps nobody from what can be of ot
   CHECK(desk.said == std::vector<std::string>{"refused; retrying"});
 }
 
-TEST_CASE("A node that may not write keeps nothing for ever") {
+TEST_CASE("A node that may not write gives up its entries after a while") {
   Desk desk;
   desk.records.down = true;
   desk.put("n1");
@@ -133,7 +135,7 @@ TEST_CASE("A node that may not write keeps nothing for ever") {
   CHECK(desk.said.back().find("given up") != std::string::npos);
 }
 
-TEST_CASE("What is overwritten is written again") {
+TEST_CASE("A comment that was overwritten is written again") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.put("n1");
@@ -144,7 +146,7 @@ TEST_CASE("What is overwritten is written again") {
   CHECK(desk.lease() == 2s);
 }
 
-TEST_CASE("What jobstats has written is kept, whether before the summary or over it") {
+TEST_CASE("Text that jobstats has written is kept, whether before the summary or over it") {
   const std::string jobstats = "JS1:H4sIADelIWcC/1WN";
   for (const bool first : {true, false}) {
     Desk desk;
@@ -154,7 +156,7 @@ TEST_CASE("What jobstats has written is kept, whether before the summary or over
                                 .system_comment = "burst buffer"}};
     desk.put("n1");
     desk.work(8);
-    desk.records.comment() = jobstats;  // after jobstats' EpilogSlurmctld
+    desk.records.comment() = jobstats;  // the comment after jobstats' EpilogSlurmctld
     desk.work(20);
     desk.put("n2");
     CHECK_FALSE(desk.work(200));
@@ -166,7 +168,7 @@ TEST_CASE("What jobstats has written is kept, whether before the summary or over
   }
 }
 
-TEST_CASE("Nodes that write at the same moment all come to be counted, once") {
+TEST_CASE("Nodes that write at the same moment are all counted once") {
   Desk first;
   Desk second;
   first.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
@@ -189,7 +191,7 @@ TEST_CASE("Nodes that write at the same moment all come to be counted, once") {
   CHECK(second.spool.entries().empty());
 }
 
-TEST_CASE("One who is killed anywhere leaves an entry that counts once") {
+TEST_CASE("An entry counts once, wherever its writer is killed") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.put("n1");
@@ -212,7 +214,7 @@ TEST_CASE("Each run of a requeued job has its own") {
   CHECK(desk.records.comment(1).empty());
 }
 
-TEST_CASE("An entry whose place is taken is given up, and said") {
+TEST_CASE("An entry whose place in the comment is taken is given up, and the log says so") {
   Desk desk;
   desk.records.jobs[kJob] = {
       {.span = {.begin = 890, .end = 999}, .state = 3, .comment = R"({"sharedgpu":"ours"})"}};
@@ -223,7 +225,7 @@ TEST_CASE("An entry whose place is taken is given up, and said") {
   CHECK(desk.said[0].find("given up") != std::string::npos);
 }
 
-TEST_CASE("What cannot be read stays, and holds up no other") {
+TEST_CASE("An entry that cannot be read stays, and delays no other entry") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   std::ofstream(desk.folder.path + "/1-1-n.json") << "{\"job\":1";
@@ -234,7 +236,7 @@ TEST_CASE("What cannot be read stays, and holds up no other") {
   CHECK(desk.said.size() == 1);
 }
 
-TEST_CASE("An entry of a time that no clock shows is none") {
+TEST_CASE("An entry with an impossible time is not used") {
   SpoolEntry entry{.job = kJob, .seen = {.begin = 900, .end = 1000}, .share = {}};
   entry.share.nodes = {"n1"};
   const std::string text = format_entry(entry);
@@ -247,7 +249,7 @@ TEST_CASE("An entry of a time that no clock shows is none") {
   }
 }
 
-TEST_CASE("A mark tells since when a job was here, and is no entry") {
+TEST_CASE("A mark has the time since which a job has been here, and is no entry") {
   Desk desk;
   std::ofstream(desk.folder.path + "/12");
   std::ofstream(desk.folder.path + "/lock");

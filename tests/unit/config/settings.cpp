@@ -80,7 +80,7 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.socket == kDefaultSocket);
   CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
-  CHECK(settings.quantum == 0s);  // auto
+  CHECK(settings.quantum == 0s);  // the length of turns is automatic
   CHECK(settings.comments == AdminComment::yes);
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
@@ -134,7 +134,7 @@ TEST_CASE("Errors in sections name them") {
           "x.conf:1: '" + std::string(section) +
               "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
   }
-  // Whatever stands before it.
+  // A byte order mark or white space before the header changes nothing.
   for (const char* before : {"\xef\xbb\xbf", " \t", "\v", "\f\r"})
     CHECK(error_of(std::string(before) + "[gpu 5]\nStateDir=/x") ==
           "x.conf:2: [gpu 5] StateDir holds for the node; it belongs before the first section");

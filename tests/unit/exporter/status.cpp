@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the status: everything else than the wanted fields is skipped, whatever its form.
+// Reading the status: all fields except the wanted ones are skipped, whatever their form.
 #include "exporter/status.h"
 
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 namespace sharedgpu::exporter {
 namespace {
 
-TEST_CASE("Wanted fields are read at their places only") {
+TEST_CASE("Fields are read only at their places") {
   const Status status = read_status(R"({
     "version": "1.2", "recovering": true, "units": 3, "overrides": [{"section": "", "key": "a"}],
     "gpus": [

@@ -143,20 +143,20 @@ TEST_CASE("Records of sharedgpu are added up") {
   CHECK(units_of({{&one, &gpu, &two}}) == 12);
 }
 
-TEST_CASE("Nothing is believed of a record whose last member is not the number of its name") {
+TEST_CASE("A record whose last member is not the number of its name is ignored") {
   // In an unknown layout, the pointer read as the name may have any value, so the plugin must not follow it.
   auto* wild = reinterpret_cast<char*>(std::uintptr_t{8});
   auto strange = record(wild, 8, 0);
   CHECK(units_of({{&strange}}) == 0);
 }
 
-TEST_CASE("A strange layout's other records are not followed either") {
+TEST_CASE("The other records of an unknown layout are not read either") {
   auto strange = record(reinterpret_cast<char*>(std::uintptr_t{8}), 8, 0);
   strange.file = reinterpret_cast<char*>(std::uintptr_t{8});
   CHECK(units_of({{&strange}}) == 0);
 }
 
-TEST_CASE("Slurm is to number the units, as it does with those that have files") {
+TEST_CASE("Slurm numbers the units, as it numbers units with files") {
   char name[] = "sharedgpu";
   auto ours = record(name, 8, kNumber);
   CHECK(units_of({{&ours}}) == 8);
@@ -207,7 +207,7 @@ TEST_CASE("Each unit opens the file of its record in slurmstepd, as slurmd has s
   fini();
 }
 
-TEST_CASE("A step is told its units and the numbers of the GPUs that they stand for") {
+TEST_CASE("A step gets its units and the numbers of the GPUs of these units") {
   Buffer sent(
       "sharedgpu\ntype 0 2 a100\ntype 2 2 h100\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 "
       "/dev/nvidia1\n");
@@ -226,7 +226,7 @@ TEST_CASE("A step is told its units and the numbers of the GPUs that they stand 
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
   CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1,h100:1");
   const int before = errors;
-  gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number them
+  gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number the units
   gres_p_step_set_env(&variables, nullptr, 1, 0);
   CHECK(errors == before + 1);
   CHECK(environment.count("SHAREDGPU_DEVICES") == 0);
@@ -250,7 +250,7 @@ TEST_CASE("A file of another GRES makes a node offer nothing") {
   CHECK(errors == before + 1);
 }
 
-TEST_CASE("slurmstepd goes on with a buffer that is not ours, and leaves it to the next plugin") {
+TEST_CASE("slurmstepd leaves a buffer of another plugin unread, and continues") {
   const int before = errors;
   Buffer strange("gpu: something else");
   gres_p_recv_stepd(&strange.slurms);

@@ -50,7 +50,7 @@ TEST_CASE("a GPU counts for the longest type in its name") {
   CHECK(shares.list[1].files == Files{"/dev/nvidia1"});
 }
 
-TEST_CASE("File= states a type's GPUs, also for what slurm.conf has beyond it") {
+TEST_CASE("File= states a type's GPUs, also for units that only slurm.conf has") {
   Shares shares = share_gpus({typed("big", 1, {"/dev/nvidia1"}), typed("big", 7)}, kTwoTypes, {});
   CHECK(shares.refusal.empty());
   CHECK(shares.warnings.empty());
@@ -87,20 +87,20 @@ TEST_CASE("a type without a GPU is refused") {
   CHECK(says(refusal, "gres.conf"));
 }
 
-TEST_CASE("where models are not known, one type is for all, and of two it is asked which") {
+TEST_CASE("if models are unknown, a single type has all GPUs, and two types are refused") {
   CHECK(share_gpus({typed("h200", 16)}, kUnknown, {}).list[0].files == Files{"/dev/nvidia0", "/dev/nvidia1"});
   CHECK(says(share_gpus({typed("h200", 8), typed("a100", 8)}, kUnknown, {}).refusal,
              "the models are not known"));
 }
 
-TEST_CASE("where no GPU is found, units are offered as they stand") {
+TEST_CASE("if no GPU is found, units are offered as configured") {
   Shares shares = share_gpus({typed("h200", 8), typed("a100", 8)}, {}, {});
   CHECK(shares.refusal.empty());
   CHECK(shares.list[1].units == 8);
   CHECK(shares.list[1].files.empty());
 }
 
-TEST_CASE("fewer units in gres.conf than in slurm.conf are told, unless it states none") {
+TEST_CASE("fewer units in gres.conf than in slurm.conf are logged, unless gres.conf states none") {
   Shares shares = share_gpus({untyped(8), untyped(24)}, {}, {});
   REQUIRE(shares.warnings.size() == 1);
   CHECK(says(shares.warnings[0], "gres.conf has 8 units"));
@@ -134,7 +134,7 @@ TEST_CASE("slurmstepd reads what slurmd writes") {
   CHECK(read.typed.empty());
 }
 
-TEST_CASE("what slurmd did not write is not read") {
+TEST_CASE("a buffer that slurmd did not write is not read") {
   NodeUnits read = {.devices = {{1, 2, 3, 4, "x"}}, .typed = {}};
   for (const char* text : {"", "gpu\n", "sharedgpu\n0 8 195 0 /dev/nvidia0", "sharedgpu\n0 8 195\n",
                            "sharedgpu\ntype 0 8\n", "sharedgpu\ntype 0 8 \n", "sharedgpu\ntype x 8 a\n"})
@@ -149,7 +149,7 @@ TEST_CASE("more units than Slurm can number are refused with the largest possibl
   CHECK(says(refusal, "UnitsPerGpu in sharedgpu.conf to 512 or less"));
 }
 
-TEST_CASE("what slurmd sends is told from what another plugin does") {
+TEST_CASE("the data of slurmd's plugin is distinguished from another plugin's data") {
   CHECK(begins_with_units(std::string(4, '\0') + write_units({})));
   CHECK_FALSE(begins_with_units(std::string(4, '\0') + "gpu"));
   CHECK_FALSE(begins_with_units("abc"));

@@ -74,7 +74,7 @@ TEST_CASE("The length of a text and the number of types are limited") {
   CHECK(counts_of(most + ",", "sharedgpu").empty());
 }
 
-TEST_CASE("A node has what a request names") {
+TEST_CASE("A node must have the units that a request names") {
   const auto has = [](std::string_view offer, std::string_view request) {
     return has_all(counts_of(offer, "sharedgpu"), counts_of(request, "sharedgpu"));
   };

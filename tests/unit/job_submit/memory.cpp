@@ -183,7 +183,7 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(4 == cpus(4, 1));
 }
 
-TEST_CASE("With overcommit, all tasks of a node share the CPUs of one") {
+TEST_CASE("With overcommit, all tasks of a node share the CPUs of one task") {
   Job each = job("gres:sharedgpu:1", per_cpu(100));
   each.tasks = 16;
   each.overcommit = true;
@@ -303,7 +303,8 @@ TEST_CASE("A request that fits no node with such units is refused, with the sum"
   CHECK(decide(job("gres:sharedgpu:9", per_node(1)), {partition()}, kUnits).refusal.empty());
 }
 
-TEST_CASE("Of several partitions the largest sum counts, and one with such a node suffices") {
+TEST_CASE(
+    "With several partitions the largest sum counts, and one partition with a large enough node suffices") {
   Partition other = partition();
   other.defaults.memory = per_node(1500);
   other.nodes = {{.gres = "sharedgpu:8", .cpus = 4, .cpu_step = 1, .memory = 2000}};

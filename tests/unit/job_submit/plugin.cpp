@@ -30,7 +30,7 @@ config_record node = {};
 xlist nodes;
 job_desc_msg_t* pending = nullptr;  // the job that is changed
 int copies = 0;
-int visits = 0;  // of lists of slurmctld
+int visits = 0;  // number of visits to lists of slurmctld
 
 void keep(const char* format, va_list arguments) {
   char line[2000];
@@ -420,7 +420,7 @@ TEST_CASE("A change of memory per GPU copies the requests for GPUs that the mess
   CHECK(more.slurms.tres_per_job == nullptr);
 }
 
-TEST_CASE("A default that has not been changed is one when units come") {
+TEST_CASE("Default memory that was not changed counts as the default when units are added") {
   Cluster cluster;
   Message job("gres:gpu:1", MEM_PER_CPU | 100);  // a job as slurmctld stores it, without JOB_MEM_SET
   Message units("gres:sharedgpu:1");

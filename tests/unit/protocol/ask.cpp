@@ -44,7 +44,7 @@ class Listener {
   UniqueFd socket_;
 };
 
-TEST_CASE("An arbiter that is gone before it has answered is asked again") {
+TEST_CASE("An arbiter that ends before it has answered is asked again") {
   Listener arbiter;
   std::thread served([&] {
     arbiter.serve(false);
@@ -56,7 +56,7 @@ TEST_CASE("An arbiter that is gone before it has answered is asked again") {
   served.join();
 }
 
-TEST_CASE("An arbiter that never answers is given up when time is over, and was reached") {
+TEST_CASE("An arbiter that never answers counts as reached, and is given up after the timeout") {
   Listener arbiter;
   Channel channel;
   Message answer;
@@ -65,7 +65,7 @@ TEST_CASE("An arbiter that never answers is given up when time is over, and was 
   CHECK(channel);
 }
 
-TEST_CASE("An arbiter that is not there is not reached") {
+TEST_CASE("A missing arbiter counts as not reached") {
   Channel channel;
   Message answer;
   CHECK(ask("/tmp/none/none", Message::of(EndJob{.job = 1}), {.connect = 1ms, .answer = 50ms}, channel,

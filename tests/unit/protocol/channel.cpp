@@ -108,7 +108,7 @@ Message of_version(std::uint16_t version, MessageType type) {
   return message;
 }
 
-TEST_CASE("A peer of an earlier version is heard, and answered in its own") {
+TEST_CASE("A peer of an earlier version is understood, and answered in its version") {
   Pair pair;
   Message message;
   UniqueFd fd;
@@ -132,7 +132,7 @@ TEST_CASE("A peer of an earlier version is heard, and answered in its own") {
   CHECK(message.as<RegisterReply>().accepted == 1);
 }
 
-TEST_CASE("A peer of a later version is heard as far as it is understood") {
+TEST_CASE("A message of a later version is read as far as this version knows its fields") {
   Pair pair;
   Message message;
   UniqueFd fd;
@@ -145,7 +145,7 @@ TEST_CASE("A peer of a later version is heard as far as it is understood") {
   CHECK(message.version == kProtocolVersion);
 }
 
-TEST_CASE("A peer of too early a version can be told so") {
+TEST_CASE("A peer of too early a version can get a refusal") {
   Pair pair;
   Message message;
   UniqueFd fd;
@@ -158,7 +158,7 @@ TEST_CASE("A peer of too early a version can be told so") {
 }
 
 #if __has_builtin(__builtin_clear_padding)
-TEST_CASE("A message tells nothing but what it says") {
+TEST_CASE("A message contains no bytes of earlier memory") {
   alignas(Verdict) unsigned char stack[sizeof(Verdict)];
   std::memset(stack, 0xAA, sizeof stack);
   auto* verdict = new (stack) Verdict;
@@ -246,7 +246,7 @@ TEST_CASE(
   CHECK(accepted.discard_unread() == (sent == EPERM));
 }
 
-TEST_CASE("Connecting waits for a place among those that wait, for as long as told") {
+TEST_CASE("connect() waits for a place in the queue of connections, up to its timeout") {
   Folder folder;
   UniqueFd listener;
   REQUIRE(listen_at(folder.socket().c_str(), listener) == 0);

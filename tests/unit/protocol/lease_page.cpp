@@ -49,7 +49,7 @@ TEST_CASE("The session can neither resize nor write the page") {
   CHECK(pwrite(writer.fd(), &byte, 1, 64) != 1);
 }
 
-TEST_CASE("A page takes the place of another") {
+TEST_CASE("A page replaces another page") {
   LeasePageWriter first, second;
   REQUIRE(first.create() == 0);
   REQUIRE(second.create() == 0);
@@ -61,7 +61,7 @@ TEST_CASE("A page takes the place of another") {
   munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
 }
 
-TEST_CASE("What is no lease page is not mapped") {
+TEST_CASE("A file that is not a lease page is not mapped") {
   int plain = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(ftruncate(plain, LeasePage::kSize) == 0);
   CHECK(map_lease_page(plain, nullptr) == nullptr);

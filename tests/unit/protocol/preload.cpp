@@ -20,7 +20,7 @@ TEST_CASE("our library is appended once and the user's entries stay") {
   CHECK(with_preload(std::string(kOurs) + " a.so", kOurs) == kWithOurs);
 }
 
-TEST_CASE("a copy of our library from elsewhere gives way") {
+TEST_CASE("a copy of our library from another folder is replaced") {
   CHECK(with_preload("/old/lib/libsharedgpu.so:a.so", kOurs) == kWithOurs);
   CHECK(with_preload("libsharedgpu.so", kOurs) == kOurs);
 }

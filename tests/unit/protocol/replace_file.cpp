@@ -20,7 +20,7 @@ std::string text_of(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-TEST_CASE("A file is replaced as a whole, and left as it was if that fails") {
+TEST_CASE("A file is replaced as a whole, or stays unchanged if the replacement fails") {
   test::TemporaryFolder folder;
   const std::string path = folder.path + "/a file";
   const Durable durable = GENERATE(Durable::no, Durable::yes);

@@ -97,6 +97,10 @@ Fields fields_of(Tag<MemoryUse>) {
                FIELD(MemoryUse, host_limit)});
 }
 Fields fields_of(Tag<Traffic>) { return join({FIELD(Traffic, evicted), FIELD(Traffic, restored)}); }
+Fields fields_of(Tag<Exchanges>) {
+  return join({FIELD(Exchanges, moved), FIELD(Exchanges, moving), FIELD(Exchanges, waited),
+               FIELD(Exchanges, copied), FIELD(Exchanges, fastest), FIELD(Exchanges, slowed)});
+}
 Fields fields_of(Tag<LoanName>) { return join({FIELD(LoanName, lender), FIELD(LoanName, loan)}); }
 Fields fields_of(Tag<JobOptions>) {
   return join({FIELD(JobOptions, memory), FIELD(JobOptions, units), FIELD(JobOptions, share_request),
@@ -136,7 +140,7 @@ Fields fields_of(Tag<Attached>) {
 }
 Fields fields_of(Tag<Usage>) {
   return join({FIELD(Usage, request), FIELD(Usage, use), FIELD(Usage, stuck), FIELD(Usage, job_host_limit),
-               FIELD(Usage, moved), FIELD(Usage, away)});
+               FIELD(Usage, moved), FIELD(Usage, away), FIELD(Usage, exchanges), FIELD(Usage, uncharged)});
 }
 Fields fields_of(Tag<Verdict>) {
   return join(
@@ -159,7 +163,8 @@ Fields fields_of(Tag<Evict>) { return FIELD(Evict, allowed); }
 Fields fields_of(Tag<Prepare>) { return join({FIELD(Prepare, host), FIELD(Prepare, sharers)}); }
 Fields fields_of(Tag<MemoryQuery>) { return FIELD(MemoryQuery, request); }
 Fields fields_of(Tag<MemoryView>) {
-  return join({FIELD(MemoryView, request), FIELD(MemoryView, total), FIELD(MemoryView, free)});
+  return join({FIELD(MemoryView, request), FIELD(MemoryView, total), FIELD(MemoryView, free),
+               FIELD(MemoryView, away)});
 }
 Fields fields_of(Tag<RefusalQuery>) {
   return join({FIELD(RefusalQuery, request), FIELD(RefusalQuery, size), FIELD(RefusalQuery, pinned)});
@@ -231,6 +236,10 @@ Fields fields_of(Tag<JobReply>) {
                FIELD(JobReply, overuse), FIELD(JobReply, handoffs), FIELD(JobReply, moved),
                FIELD(JobReply, footprint), FIELD(JobReply, resident), FIELD(JobReply, models),
                FIELD(JobReply, losses)});
+}
+Fields fields_of(Tag<ExchangeQuery>) { return FIELD(ExchangeQuery, job); }
+Fields fields_of(Tag<ExchangeReply>) {
+  return join({FIELD(ExchangeReply, job), FIELD(ExchangeReply, known), FIELD(ExchangeReply, exchanges)});
 }
 Fields fields_of(Tag<GpuLossQuery>) { return join({FIELD(GpuLossQuery, job), FIELD(GpuLossQuery, place)}); }
 Fields fields_of(Tag<GpuLossReply>) {
@@ -349,6 +358,7 @@ std::string message(MessageType type) {
       MESSAGE(gpu_loss_query, GpuLossQuery)
       MESSAGE(gpu_query, GpuQuery)
       MESSAGE(join_run, JoinRun)
+      MESSAGE(exchange_query, ExchangeQuery)
       MESSAGE(welcome, Welcome)
       MESSAGE(attached, Attached)
       MESSAGE(verdict, Verdict)
@@ -379,6 +389,7 @@ std::string message(MessageType type) {
       MESSAGE(job_reply, JobReply)
       MESSAGE(gpu_loss_reply, GpuLossReply)
       MESSAGE(join_reply, JoinReply)
+      MESSAGE(exchange_reply, ExchangeReply)
   }
 #undef MESSAGE
   return {};

@@ -36,7 +36,7 @@ TEST_CASE("An array takes device memory until it is destroyed, and no longer tha
   CHECK(free_bytes() == before);
 }
 
-TEST_CASE("What is copied into a part of an array is found there, and nowhere else", "[simulated]") {
+TEST_CASE("Data that is copied into a part of an array is in this part, and nowhere else", "[simulated]") {
   Gpu gpu;
   const CUDA_ARRAY3D_DESCRIPTOR wanted = {8, 4, 2, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
   CUarray array = nullptr;

@@ -163,7 +163,7 @@ TEST_CASE("The mode decides which threads an unsafe call is forbidden to") {
   }
 }
 
-TEST_CASE("A capture must not depend on work outside it") {
+TEST_CASE("A capture must not depend on work outside of the capture") {
   Gpu gpu;
   CUstream stream = gpu.stream(), other = gpu.stream();
   CUevent event = nullptr;

@@ -6,7 +6,7 @@
 
 namespace sharedgpu::simgpu_test {
 
-TEST_CASE("Errors have their names") {
+TEST_CASE("Each error has its name") {
   const char* text = nullptr;
   REQUIRE(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &text) == CUDA_SUCCESS);
   CHECK(std::string(text) == "CUDA_ERROR_OUT_OF_MEMORY");
@@ -16,7 +16,7 @@ TEST_CASE("Errors have their names") {
   CHECK(text == nullptr);
 }
 
-TEST_CASE("The device tells of itself") {
+TEST_CASE("The device states its attributes") {
   REQUIRE(cuInit(0) == CUDA_SUCCESS);
   CHECK(cuInit(1) == CUDA_ERROR_INVALID_VALUE);
   int value = 0;
@@ -51,7 +51,9 @@ TEST_CASE("Before cuInit nothing works", "[.before-init]") {
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_NOT_INITIALIZED);
 }
-TEST_CASE("A process that has not called cuInit is told so") { CHECK(passes_alone("[.before-init]", {})); }
+TEST_CASE("A process that has not called cuInit gets an error that says so") {
+  CHECK(passes_alone("[.before-init]", {}));
+}
 
 TEST_CASE("The device is hidden", "[.hidden-device]") { CHECK(cuInit(0) == CUDA_ERROR_NO_DEVICE); }
 TEST_CASE("CUDA_VISIBLE_DEVICES hides the device") {

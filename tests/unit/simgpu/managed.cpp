@@ -31,7 +31,7 @@ std::size_t used() {
 
 }  // namespace
 
-TEST_CASE("Managed memory is the program's and the GPU's alike") {
+TEST_CASE("Managed memory is accessible to the program and to the GPU") {
   Gpu gpu;
   constexpr std::size_t kWords = 1 << 20;
   const CUdeviceptr memory = managed(kWords * 4);
@@ -76,7 +76,7 @@ TEST_CASE("Managed memory takes room where its pages are", "[simulated]") {
   CHECK(used() == before);
 }
 
-TEST_CASE("More managed memory than the device has comes and goes", "[simulated]") {
+TEST_CASE("More managed memory than the device has moves in and out", "[simulated]") {
   Gpu gpu;
   std::size_t total = 0;
   REQUIRE(cuMemGetInfo(nullptr, &total) == CUDA_SUCCESS);

@@ -5,7 +5,7 @@
 
 namespace sharedgpu::simgpu_test {
 
-TEST_CASE("Allocations hold what is copied into them") {
+TEST_CASE("Allocations keep the data that is copied into them") {
   Gpu gpu;
   std::vector<std::uint32_t> in(1 << 20), out(1 << 20);
   std::iota(in.begin(), in.end(), 1u);
@@ -34,7 +34,7 @@ TEST_CASE("Bad allocations and frees are refused") {
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
-TEST_CASE("The device has so much memory and no more") {
+TEST_CASE("The device has a limited amount of memory") {
   Gpu gpu;
   std::size_t free = 0, total = 0, now = 0;
   REQUIRE(cuMemGetInfo(&free, &total) == CUDA_SUCCESS);
@@ -71,7 +71,7 @@ TEST_CASE("Small allocations share physical memory and do not overlap") {
   CHECK(word_at(first) == 0);
 }
 
-TEST_CASE("Pointers tell what they are") {
+TEST_CASE("Pointers have attributes") {
   Gpu gpu;
   CUdeviceptr memory = 0, base = 0;
   std::size_t size = 0;

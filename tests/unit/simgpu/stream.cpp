@@ -36,7 +36,7 @@ TEST_CASE("Streams are asynchronous and independent of each other") {
   CHECK(word_at(memory + 4) == 2);
 }
 
-TEST_CASE("The legacy stream waits for blocking streams, and they for it") {
+TEST_CASE("The legacy stream waits for blocking streams, and blocking streams wait for the legacy stream") {
   Gpu gpu;
   CUdeviceptr memory = gpu.words(1);
   CUstream blocking = gpu.stream(CU_STREAM_DEFAULT);
@@ -112,7 +112,7 @@ TEST_CASE("Waiting for an event alone keeps a stream busy") {
   CHECK(cuStreamSynchronize(two) == CUDA_SUCCESS);
 }
 
-TEST_CASE("A stream waits for a word that another one writes") {
+TEST_CASE("A stream waits for a word that another stream writes") {
   Gpu gpu;
   CUdeviceptr memory = gpu.words(1);
   CUstream one = gpu.stream(), two = gpu.stream();
@@ -148,7 +148,8 @@ TEST_CASE("Events measure the time between them") {
   REQUIRE(cuEventCreate(&end, CU_EVENT_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
   float milliseconds = -1;
-  CHECK(cuEventElapsedTime(&milliseconds, start, end) == CUDA_ERROR_INVALID_HANDLE);  // not recorded
+  CHECK(cuEventElapsedTime(&milliseconds, start, end) == CUDA_ERROR_INVALID_HANDLE);  // `end` was not
+                                                                                      // recorded
   REQUIRE(cuEventRecord(start, stream) == CUDA_SUCCESS);
   REQUIRE(gpu.spin(20, stream) == CUDA_SUCCESS);
   REQUIRE(cuEventRecord(end, stream) == CUDA_SUCCESS);

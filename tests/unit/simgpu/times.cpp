@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The modelled times, as the simulated device counts them: what lies on the host takes the time of the bus.
+// The modelled times, as the simulated device counts them: accesses to memory on the host take the time of
+// the bus.
 #include "tests/programs/pattern.h"
 #include "tests/simgpu/driver.h"
 #include "tests/unit/simgpu/gpu.h"
@@ -24,7 +25,7 @@ Nanoseconds on_the_device(std::size_t bytes) { return simgpu::driver().memory_ti
 
 }  // namespace
 
-TEST_CASE("A kernel that streams takes the time of the bus for what lies on the host") {
+TEST_CASE("A streaming kernel takes the time of the bus for operands on the host") {
   Gpu gpu;
   const Mapped here(kGranule);
   const Mapped away(kGranule, kOnHostNuma);
@@ -90,7 +91,7 @@ TEST_CASE("A copy within the device's addresses crosses the bus if one side lies
   const auto view = [] { return simgpu::driver().current_gpu().shared->view(); };
   CHECK(time_of(0, copy(also_here.address, here.address)) == on_the_device(2 * kGranule));
   const simgpu::DeviceView before = view();
-  CHECK(time_of(0, copy(also_here.address, away.address)) == Nanoseconds{});  // the copy engines do it
+  CHECK(time_of(0, copy(also_here.address, away.address)) == Nanoseconds{});  // the copy engines do the copy
   CHECK(time_of(0, copy(away.address, here.address)) == Nanoseconds{});
   CHECK(view().copied_in - before.copied_in == Bytes{kGranule});
   CHECK(view().copied_out - before.copied_out == Bytes{kGranule});

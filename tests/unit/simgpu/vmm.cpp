@@ -41,13 +41,18 @@ TEST_CASE("Bad mappings are refused") {
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle other = 0;
   REQUIRE(cuMemCreate(&other, 2 * kGranule, &properties, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // already mapped
-  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // half of a mapping
-  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // still mapped
+  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // the range is
+                                                                                          // already mapped
+  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // unmapping half of
+                                                                                          // a mapping
+  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // the range is
+                                                                                          // still mapped
   CUdeviceptr range = 0;
   REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // with an offset
-  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // part of a handle
+  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // mapping with an offset
+                                                                                     // into the handle
+  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // mapping a part of a
+                                                                                     // handle
   CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing is mapped
   REQUIRE(cuMemRelease(other) == CUDA_SUCCESS);
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
@@ -132,7 +137,7 @@ TEST_CASE("A kernel works on memory without access", "[.no-access]") {
   CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_CASE("A kernel on memory without access fails alike") { CHECK(passes_alone("[.no-access]", {})); }
+TEST_CASE("A kernel on memory without access fails, too") { CHECK(passes_alone("[.no-access]", {})); }
 
 TEST_CASE("Memory is unmapped under a kernel", "[.unmapped-under]") {
   Gpu gpu;
@@ -191,7 +196,7 @@ TEST_CASE("A graph replays on memory that went and came back to its address") {
   memory.empty();
 }
 
-TEST_CASE("A descriptor is the same memory where it is imported, and outlives the handle") {
+TEST_CASE("An imported descriptor has the same memory, and outlives the handle") {
   Gpu gpu;
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle plain = 0;
@@ -312,7 +317,7 @@ TEST_CASE("Memory changes between device and host at one address") {
 }
 
 // The results follow from the text of cuda.h of CUDA 13.0.
-TEST_CASE("Pointers to memory of the host tell what they are", "[simulated]") {
+TEST_CASE("Pointers to memory of the host have attributes", "[simulated]") {
   Gpu gpu;
   const Mapped away(kGranule, kOnHostNuma);
   unsigned type = 0;

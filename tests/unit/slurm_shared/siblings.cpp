@@ -34,7 +34,7 @@ TEST_CASE("The nearest folder that has the file is taken") {
   CHECK(find_above(prefix + "/lib/slurm", "bin/sharedgpu") == prefix + "/bin/sharedgpu");
 }
 
-TEST_CASE("Without the file, its place in a prefix is named") {
+TEST_CASE("Without the file, its path in the prefix is named") {
   CHECK(find_above("/no/such/prefix/lib/slurm", "bin/sharedgpu") == "/no/such/prefix/bin/sharedgpu");
   CHECK(find_above("/slurm", "no/file").empty());
   CHECK(find_above("slurm", "no/file").empty());

@@ -48,7 +48,7 @@ class Arbiter {
 
 }  // namespace
 
-TEST_CASE("the arbiter of a node is told who coordinates the turns of a job") {
+TEST_CASE("the arbiter of a node gets the coordinator of a job's turns") {
   const test::TemporaryFolder folder;
   const std::string socket = folder.path + "/socket";
   RegisterGang heard;
@@ -95,7 +95,7 @@ TEST_CASE("the next arbiter answers where one was killed before it could") {
   CHECK(register_gang(socket.c_str(), gang(), kLong).empty());
 }
 
-TEST_CASE("no arbiter is waited for as long as told") {
+TEST_CASE("the wait for a missing arbiter ends after its timeout") {
   const test::TemporaryFolder folder;
   const std::string socket = folder.path + "/socket";
   CHECK(register_gang(socket.c_str(), gang(), kShort).find(socket) == 0);

@@ -38,7 +38,7 @@ TEST_CASE("the first node of a list, and how many it has") {
   CHECK(parse_nodes("[1-2]n") == nodes(2, "1n"));
 }
 
-TEST_CASE("a long list of nodes is one as well, a name that is too long is none") {
+TEST_CASE("a long list of nodes is accepted, and a name that is too long is rejected") {
   std::string list = "n0";
   for (int i = 2; i < 2000; i += 2) list += ",n" + std::to_string(i);
   CHECK(parse_nodes(list) == nodes(1000, "n0"));
@@ -48,7 +48,7 @@ TEST_CASE("a long list of nodes is one as well, a name that is too long is none"
   CHECK_FALSE(parse_nodes("n," + longest + "n"));
 }
 
-TEST_CASE("a list of more nodes than a cluster has is none") {
+TEST_CASE("a list of more nodes than a cluster has is rejected") {
   CHECK(parse_nodes("n[1-65533]") == nodes(65533, "n1"));
   CHECK(parse_nodes("n[0-255]x[0-254]") == nodes(65280, "n0x0"));
   for (const char* text :
@@ -59,7 +59,7 @@ TEST_CASE("a list of more nodes than a cluster has is none") {
   }
 }
 
-TEST_CASE("what is no list of nodes tells nothing") {
+TEST_CASE("a text that is no list of nodes is rejected") {
   for (const char* text :
        {"",       ",",         "n1,",      ",n1",       "n1,,n2",     "n[",
         "n[1",    "n[1-2",     "n]",       "n1]",       "n[]",        "n[-]",
@@ -74,7 +74,7 @@ TEST_CASE("what is no list of nodes tells nothing") {
   CHECK_FALSE(parse_nodes(std::string_view("n\0m", 3)));
 }
 
-TEST_CASE("a step on a part of the nodes tells all nodes of its job") {
+TEST_CASE("a step on a part of the nodes reports all nodes of its job") {
   CHECK(nodes_in({{"SLURM_NODELIST", "n[1-3]"}, {"SLURM_JOB_NODELIST", "n[1-3]"}}) == nodes(3, "n1"));
   CHECK(nodes_in({{"SLURM_JOB_NODELIST", "n[2-3]"}, {"SLURM_NODELIST", "n[1-3]"}}) == nodes(3, "n1"));
   CHECK(nodes_in({{"SLURM_JOB_NODELIST", "n[1-3]"}}) == nodes(3, "n1"));
@@ -97,7 +97,7 @@ TEST_CASE("the components of a heterogeneous job have nodes of their own") {
   CHECK(nodes_in(environment) == nodes(2, "n3"));
   environment["SLURM_JOB_ID_PACK_GROUP_0"] = "9";
   environment["SLURM_JOB_ID_HET_GROUP_0"] = "11";
-  // The variable is left in the environment by the job that has submitted this one.
+  // The job that has submitted this job has left the variable in the environment.
   environment["SLURM_JOB_ID_HET_GROUP_1"] = "10";
   CHECK(nodes_in(environment) == nodes(4, "n1"));
 }

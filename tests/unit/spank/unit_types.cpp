@@ -23,7 +23,7 @@ TEST_CASE("the memory of typed units is the sum of their sizes") {
   CHECK(memory("large:2", "SwapPerUnit=1GiB,large:auto\nGpuMemory=large:24GiB\n") == gibibytes(6));
 }
 
-TEST_CASE("the memory of units that does not depend on their types is the arbiter's to compute") {
+TEST_CASE("the arbiter computes the memory of units if it does not depend on their types") {
   CHECK(memory("a100:2", "") == Bytes{});
   CHECK(memory("a100:2", "SwapPerUnit=unlimited\n") == Bytes{});
   CHECK(memory("a100:2", "SwapPerUnit=10GiB\n") == Bytes{});

@@ -26,6 +26,7 @@ enum class Action {
   map,
   unmap,
   release,
+  merge,
   evict,
   restore,
   exchange,
@@ -49,11 +50,12 @@ std::ostream& operator<<(std::ostream& out, const Move& move) {
 
 rc::Gen<Move> any_move() {
   const auto action = rc::gen::weightedElement<Action>(
-      {{6, Action::allocate_small}, {4, Action::allocate_large}, {4, Action::free},    {4, Action::write},
-       {2, Action::write_uniform},  {3, Action::settle},         {3, Action::make},    {4, Action::map},
-       {2, Action::unmap},          {2, Action::release},        {5, Action::evict},   {5, Action::restore},
-       {6, Action::exchange},       {1, Action::limit},          {2, Action::prepare}, {1, Action::tend},
-       {2, Action::fail},           {1, Action::fail_host},      {1, Action::starve},  {1, Action::capture}});
+      {{6, Action::allocate_small}, {4, Action::allocate_large}, {4, Action::free},      {4, Action::write},
+       {2, Action::write_uniform},  {3, Action::settle},         {3, Action::make},      {4, Action::map},
+       {2, Action::unmap},          {2, Action::release},        {3, Action::merge},     {5, Action::evict},
+       {5, Action::restore},        {6, Action::exchange},       {1, Action::limit},     {2, Action::prepare},
+       {1, Action::tend},           {2, Action::fail},           {1, Action::fail_host}, {1, Action::starve},
+       {1, Action::capture}});
   return rc::gen::map(rc::gen::pair(action, rc::gen::arbitrary<std::uint32_t>()),
                       [](const std::pair<Action, std::uint32_t>& pair) {
                         return Move{pair.first, pair.second};
@@ -93,6 +95,8 @@ class Model {
         return unmap(n);
       case Action::release:
         return release(n);
+      case Action::merge:
+        return merge(n);
       case Action::evict:
         return evict({n % kCapacity.count});
       case Action::restore:
@@ -151,6 +155,8 @@ class Model {
         RC_ASSERT(t_.device.mapped_at(address) == physical);
     }
     for (const Made& made : made_)
+      if (made.exported) RC_ASSERT(t_.device.mapped_at(made.id) == *made.exported);
+    for (const Made& made : made_)
       for (const View& view : made.views) {
         const auto found = t_.program.next(view.address + made.size.count - 1, {1});
         RC_ASSERT(found.has_value());
@@ -204,6 +210,7 @@ class Model {
     for (Made& made : made_) {
       for (const View& view : made.views) RC_ASSERT(t_.program.unmap(view.address) == CUDA_SUCCESS);
       if (made.held) RC_ASSERT(t_.program.release(made.id) == CUDA_SUCCESS);
+      if (made.exported) RC_ASSERT(t_.device.release(*made.exported) == CUDA_SUCCESS);
     }
     for (const Block& block : blocks_) RC_ASSERT(t_.memory.free(block.address) == CUDA_SUCCESS);
     RC_ASSERT(t_.device.misuse() == "");
@@ -230,6 +237,7 @@ class Model {
     bool held = true;  // by a reference
     std::vector<View> views;
     unsigned seed = 0;
+    std::optional<Physical> exported = {};  // the driver's handle, with a reference
   };
 
   // Returns true if all memory is resident, as it is inside the gate. Only then the program uses its memory.
@@ -258,7 +266,7 @@ class Model {
   void make(std::uint32_t n) {
     CUmemAllocationProp kind{};
     if (n % 2 != 0) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    Made made{.id = 0, .size = kibibytes(4 * (1 + n / 2 % 70)), .views = {}};
+    Made made{.id = 0, .size = kibibytes(4 * (1 + n / 2 % 130)), .views = {}};
     if (t_.program.create(&made.id, made.size, kind) != CUDA_SUCCESS) return;
     RC_ASSERT(t_.program.properties(made.id)->requestedHandleTypes == kind.requestedHandleTypes);
     made_.push_back(made);
@@ -300,9 +308,33 @@ class Model {
     made.held = false;
     forget(n % made_.size());
   }
+  // Makes one handle of the memory, and mostly exports it.
+  void merge(std::uint32_t n) {
+    if (made_.empty()) return;
+    Made& made = made_[n % made_.size()];
+    const auto of_it = [&](const Handle& handle) { return handle.address - made.id < made.size.count; };
+    const bool away = any_away(made.id, made.size);
+    const CUresult result = t_.memory.merge(made.id);
+    const auto handles = t_.memory.handles();
+    if (running()) check_contents();
+    if (result != CUDA_SUCCESS) return;
+    const bool for_export = t_.program.properties(made.id)->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    if (for_export) RC_ASSERT(std::ranges::count_if(handles, of_it) == 1);
+    if (!for_export || made.exported || n % 4 == 0) return;
+    t_.books.settles = n % 8 != 1;
+    CUmemGenericAllocationHandle real = 0;
+    if (t_.program.settle(made.id, &real) != CUDA_SUCCESS) return;
+    RC_ASSERT(!away);
+    made.exported = real;
+  }
   void forget(std::size_t index) {
     const Made& made = made_[index];
     if (made.held || !made.views.empty()) return;
+    if (made.exported) {
+      // A failed release of the reference is repeated, as programs do not.
+      for (unsigned attempts = 0; t_.device.release(*made.exported) != CUDA_SUCCESS; ++attempts)
+        RC_ASSERT(attempts < 3);
+    }
     RC_ASSERT(t_.device.has_failed() || !t_.program.release(made.id).has_value());
     made_.erase(made_.begin() + static_cast<std::ptrdiff_t>(index));
   }

@@ -117,11 +117,7 @@ TEST_CASE("no plan exceeds the window or moves a handle in vain", "[oversize]") 
           for (const std::uint64_t each : handles)
             world.handles.try_emplace(each, Candidate{each, mebibytes(2 * size), false});
         } else if (kind == 3) {
-          for (const std::uint64_t each : handles) {
-            world.order.forget(each);
-            world.handles.erase(each);
-            RC_ASSERT(world.order.next(each) == NeedOrder::kNever);
-          }
+          for (const std::uint64_t each : handles) world.handles.erase(each);
         } else if (kind == 4) {
           world.window = mebibytes(16 * size);
         } else {
@@ -132,7 +128,7 @@ TEST_CASE("no plan exceeds the window or moves a handle in vain", "[oversize]") 
   }));
 }
 
-TEST_CASE("distances and predictions agree, whatever the needs", "[oversize]") {
+TEST_CASE("the handle that was needed last has no distance to its last need", "[oversize]") {
   CHECK(rc::check([] {
     NeedOrder order;
     const auto needs = *rc::gen::container<std::vector<std::uint64_t>>(
@@ -140,10 +136,7 @@ TEST_CASE("distances and predictions agree, whatever the needs", "[oversize]") {
     for (const std::uint64_t each : needs) {
       order.note(each);
       RC_ASSERT(order.since(each) == 0);
-      const auto upcoming = order.upcoming(20);
-      RC_ASSERT(upcoming.size() <= 20);
-      RC_ASSERT(upcoming.empty() || order.learned());
-      for (std::size_t i = 0; i < upcoming.size(); ++i) RC_ASSERT(order.next(upcoming[i]) <= i + 1);
+      RC_ASSERT(order.next(each) >= 1);
     }
   }));
 }
@@ -152,10 +145,7 @@ TEST_CASE("the memory of the order is bounded", "[oversize]") {
   const std::size_t before = allocated;
   NeedOrder order;
   SECTION("many handles") {
-    for (std::uint64_t i = 0; i < 4 * NeedOrder::kMostNeeds; ++i) {
-      order.note(i);
-      order.forget(i / 2);
-    }
+    for (std::uint64_t i = 0; i < 4 * NeedOrder::kMostNeeds; ++i) order.note(i);
   }
   SECTION("handles that are needed often for a while, and then rarely") {
     for (std::uint64_t busy = 1; busy <= 300; ++busy) {
@@ -167,5 +157,4 @@ TEST_CASE("the memory of the order is bounded", "[oversize]") {
     }
   }
   CHECK(allocated - before <= NeedOrder::kMostMemory);
-  CHECK(order.upcoming(2 * NeedOrder::kMostNeeds).size() <= NeedOrder::kMostNeeds);
 }

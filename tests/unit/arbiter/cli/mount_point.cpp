@@ -65,7 +65,7 @@ TEST_CASE("Symbolic links of an image are followed inside of the image") {
   CHECK(image.obstacle().empty());
 }
 
-TEST_CASE("An image whose links or files are in the way is not mounted into") {
+TEST_CASE("Nothing is mounted into an image whose links or files are in the way") {
   Image image;
   std::string reason;
   SECTION("a link to a folder that only the host has") {
@@ -95,8 +95,8 @@ TEST_CASE("An image whose links or files are in the way is not mounted into") {
   CHECK(image.obstacle().ends_with(": " + reason));
 }
 
-TEST_CASE("A folder of a user that the container's root stands for can be written to") {
-  if (geteuid() != 0) return;  // other users cannot become a third one
+TEST_CASE("A folder of a user of the container can be written to by the container's root") {
+  if (geteuid() != 0) return;  // only root can become other users
   Image image;
   image.folder("/run");
   REQUIRE(chown((image.path + "/run").c_str(), 4001, 4001) == 0);
@@ -141,7 +141,7 @@ TEST_CASE("The last mount above the folder counts") {
   CHECK(image.obstacle() == "it is in a read-only file system");
 }
 
-TEST_CASE("A mount that the user states at the folder itself is the user's") {
+TEST_CASE("A mount that the user states at the folder itself stays") {
   Image image;
   image.file("/run");
   image.mount({{"destination", "/run/sharedgpu/"}, {"source", "/mine"}});
@@ -157,7 +157,7 @@ TEST_CASE("Paths of a configuration are relative to its bundle") {
   CHECK(image.obstacle() == "nothing is known");
 }
 
-TEST_CASE("Where the image cannot be found, there is no obstacle") {
+TEST_CASE("If the image cannot be found, there is no obstacle") {
   CHECK_FALSE(mount_place(json(1), kFolder, "/b").has_value());
   CHECK_FALSE(mount_place(json::object(), kFolder, "").has_value());
   CHECK_FALSE(mount_place({{"root", 1}, {"mounts", {{"a", 1}}}}, kFolder, "").has_value());

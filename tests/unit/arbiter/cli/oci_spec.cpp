@@ -77,7 +77,7 @@ TEST_CASE(
   CHECK(edited(empty, job(), Stated::yields)["process"]["env"][0] == "LD_PRELOAD=" + std::string(kLibrary));
 }
 
-TEST_CASE("A stated variable wins, or yields to the job's") {
+TEST_CASE("A variable that the configuration states wins over the job's variable, or yields to it") {
   const json stated = with_env({"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"});
   const auto count = [](const json& spec, const char* entry) {
     const auto& env = spec["process"]["env"];
@@ -104,15 +104,16 @@ TEST_CASE("Outside of jobs an inherited preload is removed") {
         with_env({"A=b", "LD_PRELOAD=/lib/mine.so"}));
 }
 
-TEST_CASE("Only the variables that a tenant has make a job") {
+TEST_CASE("A container belongs to a job only with the variables of a tenant") {
   CHECK(job_with({}).library.empty());
-  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}}).library.empty());  // a user may set it outside of jobs
+  CHECK(job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}}).library.empty());  // outside of jobs, a user may set
+                                                                        // this variable
   CHECK(job_with({{"SHAREDGPU_SOCKET", ""}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
   CHECK_FALSE(
       job_with({{"SHAREDGPU_SOCKET", "/run/x/s"}, {"SHAREDGPU_ON_NO_ARBITER", "plain"}}).library.empty());
 }
 
-TEST_CASE("No folder is mounted that containers have of their own, such as the root or /tmp") {
+TEST_CASE("A folder that each container has itself, such as the root or /tmp, is not mounted") {
   for (const char* socket : {"/socket", "/tmp/socket", "/run/socket", "/var/run/socket", "/dev/shm/socket",
                              "relative/socket", "/tmp//socket", "/run/x/../socket"}) {
     INFO(socket);
@@ -130,7 +131,7 @@ TEST_CASE("A mount that the configuration states stays, however its path is writ
   CHECK(spec["mounts"][3]["destination"] == "/opt/x/lib/sharedgpu");
 }
 
-TEST_CASE("What is not a container's configuration is left unchanged, with a reason") {
+TEST_CASE("A text that is not a container's configuration is left unchanged, with a reason") {
   for (const json& odd : {json(1), json::array(), json{{"process", 1}}, json{{"process", {{"env", "A=b"}}}},
                           json{{"process", {{"env", {1}}}}}, json{{"mounts", json::object()}}}) {
     json spec = odd;

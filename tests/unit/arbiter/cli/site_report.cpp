@@ -58,7 +58,7 @@ TEST_CASE("Jobs with units are added up by user, account and partition") {
   CHECK(bob.waited_seconds == 1);
 }
 
-TEST_CASE("What all nodes have told of a job in its comment comes before its steps") {
+TEST_CASE("A summary in the comment that includes all nodes of the job has precedence over the job's steps") {
   const std::string job = "7|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||2|";
   const auto told_in = [&](const std::string& admin, const std::string& system) {
     SiteReport report = november();
@@ -105,7 +105,7 @@ TEST_CASE("Jobs with units of which sacct has no lease time are counted") {
   CHECK(report.untold() == 2);
 }
 
-TEST_CASE("What is no line of sacct's is said to be none") {
+TEST_CASE("A line that is not from sacct is rejected") {
   SiteReport report = november();
   CHECK_FALSE(report.add("slurm_load_jobs error"));
   CHECK_FALSE(report.add(delimited("x|a|b|c|d|1|e|f|g|1||")));

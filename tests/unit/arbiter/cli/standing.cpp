@@ -12,7 +12,7 @@ std::string told(const NodeStatus& status, std::size_t tenant) {
   return sentences(standing_of(status, status.tenants[tenant], name_of_user));
 }
 
-TEST_CASE("A tenant that waits is told its place, who has the GPU and for how long") {
+TEST_CASE("The sentences state a waiting tenant's place, the holder of the GPU and the rest of its turn") {
   const NodeStatus status = some_status();
   CHECK(told(status, 1) ==
         "Job 22 waits for GPU 0, as number 2 of 2 in the queue. Job 21 (ann) has the GPU, and the turn may "
@@ -21,7 +21,7 @@ TEST_CASE("A tenant that waits is told its place, who has the GPU and for how lo
   CHECK(told(status, 0) == "Job 21 has GPU 0; 2 others wait. The turn may last another 3.2 s.");
 }
 
-TEST_CASE("A tenant that keeps others waiting is named with the reason") {
+TEST_CASE("The sentences name a tenant that keeps others waiting, with the reason") {
   NodeStatus status = some_status();
   status.tenants[0].phase = "leaving";
   status.tenants[0].overdue = {.seconds = 75, .waits_for = "work"};
@@ -34,7 +34,7 @@ TEST_CASE("A tenant that keeps others waiting is named with the reason") {
   CHECK(told(status, 0).starts_with("The turn of job 21 on GPU 0 is over"));
 }
 
-TEST_CASE("Memory that is being moved is told") {
+TEST_CASE("The sentences state the memory that is being moved") {
   NodeStatus status = some_status();
   status.gpus[0].holders = {};
   status.gpus[0].queue = {2};
@@ -58,7 +58,7 @@ TEST_CASE("Memory that is being moved is told") {
         "Job 21 has no work for GPU 0 at this moment; 50 GiB of its 50 GiB are on the GPU.");
 }
 
-TEST_CASE("What keeps a tenant from turns is told first") {
+TEST_CASE("The sentences begin with the reason that keeps a tenant from having turns") {
   NodeStatus status = some_status();
   status.tenants[1].nodes = 4;
   CHECK(told(status, 1).ends_with("Its turn begins on all of its 4 nodes together."));
@@ -73,7 +73,7 @@ TEST_CASE("What keeps a tenant from turns is told first") {
   CHECK(told(status, 1) == "Job 22 has not used a shared GPU of this node yet.");
 }
 
-TEST_CASE("Of many others, three are named") {
+TEST_CASE("Of many other tenants, three are named") {
   NodeStatus status = some_status();
   status.gpus[0].turn_left = {};
   for (std::uint64_t id = 4; id <= 9; ++id) {
@@ -101,7 +101,7 @@ TEST_CASE("Holders that the user may not see are counted") {
   CHECK(json_of(standing_of(status, status.tenants[0], name_of_user))["gpus"][0]["hidden_holders"] == 1);
 }
 
-TEST_CASE("The asker is its job, or else its run, or else its user") {
+TEST_CASE("The asker counts as its job, or else as its run, or else as its user") {
   const NodeStatus status = some_status();
   const auto ids = [&](const Asker& asker) {
     std::vector<std::uint64_t> found;
@@ -128,7 +128,7 @@ TEST_CASE("The JSON has what the sentences say") {
   CHECK(json["text"] == told(status, 1));
 }
 
-TEST_CASE("An answer that is no status is an error, and one of an older arbiter is none") {
+TEST_CASE("An answer that is no status is an error, and the status of an older arbiter is accepted") {
   NodeStatus status;
   CHECK(parse_status("{", status).starts_with("the arbiter's answer is not understood"));
   CHECK(parse_status("[]", status) != "");

@@ -62,7 +62,7 @@ TEST_CASE("Holders that the user may not see are counted on the screen, too") {
   CHECK(shown.lines()[2].starts_with("       nobody has it, "));
 }
 
-TEST_CASE("Rates are those between two readings") {
+TEST_CASE("Rates are computed from two readings") {
   Shown shown;
   NodeStatus next = some_status();
   next.tenants[0].lease_seconds += 2;
@@ -77,12 +77,12 @@ TEST_CASE("Rates are those between two readings") {
   CHECK(json["tenants"][1]["moved_bytes_per_second"] == static_cast<double>(gibibytes(2).count));
   CHECK(shown.lines()[4].find(" 100% ") != std::string::npos);
   CHECK(shown.lines()[5].find("  50%   2.0G") != std::string::npos);
-  // An arbiter that was started anew, or a job in a new run, begins at lower numbers.
+  // After a restart of the arbiter, or in a new run of a job, the totals are lower than before.
   shown.top.take(some_status(), 104);
   CHECK(shown.top.json()["tenants"][0]["busy"] == 0.0);
 }
 
-TEST_CASE("Keys sort, by the same key again the other way round") {
+TEST_CASE("A key sorts by its column, and the same key once more reverses the order") {
   Shown shown;
   NodeStatus status = some_status();
   status.tenants[1].host = gibibytes(9);
@@ -169,7 +169,7 @@ TEST_CASE("The reason for a missing answer is shown, and the last answer stays")
   CHECK(nothing.lines().size() == 1);
 }
 
-TEST_CASE("The help names the key of each column, and any key leaves it") {
+TEST_CASE("The help names the key of each column, and any key closes the help") {
   Shown shown;
   shown.press("?");
   const auto lines = shown.lines();

@@ -16,7 +16,7 @@ void suspend(Bench& b, std::uint64_t id, bool suspended) {
 
 // ---- processes that are stopped ----
 
-TEST_CASE("The stopped do not wait: nobody has to leave for them, and that time counts for nothing") {
+TEST_CASE("Stopped tenants do not wait: no tenant leaves for them, and the time counts as no wait") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -66,7 +66,7 @@ TEST_CASE(
   CHECK(b.open(1));
 }
 
-TEST_CASE("A lease that was taken is noted once in a turn's end, and again in the next") {
+TEST_CASE("The loss of a stopped tenant's lease is noted once in each end of a turn") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 40);
@@ -102,7 +102,7 @@ TEST_CASE("A lease that was taken is noted once in a turn's end, and again in th
   CHECK(is_noted_as_taken());
 }
 
-TEST_CASE("Who says that it has drained is stopped no more, and waits like any other") {
+TEST_CASE("A process that reports its drain is no longer stopped, and waits like any other") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -113,7 +113,7 @@ TEST_CASE("Who says that it has drained is stopped no more, and waits like any o
   CHECK(b.sent<Restore>(1));
 }
 
-TEST_CASE("Others are let forward no sooner than 100 ms after one has gone on whose lease was taken") {
+TEST_CASE("Other sessions may submit once 100 ms after a tenant without a lease was resumed") {
   Bench b = two_leave();
   b.release(3, 30, true);
   b.stop(2);
@@ -126,7 +126,7 @@ TEST_CASE("Others are let forward no sooner than 100 ms after one has gone on wh
 
 // ---- suspension ----
 
-TEST_CASE("What another process may need for its drain is not evicted before a suspension") {
+TEST_CASE("Memory that another process may need for its drain is not evicted before a suspension") {
   Bench b = two_leave();
   suspend(b, 2, true);
   b.release(2, 30, true);
@@ -138,7 +138,7 @@ TEST_CASE("What another process may need for its drain is not evicted before a s
   CHECK(b.last_sent<Evict>(3)->allowed == Bytes{});
 }
 
-TEST_CASE("Who is to evict before a suspension has 10 s for it, however long ago it drained") {
+TEST_CASE("A tenant that has to evict before a suspension has 10 s for it, however long ago it drained") {
   Bench b = two_leave();
   suspend(b, 2, true);
   b.release(2, 30, true);
@@ -152,7 +152,7 @@ TEST_CASE("Who is to evict before a suspension has 10 s for it, however long ago
   CHECK(b.now - begun == 10s);
 }
 
-TEST_CASE("Who is to evict before a suspension may say that it cannot") {
+TEST_CASE("A tenant that has to evict before a suspension may report that it cannot") {
   Bench b;
   b.settle_in(1, 1, 60);
   suspend(b, 1, true);

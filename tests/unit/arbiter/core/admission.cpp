@@ -49,7 +49,7 @@ Bench two_restores() {
 
 // ---- what is believed ----
 
-TEST_CASE("A session outside a turn has no more on the GPU than it had, whatever it reports") {
+TEST_CASE("A session outside a turn counts with no more memory on the GPU than before, whatever it reports") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(2, 2, 60);
@@ -87,7 +87,7 @@ TEST_CASE("Ready and Released change nothing about pinned memory") {
   CHECK(b.session(1).use.pinned == mebibytes(20));
 }
 
-TEST_CASE("A session that says Ready too early is not ready") {
+TEST_CASE("A session that sends Ready too early is not ready") {
   Bench b = two_restores();
   b.say(2, Ready{.epoch = b.epoch(2), .use = Bench::use(60, 59)});
   CHECK_FALSE(b.open(2));
@@ -115,7 +115,7 @@ TEST_CASE("A session that is ready stays so when it reports the same memory agai
   CHECK(b.open(3));
 }
 
-TEST_CASE("A session that has drained with less than its limit leaves the rest to others at once") {
+TEST_CASE("Memory that a drained session does not use of its limit is available to others at once") {
   Bench b;
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
@@ -128,7 +128,7 @@ TEST_CASE("A session that has drained with less than its limit leaves the rest t
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
 }
 
-TEST_CASE("A session that comes back is believed up to the memory of its GPU") {
+TEST_CASE("A session that reconnects is believed up to the memory of its GPU") {
   Bench b(with_lease(2));
   come_back(b, 1, 1, true);
   b.say(1, Usage{.request = 0, .use = Bench::use(500, 60, 500), .stuck = 0});
@@ -136,7 +136,7 @@ TEST_CASE("A session that comes back is believed up to the memory of its GPU") {
   CHECK(b.session(1).use.pinned == mebibytes(120));
 }
 
-TEST_CASE("A session that comes back in its turn may fill all that it reports") {
+TEST_CASE("A session that reconnects in its turn may fill all memory that it reports") {
   Bench b(with_lease(2));
   come_back(b, 1, 1, true);
   b.tell(1, 60, 20);
@@ -144,7 +144,7 @@ TEST_CASE("A session that comes back in its turn may fill all that it reports") 
   CHECK(b.gpu().promised == mebibytes(60));
 }
 
-TEST_CASE("Memory that a session pins as it comes back is swappable until it asks and is granted") {
+TEST_CASE("Memory that a session reports as pinned when it reconnects is swappable until a grant") {
   Bench b(with_lease(2));
   come_back(b, 1, 1, true);
   MemoryUse its = Bench::use(50, 50, 10);
@@ -156,7 +156,7 @@ TEST_CASE("Memory that a session pins as it comes back is swappable until it ask
 
 // ---- reports without a request ----
 
-TEST_CASE("A report that asks for nothing is entered, and is no request") {
+TEST_CASE("A report without a request changes the accounting only") {
   Bench b;
   b.settle_in(1, 1, 60);
   SECTION("the tenant's cap was lowered below what it has") {
@@ -178,7 +178,8 @@ TEST_CASE("A report that asks for nothing is entered, and is no request") {
 
 // ---- growth after a restart of the arbiter ----
 
-TEST_CASE("Growth that a session reported as it came back is judged when it asks, however late") {
+TEST_CASE(
+    "Growth that a session reported when it reconnected is decided when the session asks, however late") {
   Bench b;
   come_back(b, 1, 1);
   MemoryUse use = Bench::use(60, 60);
@@ -209,7 +210,7 @@ TEST_CASE(
   CHECK(b.granted(2));
 }
 
-TEST_CASE("Growth of a session that came back waits for room as long as the session is at work") {
+TEST_CASE("Growth of a reconnected session waits for room as long as the session is at work") {
   Bench b;
   b.settle_in(1, 1, 60);
   come_back(b, 2, 2);
@@ -247,7 +248,7 @@ TEST_CASE("Growth that waited for host memory is answered once") {
   CHECK_FALSE(b.sent<Verdict>(1));
 }
 
-TEST_CASE("A tenant that was told to leave is granted at once what there is room for") {
+TEST_CASE("A tenant that was told to leave is granted growth at once if there is room") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -294,7 +295,7 @@ TEST_CASE("A pin request that was refused is answered once") {
   CHECK_FALSE(b.sent<Verdict>(2));
 }
 
-TEST_CASE("cuMemGetInfo is bounded by the host memory of the asker's step, not by that of another") {
+TEST_CASE("cuMemGetInfo is bounded by the host memory of the process's own step") {
   Bench b;
   for (const std::uint32_t step : {0u, 1u}) {
     b.handle(SessionCame{.session = SessionId{1 + step},

@@ -38,8 +38,8 @@ struct Away : Bench {
                        .hello = hello});
     attach(session, gpu);
   }
-  // The session reports `device` MiB, all resident, and `away` MiB; with `request`, it asks for the last of
-  // them.
+  // The session reports `device` MiB, all resident, and `away` MiB of away memory. A `request` asks for the
+  // part of these that was not granted before.
   void report(std::uint64_t session, unsigned device, unsigned away, std::uint64_t request = 0,
               Bytes host_limit = {}, Bytes job_host_limit = {}) {
     MemoryUse its = use(device, device);
@@ -118,9 +118,12 @@ TEST_CASE("The kernel charges the away memory of managed sessions, and that of o
   b.ask_away(2, 0, 5);
   CHECK(b.away(2) == mebibytes(5));
   CHECK(b.core->uncharged(TenantId{1}) == mebibytes(10));
+  // Until its pages are made, the kernel charges the memory of a managed session to no cgroup either.
+  b.say(2, Usage{.request = 0, .use = {}, .away = mebibytes(5), .uncharged = mebibytes(2)});
+  CHECK(b.core->uncharged(TenantId{1}) == mebibytes(12));
 }
 
-TEST_CASE("A mere report gives no away memory") {
+TEST_CASE("A report without a request gives no away memory") {
   Away b = full();
   b.report(1, 100, 10);
   CHECK(b.away(1) == Bytes{});
@@ -177,6 +180,72 @@ TEST_CASE("Away memory counts against each limit on host memory") {
   }
 }
 
+// A session with `device` MiB, `host` MiB for swap and `away` MiB, which holds `uncharged` MiB.
+Usage holding(unsigned device, unsigned host, unsigned away, unsigned uncharged) {
+  MemoryUse use = Bench::use(device, device);
+  use.host = mebibytes(host);
+  return {.request = 0, .use = use, .away = mebibytes(away), .uncharged = mebibytes(uncharged)};
+}
+
+TEST_CASE("Unused host memory without a charge counts if evictions and away memory do not cover it") {
+  Away b;
+  b.arrive(1, 1, {.host_cap = mebibytes(100)});
+  b.arrive(2, 1, {.host_cap = mebibytes(100), .step = 1}, kOther);
+  b.say(1, Usage{.request = 1, .use = Bench::use(40, 0)});
+  b.ask_away(1, 40, 20);
+  REQUIRE(b.granted(1));
+  const auto second_may_have = [&](unsigned away) {
+    b.ask_away(2, 0, away);
+    const bool granted = b.granted(2);
+    b.report(2, 0, 0);
+    return granted;
+  };
+  const auto counts = [&](unsigned sum) { return second_may_have(100 - sum) && !second_may_have(101 - sum); };
+  SECTION("the away memory itself") {
+    b.say(1, holding(40, 0, 20, 20));
+    CHECK(counts(60));
+  }
+  SECTION("away memory that is not made yet") {
+    b.say(1, holding(40, 0, 20, 0));
+    CHECK(counts(60));
+  }
+  SECTION("unused memory that gives way to an eviction of all memory on the GPU") {
+    b.say(1, holding(40, 10, 20, 50));
+    CHECK(counts(60));
+  }
+  SECTION("unused memory beside memory that is evicted") {
+    b.say(1, holding(40, 10, 20, 55));
+    CHECK(counts(65));
+    b.say(1, holding(40, 40, 20, 25));
+    CHECK(counts(65));
+  }
+  SECTION("until the session releases it") {
+    b.say(1, holding(40, 40, 20, 30));
+    b.ask_away(2, 0, 40);
+    CHECK(b.refused(2));
+    CHECK(b.host_most(2) == mebibytes(100));
+    b.say(1, holding(40, 40, 20, 20));
+    CHECK(second_may_have(40));
+  }
+}
+
+TEST_CASE("Unused host memory without a charge counts against each limit on host memory") {
+  Away b = full();
+  b.ask_away(1, 100, 20);
+  REQUIRE(b.granted(1));
+  Usage growth = holding(100, 100, 30, 25);
+  growth.request = 7;
+  SECTION("of the step") { growth.use.host_limit = mebibytes(130); }
+  SECTION("of the job") { growth.job_host_limit = mebibytes(130); }
+  b.say(1, growth);
+  CHECK(b.granted(1));
+  growth.away = mebibytes(31);
+  growth.uncharged = mebibytes(32);
+  b.say(1, growth);
+  CHECK(b.refused(1));
+  CHECK(b.host_most(1) == mebibytes(130));
+}
+
 TEST_CASE("Memory of the GPU and away memory share the limits") {
   SECTION("on host memory") {
     Away b;
@@ -211,7 +280,7 @@ TEST_CASE("Away memory that moves to the GPU is counted once") {
   REQUIRE(b.granted(1));
   b.say(1, Usage{.request = 1, .use = Bench::use(20, 0), .away = mebibytes(40)});
   CHECK(b.granted(1));
-  CHECK(b.away(1) == mebibytes(60));  // the session may not have freed it yet
+  CHECK(b.away(1) == mebibytes(60));  // the session may not have freed its away memory yet
   b.report(1, 20, 40);
   CHECK(b.away(1) == mebibytes(40));
 }
@@ -319,6 +388,7 @@ TEST_CASE("A tenant that may have away memory sees the host memory that it may u
   CHECK(b.sent<Attached>(1)->capacity == mebibytes(kHost));
   CHECK(b.view(1).total == mebibytes(kHost));
   CHECK(b.view(1).free == mebibytes(kHost));
+  CHECK(b.view(1).away == mebibytes(kHost - 100));  // the GPU has room for the rest
   b.grow(1, 100, 0);
   b.report(1, 100, 0, 0, mebibytes(kHost));
   b.ask_away(1, 100, 50, mebibytes(kHost));
@@ -326,16 +396,17 @@ TEST_CASE("A tenant that may have away memory sees the host memory that it may u
   CHECK(b.view(1).total == mebibytes(kHost));
   const Bytes free = b.view(1).free;
   CHECK(free == mebibytes(kHost - 150));
+  CHECK(b.view(1).away == free);
   CHECK(b.core->room(kGpu, TenantId{1}, {}, {.job = 1, .step = 0}).free == free);
   b.ask_away(1, 100, 151 + (kHost - 150), mebibytes(kHost));
   CHECK(b.refused(1));
   b.report(1, 100, 50, 0, mebibytes(kHost));
-  b.ask_away(1, 100, kHost - 100, mebibytes(kHost));  // all that is free
+  b.ask_away(1, 100, kHost - 100, mebibytes(kHost));  // all free memory
   CHECK(b.granted(1));
   CHECK(b.view(1).free == Bytes{});
 }
 
-TEST_CASE("A tenant sees the GPU's memory alone") {
+TEST_CASE("A tenant without away memory sees only the GPU's memory") {
   Terms terms{.host_limit = mebibytes(kHost)};
   SECTION("if the site does not permit away memory") { terms.oversize = false; }
   SECTION("if its library is too old") { terms.can_be_away = false; }
@@ -346,6 +417,7 @@ TEST_CASE("A tenant sees the GPU's memory alone") {
   CHECK(b.sent<Attached>(1)->capacity == mebibytes(100));
   CHECK(b.view(1).total == mebibytes(100));
   CHECK(b.view(1).free == mebibytes(100));
+  CHECK(b.view(1).away == Bytes{});
 }
 
 TEST_CASE(
@@ -379,7 +451,7 @@ TEST_CASE("The GPUs of a tenant share the host memory that they show") {
   CHECK(b.view(1).free == mebibytes(150));
 }
 
-TEST_CASE("Away memory that stays after the site has changed its mind leaves no room beyond the limit") {
+TEST_CASE("Away memory that stays after Oversize=no leaves no room beyond the limit") {
   Away b;
   b.arrive(1, 1, {.cap = mebibytes(60)});
   b.ask_away(1, 0, 50);

@@ -66,7 +66,7 @@ Bench one_keeps(const Shown& shown) {
   return b;
 }
 
-TEST_CASE("Memory that a session does not evict is planned around as far as two surveys show it") {
+TEST_CASE("The arbiter plans around memory that a session does not evict, as far as two surveys show it") {
   SECTION("it is there") { CHECK(one_keeps({{1, 61}}).session(1).use.resident == mebibytes(60)); }
   SECTION("it has a context alone") {
     const Bench b = one_keeps({{1, 1}});
@@ -76,7 +76,7 @@ TEST_CASE("Memory that a session does not evict is planned around as far as two 
   SECTION("nobody looks") { CHECK(one_keeps({}).session(1).use.resident == mebibytes(60)); }
 }
 
-TEST_CASE("Growth that waits for what surveys are yet to show is granted when they show nothing") {
+TEST_CASE("Growth that waits for surveys is granted when the surveys show no memory of others") {
   Bench b;
   b.settle_in(1, 1, 10);
   survey(b, {{1, 12}});
@@ -92,7 +92,7 @@ TEST_CASE("Growth that waits for what surveys are yet to show is granted when th
   CHECK(granted);
 }
 
-TEST_CASE("Pinned memory that surveys show stays out of the reach of others") {
+TEST_CASE("Pinned memory that surveys show is not handed out to others") {
   Bench b;
   b.settle_in(1, 1, 10);
   pin(b, 2, 60);
@@ -101,7 +101,7 @@ TEST_CASE("Pinned memory that surveys show stays out of the reach of others") {
   CHECK(b.refused(1));
 }
 
-TEST_CASE("Pinned memory that was granted since the survey before the last one is believed") {
+TEST_CASE("Pinned memory that was granted after the survey before the last one is believed") {
   Bench b;
   b.settle_in(1, 1, 10);
   for (int i = 0; i < 3; ++i) survey(b, {{1, 12}});
@@ -141,7 +141,7 @@ TEST_CASE("A survey that misses memory once takes nothing from a session that ha
   CHECK(b.gpu().promised >= mebibytes(60));
 }
 
-TEST_CASE("Memory that is there after all counts again") {
+TEST_CASE("Memory counts again as soon as a survey shows it") {
   Bench b;
   pin(b, 1, 60);
   for (int i = 0; i < 3; ++i) survey(b, {{1, 0}});
@@ -150,14 +150,15 @@ TEST_CASE("Memory that is there after all counts again") {
   CHECK(b.gpu().promised >= mebibytes(60));
 }
 
-TEST_CASE("Amounts that differ a little are the same") {
+TEST_CASE("Amounts that differ a little count as equal") {
   Bench b;
   pin(b, 1, 64);
   for (int i = 0; i < 4; ++i) survey(b, {{1, 61}});
   CHECK(b.gpu().promised == mebibytes(64));
 }
 
-TEST_CASE("Contexts are believed as far as surveys show them, and a little before") {
+TEST_CASE(
+    "Contexts are believed as far as surveys show them; before the first survey, a little is believed") {
   Bench b;
   for (std::uint64_t id : {1, 2}) {
     b.come(id, id);
@@ -177,7 +178,7 @@ TEST_CASE("Contexts are believed as far as surveys show them, and a little befor
   CHECK(b.gpu().usable == mebibytes(90));
 }
 
-TEST_CASE("Growth waits for the first survey that shows what others have") {
+TEST_CASE("Growth waits for the first survey that shows the memory of others") {
   Bench b;
   pin(b, 1, 60);
   survey(b, {});
@@ -189,7 +190,7 @@ TEST_CASE("Growth waits for the first survey that shows what others have") {
   CHECK(b.refused(2));
 }
 
-TEST_CASE("Growth waits for the first survey where one is to come") {
+TEST_CASE("Growth waits for the first survey if a survey is expected") {
   Bench b({}, {.fixed = 10s}, {}, {}, 5s);
   b.come(2, 2);
   b.attach(2);
@@ -218,7 +219,7 @@ TEST_CASE("Growth waits for the first survey where one is to come") {
   }
 }
 
-TEST_CASE("A session that surveys cannot tell of is believed") {
+TEST_CASE("A session is believed if surveys cannot show its memory") {
   Bench b;
   b.settle_in(1, 1, 10);
   pin(b, 2, 60);
@@ -235,7 +236,7 @@ TEST_CASE("A session that surveys cannot tell of is believed") {
   CHECK(b.refused(1));
 }
 
-TEST_CASE("A tenant that has nothing on the GPU makes nobody take turns with it") {
+TEST_CASE("A tenant that has nothing on the GPU does not make other tenants take turns") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 75);
@@ -407,7 +408,7 @@ TEST_CASE("A session is allowed the most that it could have had since the last s
   CHECK(b.session(1).allowed.memory == Bytes{});
 }
 
-TEST_CASE("A session is allowed what it may fill and has not told of yet") {
+TEST_CASE("A session is allowed the memory that it may fill and has not reported yet") {
   Bench b;
   b.settle_in(1, 1, 10);
   b.grow(1, 60, 10);
@@ -418,7 +419,7 @@ TEST_CASE("A session is allowed what it may fill and has not told of yet") {
   }
 }
 
-TEST_CASE("A session is not allowed pins without a grant, nor those that surveys do not show") {
+TEST_CASE("A session is allowed pinned memory only if it was granted and surveys show it") {
   Bench b;
   b.settle_in(1, 1, 80);
   b.queue_up(2, 2, 30);
@@ -436,7 +437,7 @@ TEST_CASE("A session is not allowed pins without a grant, nor those that surveys
   CHECK(b.session(2).allowed.memory < mebibytes(31));
 }
 
-TEST_CASE("Contexts count up to what a survey leaves of them") {
+TEST_CASE("Contexts count only as far as the survey does not count them as hidden memory") {
   Bench b;
   for (std::uint64_t id : {1, 2}) {
     b.come(id, id);
@@ -461,7 +462,7 @@ TEST_CASE("Contexts count up to what a survey leaves of them") {
   CHECK(b.granted(1));
 }
 
-TEST_CASE("A session is allowed all contexts that it tells of, whatever part its tenant is believed") {
+TEST_CASE("A session is allowed all contexts that it reports, even if only a part of them is believed") {
   Bench b;
   for (std::uint64_t id : {1, 2}) {
     b.come(id, 1);
@@ -479,7 +480,7 @@ TEST_CASE("A session is allowed all contexts that it tells of, whatever part its
   CHECK(b.gpu().usable == mebibytes(80));
 }
 
-TEST_CASE("A process that comes back for another GPU brings no evidence from the one that it was on") {
+TEST_CASE("A process that reconnects for another GPU brings no evidence from its earlier GPU") {
   Bench b;
   pin(b, 1, 60);
   for (int i = 0; i < 3; ++i) survey(b, {{1, 61}});
@@ -510,7 +511,7 @@ TEST_CASE("Unmanaged memory lowers the capacity by what exceeds a quarter of the
   CHECK(b.gpu().usable == mebibytes(100));
 }
 
-TEST_CASE("Tenants take turns in what unmanaged memory leaves") {
+TEST_CASE("Tenants take turns in the memory that unmanaged memory leaves") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 40);
@@ -604,7 +605,7 @@ TEST_CASE("Growth that exceeds the GPU is refused at once") {
   CHECK(b.refused(1));
 }
 
-TEST_CASE("Growth in a turn that is to end does not wait a minute") {
+TEST_CASE("Growth in a turn that is about to end does not wait a minute") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.queue_up(2, 2, 65);

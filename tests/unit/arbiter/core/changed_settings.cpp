@@ -47,7 +47,7 @@ TEST_CASE("A tenant that was warned is ended if OnOveruse changes to cancel") {
   CHECK(count(b, Response::cancel) == 1);
 }
 
-TEST_CASE("A GPU with a new capacity admits as much") {
+TEST_CASE("A GPU with a new capacity admits memory up to that capacity") {
   Bench b;
   CHECK(b.gpu().capacity == mebibytes(100));
   b.handle(CapacitySet{.gpu = kGpu, .capacity = mebibytes(50)});

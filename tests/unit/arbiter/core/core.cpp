@@ -37,7 +37,7 @@ TEST_CASE("Sessions know whether their GPU is oversubscribed, also while nobody 
   CHECK_FALSE(b.session(1).oversubscribed);
 }
 
-TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") {
+TEST_CASE("A growing tenant that leaves before its turn is over gets an answer") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -53,7 +53,7 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   CHECK(b.open(1));
 }
 
-TEST_CASE("Processes of a step have no more together than their host memory can hold") {
+TEST_CASE("The processes of a step together get no more memory than their host memory can hold") {
   Bench b;
   auto grow = [&b](std::uint64_t session, unsigned size, unsigned limit) {
     MemoryUse use = Bench::use(size, 0);
@@ -84,7 +84,8 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   CHECK(grow(4, 20, 30));  // session 4 is in another step, which has its own limit
 }
 
-TEST_CASE("A tenant has no more than the site lets it swap, over all its processes, steps and GPUs") {
+TEST_CASE(
+    "All processes of a tenant, on all GPUs, together get no more memory than the site lets them swap") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -153,7 +154,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   }
 }
 
-TEST_CASE("The steps of a job have no more together than the job's limit can hold") {
+TEST_CASE("The steps of a job together get no more memory than the job's limit can hold") {
   Bench b;
   for (const std::uint64_t session : {1, 2}) {
     b.handle(SessionCame{.session = SessionId{session},
@@ -200,7 +201,7 @@ TEST_CASE("The limits of a tenant's host memory are shown apart") {
   CHECK_FALSE(b.tenant(1).host.job);
 }
 
-TEST_CASE("A limit of the host that changes while a tenant runs is followed") {
+TEST_CASE("A limit of the host that changes while a tenant runs applies at once") {
   Bench b;
   b.settle_in(1, 1, 60);
   const auto report = [&b](unsigned swappable, unsigned resident, unsigned limit, std::uint64_t request,
@@ -270,7 +271,7 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
     CHECK(explain(11).bound == Bound::job);
     CHECK(explain(11).most == mebibytes(60));
     CHECK(explain(11).needed == mebibytes(61));
-    CHECK(explain(31).needed == mebibytes(81));  // both are too small
+    CHECK(explain(31).needed == mebibytes(81));  // both limits are too small
   }
   SECTION("by that of its units, even if its job has too little as well") {
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(50), .claims = {.units = 2}});
@@ -307,7 +308,7 @@ TEST_CASE("A refusal is explained by the limit that refuses it, and by what woul
   }
 }
 
-TEST_CASE("Growth past what host memory can hold is refused after a restart too") {
+TEST_CASE("Growth that host memory cannot hold is refused after a restart, too") {
   Recovered recovered;
   recovered.expected_sessions = 2;
   Bench b(std::move(recovered));
@@ -328,7 +329,7 @@ TEST_CASE("Growth past what host memory can hold is refused after a restart too"
   CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
 }
 
-TEST_CASE("A refusal for want of device memory speaks of no host memory") {
+TEST_CASE("A refusal for lack of device memory does not name host memory") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -338,7 +339,7 @@ TEST_CASE("A refusal for want of device memory speaks of no host memory") {
   CHECK(b.sent<Verdict>(1)->host_most == Bytes{});
 }
 
-TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can hold") {
+TEST_CASE("cuMemGetInfo reports only memory that the host memory of the process's step can hold") {
   Bench b;
   b.settle_in(1, 1, 20);
   MemoryUse use = Bench::use(20, 20);
@@ -349,7 +350,9 @@ TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can h
   CHECK(b.tenant(1).host.budget == mebibytes(50));
 }
 
-TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {
+TEST_CASE(
+    "A tenant that is short of host memory for its evicted memory is recalled at once, but not again and "
+    "again") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.queue_up(2, 2, 75);
@@ -390,7 +393,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   }
 }
 
-TEST_CASE("Who is short of host memory does not wait for one that is just on its way in") {
+TEST_CASE("A tenant that is short of host memory does not wait for a tenant that is just entering") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.queue_up(2, 2, 75);
@@ -458,7 +461,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   }
 }
 
-TEST_CASE("For one that grows without a pause others evict ahead, by half of what it has grown") {
+TEST_CASE("For a tenant that grows steadily, others evict in advance, half as much as it has grown") {
   Bench b({}, {.fixed = 10s}, 1s);
   b.settle_in(1, 1, 90);
   b.come(2, 2);
@@ -513,7 +516,7 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
   }
 }
 
-TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the next turn") {
+TEST_CASE("Growth that the end of a turn has stopped is expected to continue in the next turn") {
   Bench b({}, {.fixed = 10s}, 1s);
   b.settle_in(1, 1, 60);
   b.come(2, 2);
@@ -580,7 +583,9 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
 }
 
-TEST_CASE("Who begins at zero before it has come back has lost what it held under the arbiter before") {
+TEST_CASE(
+    "A tenant whose times begin at zero before it has reconnected loses the lease that it held under the "
+    "earlier arbiter") {
   const Tuning tuning;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 7, .step = 0}};
@@ -601,7 +606,7 @@ TEST_CASE("Who begins at zero before it has come back has lost what it held unde
   CHECK(core.snapshot().tenants.empty());
 }
 
-TEST_CASE("The sessions of a tenant prepare together for what must leave of it") {
+TEST_CASE("The sessions of a tenant together prepare host memory for the tenant's eviction") {
   Bench b;
   b.settle_in(1, 1, 20);
   b.come(2, 1);
@@ -630,7 +635,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
 }
 
 // Session 1 has been ordered to evict all of its memory, so session 2 evicts next.
-TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
+TEST_CASE("Host memory is prepared for a session that evicts after other sessions of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.come(2, 1);
@@ -777,7 +782,7 @@ TEST_CASE("Growth waits for the eviction of tenants without a lease") {
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(70));
 }
 
-TEST_CASE("An idle tenant leaves early, but only when that helps") {
+TEST_CASE("An idle tenant leaves early only if a waiting tenant then fits") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -803,7 +808,7 @@ TEST_CASE("An idle tenant leaves early, but only when that helps") {
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("Who fits beside the chosen is taken along") {
+TEST_CASE("A tenant that fits beside the chosen tenants joins them") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(2, 2, 20);
@@ -818,7 +823,7 @@ TEST_CASE("Who fits beside the chosen is taken along") {
   CHECK(b.tenant(3).phase == Phase::entering);
 }
 
-TEST_CASE("A tenant's sessions hold together") {
+TEST_CASE("The sessions of a tenant enter and leave together") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -852,7 +857,7 @@ Bench two_after_their_turn(unsigned size = 30) {
   return b;
 }
 
-TEST_CASE("Who has drained is let forward while others of its tenant have not") {
+TEST_CASE("A drained session may submit once while other sessions of its tenant have not drained") {
   Bench b = two_after_their_turn();
   REQUIRE(b.tenant(2).phase == Phase::leaving);
   b.release(2, 30, true);
@@ -907,7 +912,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
   }
 }
 
-TEST_CASE("Who drains without being let forward did not wait for its own processes") {
+TEST_CASE("A session that drains without a single submission did not wait for its own processes") {
   Bench b = two_after_their_turn();
   b.pass(50ms);
   b.release(2, 30, true);
@@ -916,7 +921,7 @@ TEST_CASE("Who drains without being let forward did not wait for its own process
   CHECK(b.tenant(2).last_drain == 0ms);
 }
 
-TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {
+TEST_CASE("Steps are sent at growing intervals, and only to sessions that have work to submit") {
   Bench b = two_after_their_turn();
   b.release(2, 30, false);
   b.pass(1s);
@@ -939,7 +944,7 @@ TEST_CASE("Steps come ever more rarely, and only to who has something to submit"
   CHECK(steps_in(10s) < first);
 }
 
-TEST_CASE("After a step that took long the others are given as long again") {
+TEST_CASE("After a long single submission, the other sessions get as much time") {
   Bench b = two_after_their_turn();
   b.release(2, 30, true);
   b.pass(100ms);
@@ -957,7 +962,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.settle_in(4, 4, 0);
   b.release(2, 30, true);
   REQUIRE(b.tenant(1).phase == Phase::entering);
-  CHECK(b.session(1).resident_limit == mebibytes(40));  // all that is free
+  CHECK(b.session(1).resident_limit == mebibytes(40));  // all free memory
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
@@ -978,7 +983,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   CHECK(b.tenant(1).phase == Phase::entering);
 }
 
-TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, when that turn is over") {
+TEST_CASE("A tenant that cannot leave for lack of memory gets memory of running tenants after their turn") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 30);
@@ -1007,7 +1012,8 @@ Bench one_leaves() {
   return b;
 }
 
-TEST_CASE("Who allocates while its turn ends gets what was promised to who comes in") {
+TEST_CASE(
+    "A tenant that allocates while its turn ends gets memory that was promised to the entering tenant") {
   Bench b = one_leaves();
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   REQUIRE(b.sent<Restore>(2)->allowed == mebibytes(40));
@@ -1080,14 +1086,14 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   CHECK(b.sent<Verdict>(1)->allowed == mebibytes(60));
 }
 
-TEST_CASE("What a session frees while its turn ends is there for others") {
+TEST_CASE("Memory that a session frees while its turn ends is available to others") {
   Bench b = one_leaves();
   b.tell(1, 50, 50);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(50));
 }
 
-TEST_CASE("What a session settles is pinned before it has drained") {
+TEST_CASE("Memory that a session pins in place is pinned before the session has drained") {
   Bench b = one_leaves();
   MemoryUse its = Bench::use(60, 60, 10);
   its.settling = mebibytes(10);
@@ -1096,7 +1102,7 @@ TEST_CASE("What a session settles is pinned before it has drained") {
   CHECK(b.tenant(1).phase == Phase::leaving);
 }
 
-TEST_CASE("What a session that has drained settles is pinned before its turn has ended") {
+TEST_CASE("Memory that a drained session pins in place is pinned before its turn has ended") {
   Bench b = two_after_their_turn();
   b.release(2, 30, false);
   MemoryUse its = Bench::use(30, 30, 10);
@@ -1151,7 +1157,7 @@ TEST_CASE("A session that dies gives everything back at once") {
   CHECK(b.open(2));
 }
 
-TEST_CASE("One that dies on its way in makes place for the next") {
+TEST_CASE("A tenant that dies while it enters makes room for the next tenant") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -1167,7 +1173,7 @@ TEST_CASE("One that dies on its way in makes place for the next") {
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(75));
 }
 
-TEST_CASE("What cannot be evicted is planned around and tried again") {
+TEST_CASE("Memory that cannot be evicted counts as staying on the GPU, and its eviction is tried again") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);
@@ -1269,7 +1275,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
   }
 }
 
-TEST_CASE("Who was ready and grows has not lacked its memory since it was told of the rest") {
+TEST_CASE("A session that was ready and grows has a new timeout for its restore") {
   Bench b;
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
@@ -1296,7 +1302,7 @@ TEST_CASE("Who was ready and grows has not lacked its memory since it was told o
   CHECK(std::none_of(b.last.begin(), b.last.end(), is_note));
 }
 
-TEST_CASE("Who was ready, and has filled what it was told once more, is asked to say so again") {
+TEST_CASE("A session that was ready, and has filled its memory once more, is asked for another Ready") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(3, 1, 1);
@@ -1350,7 +1356,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   CHECK(b.open(2));
 }
 
-TEST_CASE("Growth that was not asked for does not count") {
+TEST_CASE("Growth without a request does not count") {
   Bench b;
   b.settle_in(1, 1, 10);
   b.say(1, Usage{.request = 0, .use = Bench::use(90, 10, 50), .stuck = 0});
@@ -1411,7 +1417,7 @@ Recovered with_lease_since(std::uint64_t tenant, Nanoseconds since, unsigned exp
   return recovered;
 }
 
-TEST_CASE("Who comes back waiting has waited since then") {
+TEST_CASE("A session that waits when it reconnects has waited since the reconnection") {
   Bench b;
   Hello hello;
   hello.resuming = hello.wants = 1;
@@ -1421,7 +1427,7 @@ TEST_CASE("Who comes back waiting has waited since then") {
   CHECK(b.tenant(2).waiting_since == b.now);
 }
 
-TEST_CASE("A session that comes back is told anew what host memory it needs") {
+TEST_CASE("A session that reconnects is told again how much host memory it needs") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1433,7 +1439,7 @@ TEST_CASE("A session that comes back is told anew what host memory it needs") {
   CHECK(b.sent<Prepare>(1)->host == Bytes{});
 }
 
-TEST_CASE("A lease that the ledger knows goes on without a pause") {
+TEST_CASE("A lease that the ledger has continues without a pause") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1484,7 +1490,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A lease that the ledger does not know is not believed") {
+TEST_CASE("A lease that the ledger does not have is not believed") {
   Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -1498,7 +1504,7 @@ TEST_CASE("A lease that the ledger does not know is not believed") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("A lease that was being given back ends with Released") {
+TEST_CASE("A lease whose session was draining when the arbiter died ends with Released") {
   Bench b(with_lease_since(1, 900s, 1));
   Hello hello;
   hello.resuming = 1;
@@ -1512,7 +1518,7 @@ TEST_CASE("A lease that was being given back ends with Released") {
   CHECK(b.core->leases().of_tenant(TenantId{1}, 5000s) == 101s);
 }
 
-TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as well") {
+TEST_CASE("Sessions whose turn was ending when the arbiter died may also submit once") {
   Bench b(with_lease_since(1, 900s, 2));
   Hello hello;
   hello.resuming = 1;
@@ -1537,7 +1543,7 @@ TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
 }
 
-TEST_CASE("No memory is promised before everybody is back, and not for ever") {
+TEST_CASE("No memory is promised until all sessions have reconnected or the recovery has ended") {
   Bench b(with_lease_since(1, 900s, 1));
   b.come(2, 2);
   b.attach(2);

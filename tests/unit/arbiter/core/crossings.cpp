@@ -36,7 +36,7 @@ Bench told_twice() {
   return b;
 }
 
-TEST_CASE("What a Restore that is on its way lets a session fill is promised") {
+TEST_CASE("Memory that a session may fill by a Restore on its way is promised") {
   Bench b = told_twice();
   SECTION("so others have to evict for growth") {
     b.grow(3, 11, 1);
@@ -98,7 +98,7 @@ TEST_CASE("A Restore to more than a session was ready with is promised, too") {
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(30));
 }
 
-TEST_CASE("What a session was told twice it may fill twice") {
+TEST_CASE("A session may fill memory twice if it was sent two Restores") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);

@@ -53,7 +53,7 @@ struct World : Bench {
   std::unique_ptr<Policy> next;
 };
 
-TEST_CASE("A miss halves the part of those below, and meeting gives it back by the hundredth") {
+TEST_CASE("A missed deadline halves the limit of lower priorities, and a met deadline adds a hundredth") {
   World world;
   world.tell_of(1, 0, 1);
   CHECK(world.part(1) == 1);
@@ -67,7 +67,7 @@ TEST_CASE("A miss halves the part of those below, and meeting gives it back by t
   CHECK(world.tenant(1).deadlines.missed == 2);
 }
 
-TEST_CASE("Nobody is put below its request, nor below a twentieth, nor above what it stated") {
+TEST_CASE("No limit is below the tenant's request or a twentieth, or above the tenant's stated limit") {
   World world;
   world.tell_of(1, 0, 1'000'000);
   CHECK(world.part(2) == 0.2);
@@ -77,7 +77,7 @@ TEST_CASE("Nobody is put below its request, nor below a twentieth, nor above wha
   CHECK(world.tenant(3).claims == World::claims(3));
 }
 
-TEST_CASE("Only those of a lower priority are bounded, and only by who has deadlines") {
+TEST_CASE("Only tenants of a lower priority are limited, and only by tenants with deadlines") {
   World world;
   world.tell_of(2, 0, 1);
   CHECK(world.part(3) == 1);
@@ -91,7 +91,7 @@ TEST_CASE("Only those of a lower priority are bounded, and only by who has deadl
   CHECK(world.tenant(3).deadlines.missed == 1);
 }
 
-TEST_CASE("Where deadlines move threads, they leave everybody all of its time") {
+TEST_CASE("If deadlines limit threads, all tenants keep all of their time") {
   World world;
   world.tell_of(1, 0, 10);
   REQUIRE(world.part(3) == 0.05);
@@ -117,7 +117,7 @@ TEST_CASE("A tenant whose limit has ended with the deadlines of another is alone
   CHECK_FALSE(world.session(3).oversubscribed);
 }
 
-TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody any more") {
+TEST_CASE("A tenant that has reported nothing for 10 s, or for three deadlines, limits no other tenant") {
   World world;
   world.tell_of(1, 0, 1);
   world.pass(9999ms);
@@ -144,7 +144,7 @@ TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody 
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
+TEST_CASE("A tenant that reports and has not had the GPU since its last report limits no other tenant") {
   World world;
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
@@ -159,7 +159,7 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   CHECK(world.tenant(1).deadlines.missed == 8);
 }
 
-TEST_CASE("Who only tells, and has never had the GPU, bounds nobody") {
+TEST_CASE("A tenant that reports and has never had the GPU limits no other tenant") {
   World world;
   Claims urgent = World::claims(1);
   urgent.priority = 3;
@@ -178,7 +178,7 @@ TEST_CASE("Who only tells, and has never had the GPU, bounds nobody") {
   CHECK(world.tenant(4).deadlines.missed == 1);
 }
 
-TEST_CASE("The bounds end with who set them, with its deadlines, and with the policy") {
+TEST_CASE("The limits end with the tenant that caused them, with its priority, and with the policy") {
   World world;
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
@@ -200,7 +200,7 @@ TEST_CASE("The bounds end with who set them, with its deadlines, and with the po
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("What a job states anew counts from then on, below what deadlines leave of it") {
+TEST_CASE("New Claims of a job apply at once, reduced by the limits that deadlines set") {
   World world;
   world.tell_of(1, 0, 2);
   REQUIRE(world.part(3) == 0.25);
@@ -222,7 +222,7 @@ TEST_CASE("A tenant with deadlines has the GPU for itself") {
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
 }
 
-TEST_CASE("Beside one that has deadlines the others have the GPU one at a time, until it ends") {
+TEST_CASE("Beside a tenant with deadlines the others have the GPU one at a time, until that tenant ends") {
   World world;
   world.have_turn(2);
   CHECK_FALSE(world.open(1));
@@ -235,7 +235,7 @@ TEST_CASE("Beside one that has deadlines the others have the GPU one at a time, 
   CHECK(world.open(2));
 }
 
-TEST_CASE("Beside one that has deadlines queues are a quarter of the shortest long, until it ends") {
+TEST_CASE("Beside a tenant with deadlines queues are a quarter of the shortest deadline, until it ends") {
   World world;
   auto queues = [&] {
     CHECK(world.session(1).oversubscribed);
@@ -255,7 +255,7 @@ TEST_CASE("Beside one that has deadlines queues are a quarter of the shortest lo
   CHECK(world.session(3).queue == 0ms);
 }
 
-TEST_CASE("By threads: nobody's queue is shortened") {
+TEST_CASE("By threads: no queue is shortened") {
   World world("deadline", true);
   world.grow(2, 60, 0);
   world.grow(3, 60, 0);
@@ -263,7 +263,7 @@ TEST_CASE("By threads: nobody's queue is shortened") {
   CHECK(world.session(3).queue == 0ms);
 }
 
-TEST_CASE("By threads: misses leave fewer to those below that start then, and take nobody's time") {
+TEST_CASE("By threads: misses leave fewer threads to later starts of lower priority, and as much time") {
   World world("deadline", true);
   CHECK(world.threads(World::claims(3)) == 1);
   world.tell_of(1, 0, 1);
@@ -282,7 +282,7 @@ TEST_CASE("By threads: misses leave fewer to those below that start then, and ta
   CHECK(world.threads(World::claims(3)) == 1);
 }
 
-TEST_CASE("By threads: misses bound those below on each GPU of the domain") {
+TEST_CASE("By threads: misses limit tenants of a lower priority on each GPU of the domain") {
   World world("deadline", true);
   world.handle(SessionCame{.session = SessionId{4},
                            .tenant = TenantId{1},
@@ -297,7 +297,7 @@ TEST_CASE("By threads: misses bound those below on each GPU of the domain") {
   for (const GpuUuid& gpu : {kGpu, kOther}) CHECK(Core::threads_on(world.gpu(gpu), World::claims(3)) == 0.5);
 }
 
-TEST_CASE("By threads: of two with deadlines the one with the higher priority bounds") {
+TEST_CASE("By threads: of two tenants with deadlines, the tenant with the higher priority limits the other") {
   World world("deadline", true);
   Claims second = World::claims(2);
   second.deadline = 100ms;
@@ -314,7 +314,7 @@ TEST_CASE("By threads: of two with deadlines the one with the higher priority bo
   CHECK(world.threads(second) == 1);
 }
 
-TEST_CASE("The due part of tenants below follows their limits, down and up again") {
+TEST_CASE("The share of tenants of a lower priority follows their limits, down and up again") {
   World world;
   world.want(2);
   world.want(3);
@@ -326,7 +326,7 @@ TEST_CASE("The due part of tenants below follows their limits, down and up again
   CHECK(world.tenant(3).due == Approx(before));
 }
 
-TEST_CASE("A tenant on another GPU is not bounded") {
+TEST_CASE("A tenant on another GPU is not limited") {
   World world;
   world.handle(SessionCame{.session = SessionId{4},
                            .tenant = TenantId{4},

@@ -67,7 +67,7 @@ struct Node : Bench {
   }
 };
 
-TEST_CASE("A gang has no turn before its coordinator is heard, where memory suffices, too") {
+TEST_CASE("A gang has no turn before its coordinator was heard, even if memory suffices") {
   Bench b;
   b.handle(SessionCame{
       .session = SessionId{1}, .tenant = TenantId{1}, .step = {}, .cap = {}, .job = 1, .hello = {}});
@@ -89,7 +89,7 @@ TEST_CASE("A gang has no turn before its coordinator is heard, where memory suff
   CHECK(b.holds(1));
 }
 
-TEST_CASE("A gang that is next is offered its turn, and the running set goes on until the order comes") {
+TEST_CASE("A gang that is next is offered its turn, and the running set continues until the order comes") {
   Node b;
   b.want(2);
   CHECK_FALSE(b.report().offers);
@@ -134,7 +134,7 @@ TEST_CASE("Gates of a gang open by order, and close by order") {
   CHECK_FALSE(b.report().drained);
 }
 
-TEST_CASE("What has drained stays where it is until the other nodes have") {
+TEST_CASE("The memory of a drained tenant stays where it is until the other nodes have drained") {
   Node b;
   b.drain_for_others();
   CHECK(b.report().drained);
@@ -209,7 +209,7 @@ TEST_CASE("An elder gang is offered the turn when the offer to a younger one has
   }
 }
 
-TEST_CASE("Of two gangs that have waited as long here the elder is offered the turn") {
+TEST_CASE("If two gangs have waited equally long on this node, the elder gang is offered the turn") {
   Node b;
   b.order.since = 2s;
   b.tell_gang();
@@ -227,7 +227,7 @@ TEST_CASE("Of two gangs that have waited as long here the elder is offered the t
   CHECK_FALSE(b.report().offers);
 }
 
-TEST_CASE("A turn that other nodes do not begin keeps the tenants of this node from theirs for a while") {
+TEST_CASE("A turn that other nodes do not begin delays the turns of this node's tenants for a while") {
   Node b;
   b.want(2);
   b.queue_up(4, 4, 60);
@@ -304,7 +304,7 @@ TEST_CASE("Two gangs that may still be taking their memory do not run beside eac
   CHECK(b.reports.at(2).offers);
 }
 
-TEST_CASE("A process that comes late to a turn of its gang is granted nothing before it has its place") {
+TEST_CASE("A late process of a gang in its turn is granted nothing before it is in the running set") {
   Node b;
   b.handle(SessionGone{.session = SessionId{1}});
   b.order.settled = false;
@@ -326,7 +326,7 @@ TEST_CASE("A process that comes late to a turn of its gang is granted nothing be
   CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
 }
 
-TEST_CASE("A process whose coordinator may not know of it is granted nothing, though there is room") {
+TEST_CASE("A process that its coordinator may not know is granted nothing, even if there is room") {
   Node b;
   b.come_as_gang(3, 3);
   b.attach(3);
@@ -342,7 +342,7 @@ TEST_CASE("A process whose coordinator may not know of it is granted nothing, th
   CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
 }
 
-TEST_CASE("A gang without a coordinator goes on by itself in each phase, and obeys the next order") {
+TEST_CASE("A gang without a coordinator continues by itself in each phase, and obeys the next order") {
   Node b;
   const auto leave_alone = [&b] { b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt}); };
   const Phase phase = GENERATE(Phase::out, Phase::entering, Phase::running);
@@ -397,7 +397,7 @@ TEST_CASE("A gang that loses its coordinator while it submits once more ends its
   CHECK(b.report().drained);
 }
 
-TEST_CASE("A gang that had no gate open gives way where it can submit nothing that would help") {
+TEST_CASE("A gang whose gates were not open gives way if none of its submissions would help") {
   Node b;
   b.enter_turn();
   unsigned resident = 60;
@@ -416,7 +416,7 @@ TEST_CASE("A gang that had no gate open gives way where it can submit nothing th
   CHECK(b.phase() == Phase::out);
 }
 
-TEST_CASE("A gang that is complete, and had no gate open, keeps its place while it may help") {
+TEST_CASE("A complete gang whose gates were not open keeps its place while a submission may help") {
   Node b;
   b.enter_turn();
   b.make_way(true);
@@ -492,7 +492,7 @@ TEST_CASE("A gang that is out of contact keeps its memory beside another gang, w
   CHECK(b.phase() == Phase::out);
 }
 
-TEST_CASE("A gang that is out of contact while it runs goes on, and leaves for no other gang") {
+TEST_CASE("A gang that loses contact while it runs continues, and leaves for no other gang") {
   Node b;
   b.begin_turn();
   b.order.possible = false;
@@ -522,7 +522,7 @@ TEST_CASE("No other gang is offered a turn while a job cannot drain") {
   CHECK(b.reports.at(3).offers);
 }
 
-TEST_CASE("A job whose nodes do not reach each other keeps others off while it is here, idle or not") {
+TEST_CASE("A job whose nodes do not reach each other keeps other gangs off the node, idle or not") {
   Node b;
   const auto come_alone = [&b](std::uint64_t id) {
     b.come_as_gang(id, id);
@@ -604,7 +604,8 @@ TEST_CASE(
   CHECK(b.tenant(9).phase == Phase::out);
 }
 
-TEST_CASE("Of jobs whose nodes do not reach each other the one that Slurm has started first goes first") {
+TEST_CASE(
+    "If the nodes of several jobs do not reach each other, the job that Slurm started first goes first") {
   const bool second_is_elder = GENERATE(false, true);
   Node b;
   b.come_as_gang(3, 3);
@@ -620,7 +621,7 @@ TEST_CASE("Of jobs whose nodes do not reach each other the one that Slurm has st
   CHECK((b.tenant(3).phase != Phase::out) == second_is_elder);
 }
 
-TEST_CASE("A job that has its turns by itself waits for none whose place in the line is not known yet") {
+TEST_CASE("A job with turns of its own does not wait for a job whose place in the line is unknown") {
   Node b(10);
   b.handle(SessionGone{.session = SessionId{2}});
   b.come_as_gang(4, 2);

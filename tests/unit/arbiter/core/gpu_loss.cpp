@@ -50,7 +50,7 @@ TEST_CASE("A GPU that is lost drops its sessions, and their leases end then") {
   CHECK(b.last.empty());
 }
 
-TEST_CASE("A GPU that is lost while a tenant waits for it: nobody waits any more") {
+TEST_CASE("No tenant waits for a GPU after its loss") {
   Bench b;
   b.settle_in(1, 1, 80);
   b.queue_up(2, 2, 80);
@@ -91,7 +91,7 @@ TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   CHECK(b.open(4));
 }
 
-TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
+TEST_CASE("No session attaches to a lost GPU until the GPU returns") {
   Bench b;
   change(b, GpuCondition::lost);
   b.come(1, 1);
@@ -107,7 +107,7 @@ TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
   CHECK(b.open(5));
 }
 
-TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes elsewhere") {
+TEST_CASE("A tenant on a failing GPU continues, and its next processes are placed elsewhere") {
   Bench b;
   CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
@@ -118,7 +118,7 @@ TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes else
   CHECK(place(b, 1) == Gpus{kOther});
 }
 
-TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else comes") {
+TEST_CASE("A tenant that is placed on a drained GPU stays there, and no other tenant is placed there") {
   Bench b;
   CHECK(place(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);
@@ -134,7 +134,7 @@ TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else c
   CHECK(place(b, 5) == Gpus{kGpu});
 }
 
-TEST_CASE("Where all GPUs are drained or have failed, a tenant is placed on none") {
+TEST_CASE("If all GPUs are drained or have failed, a tenant is placed on none") {
   Bench b;
   place(b, 1);
   b.handle(GpuDrained{.gpu = kOther, .drained = true});
@@ -145,7 +145,7 @@ TEST_CASE("Where all GPUs are drained or have failed, a tenant is placed on none
   CHECK(gpus_seen(state, state.placements.at(TenantId{1}), {}).empty());
 }
 
-TEST_CASE("A GPU that only sessions know of is not lost by a word") {
+TEST_CASE("A GPU that only sessions know is not lost because of a report") {
   Bench b;
   constexpr GpuUuid kLearned{{9}};
   b.handle(GpuFound{.gpu = kLearned, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true});
@@ -156,7 +156,7 @@ TEST_CASE("A GPU that only sessions know of is not lost by a word") {
   CHECK(b.open(1));
 }
 
-TEST_CASE("A GPU that is lost while the arbiter waits for sessions of the one before") {
+TEST_CASE("A GPU that is lost while the arbiter waits for sessions of its predecessor") {
   Recovered recovered;
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 1, .step = 0}};
   recovered.leases.grant(key, Epoch{7}, 990s);

@@ -14,7 +14,7 @@ LeaseKey key(std::uint32_t step, const GpuUuid& gpu = kGpu) {
   return {.tenant = TenantId{5}, .gpu = gpu, .step = {.job = 9, .step = step}};
 }
 
-TEST_CASE("Time is counted from grant to release, and while open to now") {
+TEST_CASE("Lease time is counted from grant to release, and of an open lease until now") {
   LeaseBook book;
   CHECK(book.grant(key(0), Epoch{1}, 10s));
   CHECK(book.of_step({9, 0}, 13s) == 3s);
@@ -36,7 +36,7 @@ TEST_CASE("A second grant or release changes nothing") {
   CHECK(book.of_tenant(TenantId{5}, 30s) == 5s);
 }
 
-TEST_CASE("Steps count each for itself, the tenant once, GPUs each") {
+TEST_CASE("Lease time counts for each step, once for the tenant, and for each GPU") {
   LeaseBook book;
   book.grant(key(0), Epoch{1}, 10s);
   book.grant(key(1), Epoch{1}, 12s);
@@ -54,7 +54,7 @@ TEST_CASE("Steps count each for itself, the tenant once, GPUs each") {
   CHECK(book.of_tenant(TenantId{5}, 50s) == 0s);
 }
 
-TEST_CASE("A lease that is doubted counts as long as somebody is known to have had it") {
+TEST_CASE("A doubtful lease counts until the last time at which it was known to be held") {
   LeaseBook book;
   book.grant(key(0), Epoch{1}, 10s);
   book.grant(key(1), Epoch{1}, 11s);
@@ -74,7 +74,7 @@ TEST_CASE("A lease that is doubted counts as long as somebody is known to have h
   CHECK(book.of_step({9, 1}, 20s) == 4s);
 }
 
-TEST_CASE("A clock that went back takes nothing away") {
+TEST_CASE("A clock that goes back subtracts nothing") {
   LeaseBook book;
   book.grant(key(0), Epoch{1}, 10s);
   book.release(key(0), 5s);

@@ -31,7 +31,8 @@ void leave_again(Bench& b) {
 
 // ---- single submissions ----
 
-TEST_CASE("Who has drained is let forward 100 ms after the gates were closed, and then every 2 ms at most") {
+TEST_CASE(
+    "A drained session may submit once 100 ms after the gates were closed, and then every 2 ms at most") {
   Bench b = two_leave();
   b.ask(1);
   b.release(2, 30, true);
@@ -43,7 +44,7 @@ TEST_CASE("Who has drained is let forward 100 ms after the gates were closed, an
   CHECK(*pause < 3ms);
 }
 
-TEST_CASE("Steps become rarer within a turn's end, and begin anew with the next") {
+TEST_CASE("Steps become rarer during the end of a turn, and begin anew with the next end") {
   Bench b = two_leave();
   b.release(2, 30, true);
   REQUIRE(b.until_sent<Step>(2));
@@ -93,7 +94,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("What counts of a step is the time since the last one that drained") {
+TEST_CASE("The pause after a single submission depends on the time since the last drain") {
   Bench b;
   b.settle_in(2, 2, 20);
   b.settle_in(3, 2, 20);
@@ -112,7 +113,7 @@ TEST_CASE("What counts of a step is the time since the last one that drained") {
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 
-TEST_CASE("A step that was let forward, and not the one before it, is what others are waited for") {
+TEST_CASE("The next pause depends on the last single submission, and not on the one before it") {
   Bench b;
   b.settle_in(2, 2, 20);
   b.settle_in(3, 2, 20);
@@ -131,7 +132,7 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
   CHECK(b.until_sent<Step>(3) == 20ms);
 }
 
-TEST_CASE("The lease of who was let forward and is stopped then is taken a second after that") {
+TEST_CASE("The lease of a tenant that is stopped after a Step is revoked a second later") {
   Bench b = two_leave();
   b.pass_by_timers(2s);
   b.release(2, 30, true);
@@ -158,7 +159,7 @@ TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease be
 
 // ---- the end ----
 
-TEST_CASE("The turn has ended when the last that had not drained dies") {
+TEST_CASE("The turn ends when the last session that has not drained dies") {
   Bench b = two_leave();
   b.release(2, 30, true);
   b.handle(SessionGone{.session = SessionId{3}});
@@ -166,7 +167,7 @@ TEST_CASE("The turn has ended when the last that had not drained dies") {
   CHECK(b.sent<Evict>(2));
 }
 
-TEST_CASE("Who has asked for the GPU while it drained waits, whatever Released says") {
+TEST_CASE("A tenant that has asked for the GPU during its drain waits, whatever Released says") {
   Bench b = two_leave();
   b.want(2);
   b.release(2, false, Bench::use(30, 30));
@@ -181,7 +182,7 @@ TEST_CASE("Who has asked for the GPU while it drained waits, whatever Released s
 
 // ---- requests for memory meanwhile ----
 
-TEST_CASE("Who allocates while its turn ends is given memory of who comes in after 100 ms") {
+TEST_CASE("A tenant that allocates while its turn ends gets memory of the entering tenant after 100 ms") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -190,7 +191,7 @@ TEST_CASE("Who allocates while its turn ends is given memory of who comes in aft
   CHECK(b.until_sent<Revoke>(2) == 100ms);
 }
 
-TEST_CASE("Of two that wait for memory to leave the one that left first gets it") {
+TEST_CASE("Of two leaving tenants that wait for memory, the tenant whose gates closed first gets it") {
   Bench b;
   b.come(4, 4);
   b.attach(4);
@@ -239,7 +240,7 @@ TEST_CASE("A request for memory that no tenant can give up is refused 10 s after
   CHECK(b.now - asked == 10s);
 }
 
-TEST_CASE("Who waits for memory of one that is stopped is refused, too") {
+TEST_CASE("A request that waits for memory of a stopped tenant is refused, too") {
   Bench b = both_leave();
   b.stop(2);
   REQUIRE(b.until_sent<Verdict>(1));

@@ -117,7 +117,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its le
   }
 }
 
-TEST_CASE("A tenant that has a context, pinned memory or any memory on the GPU is waited for") {
+TEST_CASE("Others wait for a tenant that has a context, pinned memory or any memory on the GPU") {
   MemoryUse use = Bench::use(60, 0);
   SECTION("a context") { use.context = mebibytes(1); }
   SECTION("pinned memory") { use.pinned = mebibytes(1); }
@@ -135,7 +135,7 @@ TEST_CASE("A tenant that has a context, pinned memory or any memory on the GPU i
   CHECK(b.holds(1));
 }
 
-TEST_CASE("Time in which the arbiter stands still is nobody's overuse") {
+TEST_CASE("Time in which the arbiter itself hangs is no overuse") {
   Bench b = revoked({.most = 10s, .cancel = true});
   b.pass_by_timers(4s);
   b.pass(1h);
@@ -147,7 +147,8 @@ TEST_CASE("Time in which the arbiter stands still is nobody's overuse") {
   CHECK(cancels_of(b, 1) == 1);
 }
 
-TEST_CASE("A session that has nothing and does not answer ends its tenant's turn for nobody else") {
+TEST_CASE(
+    "A session without memory that does not answer does not end the turn of its tenant's other sessions") {
   Bench b = bench();
   b.settle_in(1, 1, 60);
   b.come(3, 1);
@@ -169,7 +170,7 @@ TEST_CASE("A session that has nothing and does not answer ends its tenant's turn
   }
 }
 
-TEST_CASE("A session that came back, has nothing and does not answer is not lent a lease") {
+TEST_CASE("A reconnected session that has nothing and does not answer holds a lease for 2 s at most") {
   Bench b = bench();
   b.settle_in(2, 2, 60);
   Hello back;
@@ -186,7 +187,7 @@ TEST_CASE("A session that came back, has nothing and does not answer is not lent
   CHECK_FALSE(b.holds(1));
 }
 
-TEST_CASE("A session whose memory is not known is waited for") {
+TEST_CASE("Others wait for a session whose memory is unknown") {
   Bench b = bench();
   b.settle_in(2, 2, 60);
   Hello back;
@@ -233,7 +234,7 @@ TEST_CASE("Overuse is noted after 10 s, and after MaxOveruse again: once in a tu
   }
 }
 
-TEST_CASE("Overuse that exceeds a short MaxOveruse is not noted beside that") {
+TEST_CASE("Overuse that exceeds a MaxOveruse below 10 s is noted once only") {
   Bench b = revoked({.most = 3s, .cancel = true});
   b.pass_by_timers(30s);
   CHECK(responses(b) == std::vector{Response::cancel});
@@ -378,7 +379,7 @@ TEST_CASE("A tenant that exceeds MaxOveruse is ended on each GPU that others wai
   CHECK(exceeded_on(b).size() == 3);
 }
 
-TEST_CASE("A process that Slurm has stopped is not ended beside others of its tenant") {
+TEST_CASE("A process that Slurm has stopped is not ended with the other processes of its tenant") {
   Bench b = revoked_on_both(true);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.stop(4);
@@ -391,7 +392,7 @@ TEST_CASE("A process that Slurm has stopped is not ended beside others of its te
 
 // ---- sessions that take the place of others ----
 
-TEST_CASE("A process that comes back with a new session before MaxOveruse goes on with its time") {
+TEST_CASE("The time of a process that reconnects before MaxOveruse continues to count") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
   REQUIRE(responses(b) == std::vector{Response::note});
@@ -418,7 +419,7 @@ TEST_CASE("A process that comes back with a new session before MaxOveruse goes o
   }
 }
 
-TEST_CASE("A process that comes back beside others of its tenant goes on with its time") {
+TEST_CASE("The time of a process that reconnects beside others of its tenant continues to count") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);
@@ -432,7 +433,7 @@ TEST_CASE("A process that comes back beside others of its tenant goes on with it
   CHECK(responses(b) == std::vector{Response::note, Response::cancel});
 }
 
-TEST_CASE("A process that is on its way back as others of its tenant are ended is ended when it is there") {
+TEST_CASE("A process that reconnects after others of its tenant were ended is ended, too") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);
@@ -449,7 +450,7 @@ TEST_CASE("A process that is on its way back as others of its tenant are ended i
   CHECK(cancels_of(b, 1) == 2);
 }
 
-TEST_CASE("A process that came back and uses no GPU protects nobody in later turns") {
+TEST_CASE("A reconnected process that uses no GPU does not protect its tenant in later turns") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 60);
   b.come(7, 1);
@@ -476,7 +477,7 @@ TEST_CASE("A process that came back and uses no GPU protects nobody in later tur
   CHECK(cancels_of(b, 1) > 1);
 }
 
-TEST_CASE("A process that came back and never has a GPU adds nothing to the time of its tenant") {
+TEST_CASE("A reconnected process that never has a GPU adds nothing to the time of its tenant") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 60);
   Hello back;
@@ -485,7 +486,7 @@ TEST_CASE("A process that came back and never has a GPU adds nothing to the time
   b.queue_up(2, 2, 60);
   const auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
     b.pass_by_timers(10s);
-    b.pass_by_timers(8s);  // its last kernels
+    b.pass_by_timers(8s);  // the tenant's last kernels run
     b.release(from, 60, true);
     b.tell(from, 60, 40);
     b.ready(to, 60);
@@ -498,7 +499,7 @@ TEST_CASE("A process that came back and never has a GPU adds nothing to the time
   CHECK(b.overstays.empty());
 }
 
-TEST_CASE("A tenant whose process has died begins anew") {
+TEST_CASE("The time of a tenant begins anew after the death of its process") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
   b.release(2, true, Bench::use(60, 0));  // tenant 2 has to leave because memory is short
@@ -585,11 +586,11 @@ TEST_CASE("A tenant that releases the GPU and does not evict is overdue from the
   }
 }
 
-TEST_CASE("Each byte that is evicted buys time") {
+TEST_CASE("Each evicted byte extends the time limit") {
   Bench b = told_to_evict();
   b.pass_by_timers(9s);
   SECTION("as a slow copy takes") {
-    b.tell(1, 60, 56);  // 4 MiB: 62 ms
+    b.tell(1, 60, 56);  // 4 MiB, for which 62 ms do not count
     b.pass_by_timers(11s + 61ms);
     CHECK(responses(b).empty());
     b.pass_by_timers(1ms);
@@ -621,7 +622,7 @@ TEST_CASE("A tenant that takes turns and never evicts does not begin anew") {
   CHECK(responses(b) == std::vector{Response::note, Response::cancel});
 }
 
-TEST_CASE("Entering a turn with much memory is no eviction") {
+TEST_CASE("The restore of much memory does not count as eviction") {
   Bench b = revoked_with_much();
   b.release(1, kMuch, true);
   REQUIRE(b.sent<Evict>(1));
@@ -640,7 +641,7 @@ TEST_CASE("Entering a turn with much memory is no eviction") {
   CHECK(cancels_of(b, 1) == 1);
 }
 
-TEST_CASE("Coming back with much memory is no eviction") {
+TEST_CASE("A reconnection with much memory does not count as eviction") {
   Bench b = revoked_with_much();
   b.release(1, kMuch, false);
   REQUIRE(b.sent<Evict>(1));
@@ -659,7 +660,9 @@ TEST_CASE("Coming back with much memory is no eviction") {
   CHECK(cancels_of(b, 1) == 1);
 }
 
-TEST_CASE("What goes with a process was not evicted, and buys no time for others of its tenant") {
+TEST_CASE(
+    "Memory that is freed by the end of a process was not evicted, and gives the tenant's other processes no "
+    "time") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);
@@ -678,7 +681,7 @@ TEST_CASE("What goes with a process was not evicted, and buys no time for others
   CHECK(responses(b) == std::vector{Response::note});
 }
 
-TEST_CASE("Much memory that leaves at the speed of a slow copy is waited for") {
+TEST_CASE("Others wait for a large eviction at the speed of a slow copy") {
   Bench b = revoked_with_much();
   b.release(1, kMuch, true);
   REQUIRE(b.sent<Evict>(1)->allowed == mebibytes(40 * kGiB));
@@ -692,11 +695,11 @@ TEST_CASE("Much memory that leaves at the speed of a slow copy is waited for") {
   CHECK_FALSE(b.tenant(1).overdue);
 }
 
-TEST_CASE("Tenants that take turns in good order never add up what their drains take") {
+TEST_CASE("The drains of well-behaved tenants never add up to MaxOveruse") {
   Bench b = revoked_with_much();
   const auto turn = [&b](std::uint64_t from, std::uint64_t to) {
     while (b.tenant(from).phase != Phase::leaving) b.pass_by_timers(100ms);
-    b.pass_by_timers(500ms);  // its last kernels
+    b.pass_by_timers(500ms);  // the tenant's last kernels run
     b.release(from, kMuch, true);
     for (unsigned left : {50u, 40u}) {
       b.pass_by_timers(200ms);
@@ -796,7 +799,7 @@ TEST_CASE("Two tenants that lack memory for each other's sake are ended in the e
   CHECK(cancels_of(b, 1) + cancels_of(b, 5) > 0);
 }
 
-TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
+TEST_CASE("A running tenant that asks for memory waits for the tenant that holds the memory") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 60);
   b.come(3, 3);
@@ -866,7 +869,7 @@ TEST_CASE("A tenant for which nobody waits any more as MaxOveruse is reached is 
 
 // ---- processes that are stopped ----
 
-TEST_CASE("A suspension that was announced before the tenant had come is heard when it is told again") {
+TEST_CASE("A suspension that was announced before the tenant connected counts at its repetition") {
   Bench b = bench({.cancel = true});
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.settle_in(1, 1, 60);
@@ -877,7 +880,7 @@ TEST_CASE("A suspension that was announced before the tenant had come is heard w
   CHECK(b.overstays.empty());
 }
 
-TEST_CASE("A process that Slurm has stopped is waited for without a response, and that shows") {
+TEST_CASE("Others wait for a process that Slurm has stopped without a response, and the status shows it") {
   Bench b = revoked({.cancel = true});
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.stop(1);
@@ -959,7 +962,7 @@ TEST_CASE("A stopped process that has nothing does not protect another that keep
   CHECK(cancels_of(b, 1) > 0);
 }
 
-TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where others have no room") {
+TEST_CASE("If a tenant is stopped on two GPUs, it is overdue only on the GPU where others have no room") {
   Bench b = bench({.cancel = true});
   b.come(1, 1);
   b.attach(1);
@@ -977,7 +980,7 @@ TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where 
     if (b.tenant(id).phase == Phase::leaving) b.release(id, true, Bench::use(60, 0));
     if (b.tenant(id).phase == Phase::entering) b.ready(id, 60);
   };
-  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // beside 1, in turns
+  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // tenants 4 and 5 take turns beside tenant 1
   b.stop(1);
   b.stop(3);
   for (int i = 0; i < 360; ++i) {
@@ -988,14 +991,16 @@ TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where 
   for (const Overstay& its : b.overstays) CHECK(its.gpu == kOther);
 }
 
-TEST_CASE("A process whose cgroup somebody else has frozen is waited for without a response") {
+TEST_CASE("Others wait without a response for a process whose cgroup root has frozen") {
   Bench b = revoked({.cancel = true});
   b.handle(Looked{.session = SessionId{1}, .stopped = true, .suspended = true});
   b.pass_by_timers(1h);
   CHECK(b.overstays.empty());
 }
 
-TEST_CASE("Of several that are stopped those that have the most are to blame, as far as that makes room") {
+TEST_CASE(
+    "Of several stopped tenants, the tenants with the most memory are to blame, as far as their memory would "
+    "make room") {
   Bench b = bench({.cancel = true});
   b.settle_in(3, 3, 5);
   b.settle_in(1, 1, 85);
@@ -1027,7 +1032,7 @@ TEST_CASE("A process that stops itself beside others that have room is left alon
   CHECK(responses_to(b, 1).empty());
 }
 
-TEST_CASE("A process that is stopped beside one that runs protects nobody") {
+TEST_CASE("A stopped process does not protect a running process of its tenant") {
   Bench b = bench();
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);

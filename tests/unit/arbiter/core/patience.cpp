@@ -28,7 +28,7 @@ Bench second_waits(unsigned size = 60) {
   return b;
 }
 
-TEST_CASE("Who may restore all it has and does nothing gives up its place after 10 s") {
+TEST_CASE("A tenant that may restore all of its memory and makes no progress loses its place after 10 s") {
   Bench b = second_waits();
   b.ask(1);
   REQUIRE(b.until_sent<Revoke>(2) == 10s);
@@ -45,7 +45,7 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
   }
 }
 
-TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
+TEST_CASE("Time in which the arbiter itself hangs costs no tenant its place") {
   Bench b = second_waits();
   b.ask(1);
   b.pass_by_timers(5s);
@@ -54,7 +54,7 @@ TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
   CHECK(b.until_sent<Revoke>(2, 5s));
 }
 
-TEST_CASE("Words alone buy no patience, memory that comes back does, and not without end") {
+TEST_CASE("Only restored memory extends the time limit, and not without end") {
   Bench b = second_waits();
   SECTION("words") {
     b.pass_by_timers(9s);
@@ -86,13 +86,13 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
   }
 }
 
-TEST_CASE("While nobody waits a restore may take as long as it likes") {
+TEST_CASE("While no other tenant waits, a restore has no time limit") {
   Bench b = second_waits();
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_FALSE(b.until_sent<Revoke>(2, 1h));
 }
 
-TEST_CASE("A second more for each GiB that has to come back") {
+TEST_CASE("Each GiB to be restored extends the time limit by a second") {
   constexpr GpuUuid kLarge{{3}};
   Bench b;
   b.handle(GpuFound{.gpu = kLarge, .total = gibibytes(12), .capacity = gibibytes(10), .learned = false});
@@ -122,7 +122,8 @@ Bench one_evicts() {
   return b;
 }
 
-TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for 10 s") {
+TEST_CASE(
+    "If a session does not evict as asked, its memory counts as staying on the GPU after 10 s, for 10 s") {
   Bench b = one_evicts();
   const Nanoseconds begun = b.now;
   SECTION("in silence") { b.ask(2); }
@@ -143,7 +144,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
   CHECK(b.now - begun == 10s);
 }
 
-TEST_CASE("Who did not evict is asked again 10 s later") {
+TEST_CASE("A session that did not evict is asked again 10 s later") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -159,7 +160,7 @@ TEST_CASE("Who did not evict is asked again 10 s later") {
   }
 }
 
-TEST_CASE("Who says that it cannot evict is asked again a second later") {
+TEST_CASE("A session that reports that it cannot evict is asked again a second later") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -188,7 +189,8 @@ TEST_CASE("Who says that it cannot evict is asked again a second later") {
   }
 }
 
-TEST_CASE("Who says that it cannot evict, and was not asked to, is asked all the same") {
+TEST_CASE(
+    "A session that reports that it cannot evict, without having been asked to, is asked nevertheless") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -198,7 +200,7 @@ TEST_CASE("Who says that it cannot evict, and was not asked to, is asked all the
   CHECK(b.sent<Evict>(1));
 }
 
-TEST_CASE("The patience with an eviction begins when it is asked for, not with the last words before") {
+TEST_CASE("The time limit of an eviction begins with the order, not with an earlier report") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(2, 2, 30);
@@ -218,7 +220,7 @@ TEST_CASE("The patience with an eviction begins when it is asked for, not with t
   CHECK(b.now - begun == 10s);
 }
 
-TEST_CASE("Who does not drain within 10 s is planned around: others that fit beside it go first") {
+TEST_CASE("If a tenant does not drain within 10 s, others that fit beside it go first") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 61);
@@ -314,7 +316,7 @@ TEST_CASE("Growth that waits for host memory is refused 3 s after the request") 
   }
 }
 
-TEST_CASE("Who does not answer is looked at every quarter of a second") {
+TEST_CASE("A process that does not answer is polled every quarter of a second") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -350,7 +352,7 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
   CHECK(b.notes.empty());
 }
 
-TEST_CASE("A suspension that never comes is over after 30 s, however often it is told") {
+TEST_CASE("An announced suspension that never comes is over after 30 s, however often it is announced") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -362,7 +364,7 @@ TEST_CASE("A suspension that never comes is over after 30 s, however often it is
   CHECK(b.until_sent<Restore>(1) == 25s);
 }
 
-TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not drain, has one soon") {
+TEST_CASE("A session that reconnects without a known lease, and does not drain, soon holds a lease") {
   Bench b;
   Hello hello;
   hello.resuming = 1;

@@ -67,7 +67,7 @@ TEST_CASE("With equal units and memory, the GPU with the fewest tenants comes fi
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 
-TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit") {
+TEST_CASE("A tenant that uses a GPU without being placed there counts as one unit") {
   Bench b;
   b.come(1, 1);
   b.attach(1, kGpu);
@@ -78,7 +78,7 @@ TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit"
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 
-TEST_CASE("With equal units and memory, fewer tenants go before the host's order") {
+TEST_CASE("With equal units and memory, the number of tenants goes before the host's order") {
   Bench b;
   CHECK(put(b, 1, 1) == Gpus{kGpu});
   CHECK(put(b, 2, 2) == Gpus{kOther});
@@ -99,7 +99,7 @@ TEST_CASE("A tenant sees its GPUs in the host's order, whichever of them is the 
   CHECK(put(b, 2, 1, 2) == Gpus{kGpu, kOther});
 }
 
-TEST_CASE("Whoever uses a GPU already is placed there") {
+TEST_CASE("A tenant that already uses a GPU is placed there") {
   Bench b;
   b.come(1, 1);
   b.attach(1, kOther);
@@ -179,7 +179,7 @@ TEST_CASE("A step that can open none of its job's GPUs gets another beside them"
   CHECK(host.placement(1).units == 2);
 }
 
-TEST_CASE("Of several GPUs a step is told of those that it can open and asks for") {
+TEST_CASE("A step gets those of the tenant's GPUs that it can open, as many as it requests") {
   Numbered host;
   CHECK(host.put(1, 0b111, 2, 2) == Gpus{kGpu, kOther});
   CHECK(host.put(1, 0b011, 2, 2) == Gpus{kOther});
@@ -187,7 +187,7 @@ TEST_CASE("Of several GPUs a step is told of those that it can open and asks for
   CHECK(host.placement(1).gpus == Gpus{kGpu, kOther});
 }
 
-TEST_CASE("A predecessor's placement that cannot be opened does not hold") {
+TEST_CASE("A placement by an earlier arbiter on a GPU that cannot be opened is not kept") {
   Recovered recovered;
   recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
   Numbered host(recovered);
@@ -201,7 +201,9 @@ TEST_CASE("Units that no node has add up right") {
   CHECK(units_on_each(~0u, 2) == 1u << 31);
 }
 
-TEST_CASE("What the arbiter finds late replaces what sessions told, and is handed out") {
+TEST_CASE(
+    "A GPU that the arbiter finds late replaces the GPU that sessions reported, and its memory is handed "
+    "out") {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   const auto number = [&](const GpuUuid& gpu) { return core.snapshot().find(gpu)->number; };
@@ -216,7 +218,7 @@ TEST_CASE("What the arbiter finds late replaces what sessions told, and is hande
   CHECK(core.snapshot().find(kOther)->minor == 1u);
 }
 
-TEST_CASE("GPUs that only sessions told of are not handed out") {
+TEST_CASE("No tenant is placed on a GPU that only sessions have reported") {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   core.handle(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true},
@@ -225,7 +227,7 @@ TEST_CASE("GPUs that only sessions told of are not handed out") {
   CHECK(core.snapshot().placements.empty());
 }
 
-TEST_CASE("What a predecessor decided holds, but for a GPU that is gone") {
+TEST_CASE("The placement by an earlier arbiter stays, except on a GPU that is gone") {
   Recovered recovered;
   recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
   recovered.placements[TenantId{2}] = {.units = 1, .gpus = {kThird}};

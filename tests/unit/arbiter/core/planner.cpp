@@ -89,7 +89,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   b.now += 5s;  // time of draining, which counts as work
   hand_over_in(b, 2, 1, 3s);
   REQUIRE(b.open(1));
-  CHECK(gpu(b).handoff == 2s);  // the mean of both
+  CHECK(gpu(b).handoff == 2s);  // the mean of both handoffs
   CHECK(gpu(b).turn.rule == TurnRule::max_wait);
   CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs take 30 s, the longest time that a tenant
                                      // may wait
@@ -99,7 +99,7 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("A first handoff that was slow counts no longer than until the next one") {
+TEST_CASE("A slow first handoff counts only until the next handoff") {
   Bench b = hog_and_other();
   b.want(2);
   hand_over_in(b, 1, 2, 2s);
@@ -160,7 +160,7 @@ Bench hog_and_interactive(const TurnRules& turns = kAuto) {
   return b;
 }
 
-TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
+TEST_CASE("A tenant that pauses for long preempts a tenant that always works, and pays for it") {
   Bench b = hog_and_interactive();
   REQUIRE(b.open(1));
   SECTION("not before it has earned the handoffs there and back") {
@@ -191,7 +191,7 @@ TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
   }
 }
 
-TEST_CASE("A fixed quantum is kept to: nobody interrupts") {
+TEST_CASE("No tenant preempts a turn of a fixed quantum") {
   Bench b = hog_and_interactive({.fixed = 10s});
   b.pass(9s);
   b.want(2);
@@ -200,7 +200,7 @@ TEST_CASE("A fixed quantum is kept to: nobody interrupts") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("Who has credit is not interrupted, but its turn ends like any other") {
+TEST_CASE("A tenant that has earned time is not preempted, but its turn ends like any other") {
   Bench b({}, kAuto);
   b.settle_in(1, 1, 75);
   for (std::uint64_t id : {2, 3}) {
@@ -220,7 +220,7 @@ TEST_CASE("Who has credit is not interrupted, but its turn ends like any other")
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("A pause that proves long makes the next one end the turn sooner, one that is short undoes that") {
+TEST_CASE("After a long pause the next pause ends the turn sooner; a short pause undoes this") {
   Bench b = hog_and_interactive();  // one pause so far, which goes on
   const auto burst = [&] {
     b.want(2);
@@ -238,11 +238,11 @@ TEST_CASE("A pause that proves long makes the next one end the turn sooner, one 
   CHECK_FALSE(idle(45ms));
   REQUIRE(idle(55ms));
   b.release(2, 75, false);
-  b.want(2);  // without a pause
+  b.want(2);  // tenant 2 has not paused
   CHECK(b.tenant(2).long_pauses == 0);
 }
 
-TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
+TEST_CASE("A footprint that varies around the largest size that fits costs one handoff per turn") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 50);
   b.settle_in(2, 2, 48);
@@ -274,7 +274,8 @@ TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
   CHECK(put_out <= 2 * 4);
 }
 
-TEST_CASE("Who was put out by growth comes back as soon as it fits beside the largest of that turn") {
+TEST_CASE(
+    "A tenant displaced by growth returns as soon as it fits beside the largest footprints of that turn") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 50);
   b.settle_in(2, 2, 48);
@@ -298,7 +299,7 @@ TEST_CASE("Who was put out by growth comes back as soon as it fits beside the la
   }
 }
 
-TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first one's") {
+TEST_CASE("Each GPU has its own rules, and the GPUs of a domain have the rules of the first one") {
   const std::unique_ptr<Policy> credit = make_policy("credit");
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b;
@@ -366,7 +367,8 @@ TEST_CASE(
 }
 
 // While nobody could enter, the core does not compute which tenants are throttled, and for how long.
-TEST_CASE("Who has passed its limit comes in once it has earned that, though the others left meanwhile") {
+TEST_CASE(
+    "A throttled tenant enters once it has earned the time, even if the other tenants have left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b({}, kAuto);
   b.settle_in(1, 1, 100);
@@ -443,7 +445,7 @@ TEST_CASE("A turn's end is told once, and only to one process that has all of it
   }
 }
 
-TEST_CASE("Whose time is not ruled is told of no turn's end") {
+TEST_CASE("The lease page of a tenant without a timed turn states no end of turn") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
@@ -458,7 +460,7 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   }
 }
 
-TEST_CASE("Who has the GPU is told that others wait") {
+TEST_CASE("The tenant that has the GPU is told that others wait") {
   Bench b = hog_and_other({.fixed = 1h});
   b.want(2);
   REQUIRE(b.open(1));
@@ -468,7 +470,7 @@ TEST_CASE("Who has the GPU is told that others wait") {
   CHECK_FALSE(b.sent<OthersWait>(1));
 }
 
-TEST_CASE("A burst is measured only where others wait, since nobody tells of idleness before") {
+TEST_CASE("A burst is measured only while others wait, since sessions report idleness only then") {
   SECTION("its turn is over") {
     Bench b = hog_and_other({.fixed = 1s});
     b.want(2);
@@ -485,7 +487,7 @@ TEST_CASE("A burst is measured only where others wait, since nobody tells of idl
   }
 }
 
-TEST_CASE("Whose time is ruled has the GPU alone, but does not wait for ever for the work of others") {
+TEST_CASE("A tenant with timed turns has the GPU alone, but does not wait forever for the work of others") {
   Ruled b;
   b.want(1);
   b.want(2);
@@ -504,7 +506,7 @@ TEST_CASE("Whose time is ruled has the GPU alone, but does not wait for ever for
   }
 }
 
-TEST_CASE("To who is stopped no part of the time is due") {
+TEST_CASE("A stopped tenant has no share of the time") {
   Ruled b;
   b.want(1);
   b.want(2);
@@ -545,7 +547,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
 }
 
-TEST_CASE("What a tenant owes it owes still when its next process comes") {
+TEST_CASE("A tenant's debt remains when its next process comes") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b;
   b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
@@ -563,7 +565,7 @@ TEST_CASE("What a tenant owes it owes still when its next process comes") {
   };
   come(1);
   REQUIRE(b.open(1));
-  b.pass(1s);  // a kernel
+  b.pass(1s);  // a kernel runs
   b.handle(SessionGone{.session = SessionId{1}});
   b.pass(100ms);
   come(2);
@@ -576,7 +578,7 @@ TEST_CASE("What a tenant owes it owes still when its next process comes") {
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
 }
 
-TEST_CASE("Who was idle, and does not say so any more, is at work again") {
+TEST_CASE("A tenant that was idle and stops reporting it is at work again") {
   for (const Nanoseconds since : {400ms, 700ms}) {
     Bench b = hog_and_other({.fixed = 1h});
     b.say(1, Idle{.epoch = b.epoch(1), .idle = 1s});

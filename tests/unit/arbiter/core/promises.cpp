@@ -20,7 +20,7 @@ void use_context(Bench& b, std::uint64_t id, MemoryUse use, unsigned size) {
   b.say(id, Usage{.request = 0, .use = use, .stuck = 0});
 }
 
-TEST_CASE("What is unpinned is there for others at once") {
+TEST_CASE("Memory that is no longer pinned is available to others at once") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -44,7 +44,7 @@ TEST_CASE("What is unpinned is there for others at once") {
   }
 }
 
-TEST_CASE("The contexts of those that wait lower what others may have") {
+TEST_CASE("The contexts of waiting tenants lower the memory for other tenants") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -133,7 +133,7 @@ TEST_CASE("A process has one GPU") {
   CHECK(b.sent<Attached>(1));
 }
 
-TEST_CASE("Who could not run before does not keep others from pinning more") {
+TEST_CASE("A tenant that could not run before does not keep others from pinning more memory") {
   Bench b;
   b.settle_in(2, 2, 85);
   b.come(3, 3);
@@ -147,7 +147,7 @@ TEST_CASE("Who could not run before does not keep others from pinning more") {
   CHECK(b.granted(3));
 }
 
-TEST_CASE("Who needs no memory has the GPU, whatever others need") {
+TEST_CASE("A tenant that needs no memory has the GPU, whatever others need") {
   Bench b;
   b.settle_in(1, 1, 100);
   use_context(b, 1, Bench::use(100, 100), 30);
@@ -157,7 +157,7 @@ TEST_CASE("Who needs no memory has the GPU, whatever others need") {
   CHECK(b.open(1));
 }
 
-TEST_CASE("For whom the turn is gets room before who is taken along") {
+TEST_CASE("The tenant whose turn begins gets room before the other members of the running set") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(4, 4, 30);
@@ -172,7 +172,7 @@ TEST_CASE("For whom the turn is gets room before who is taken along") {
   CHECK(b.sent<Restore>(3)->allowed == mebibytes(20));
 }
 
-TEST_CASE("Who is taken along, and has the lower number, gets what is left") {
+TEST_CASE("Of two tenants that join a turn, the tenant with the lower number gets the remaining memory") {
   Bench b;
   b.settle_in(5, 5, 100);
   b.queue_up(4, 4, 60);
@@ -208,7 +208,9 @@ TEST_CASE("Every turn has an epoch of its own") {
   CHECK(std::adjacent_find(epochs.begin(), epochs.end()) == epochs.end());
 }
 
-TEST_CASE("Who has all of its memory comes in unasked once all fit, also after an eviction long ago") {
+TEST_CASE(
+    "A tenant whose memory is all resident enters without asking once all tenants fit, even after an early "
+    "eviction") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -230,7 +232,7 @@ TEST_CASE("Who has all of its memory comes in unasked once all fit, also after a
   CHECK(b.open(1));
 }
 
-TEST_CASE("No Revoke goes to a session that was sent no Restore") {
+TEST_CASE("A session that was sent no Restore gets no Revoke") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(2, 2, 60);
@@ -254,7 +256,7 @@ TEST_CASE("No Revoke goes to a session that was sent no Restore") {
   }
 }
 
-// ---- memory that settles ----
+// ---- memory that is pinned in place ----
 
 // Tenant 2, with sessions 2 and 3, is leaving: session 2 has drained and may submit once, session 3 has not
 // drained. Tenant 1 is entering.
@@ -270,7 +272,7 @@ Bench let_forward() {
   return b;
 }
 
-TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
+TEST_CASE("Memory that was to be pinned in place and was freed meanwhile is not pinned") {
   Bench b = let_forward();
   b.settle(2, 50, 10);
   REQUIRE_FALSE(b.sent<Verdict>(2));

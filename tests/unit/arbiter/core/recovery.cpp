@@ -55,7 +55,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
 // Lets the recovery period time out. No session reports anything meanwhile.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
-TEST_CASE("No epoch of an open lease is given again") {
+TEST_CASE("The epoch of an open lease is not used again") {
   Recovered recovered = with_leases({key_of(1)}, 1);
   recovered.last_epoch = Epoch{3};  // the ledger's newest file may contain no other tenant
   Bench b(std::move(recovered));
@@ -63,7 +63,7 @@ TEST_CASE("No epoch of an open lease is given again") {
   CHECK(b.epoch(2) > kEpoch);
 }
 
-TEST_CASE("Recovery ends as soon as all that were expected have come and told, or have gone") {
+TEST_CASE("The recovery ends as soon as all expected sessions have reported or ended") {
   Bench b(with_leases({key_of(1)}, 2));
   b.come(3, 3);
   b.attach(3);
@@ -84,7 +84,7 @@ TEST_CASE("Recovery ends as soon as all that were expected have come and told, o
   CHECK(b.open(3));
 }
 
-TEST_CASE("All of a tenant drain where one has come back without the lease") {
+TEST_CASE("All sessions of a tenant drain if one of them reconnects without the lease") {
   Bench b(with_leases({key_of(1)}, 2));
   come_again(b, 1, 1, true);
   REQUIRE(b.open(1));
@@ -99,7 +99,7 @@ TEST_CASE("All of a tenant drain where one has come back without the lease") {
   CHECK_FALSE(b.holds(1));
 }
 
-TEST_CASE("Growth that was told and never granted is not promised once the recovery is over") {
+TEST_CASE("Growth that was reported and never granted is not promised after the recovery") {
   Bench b(with_leases({key_of(1), key_of(2)}, 2));
   come_again(b, 1, 1, true);
   b.grow(1, 60, 20);
@@ -112,7 +112,7 @@ TEST_CASE("Growth that was told and never granted is not promised once the recov
   CHECK(b.granted(b.open(1) ? 1 : 2));
 }
 
-TEST_CASE("What is pinned beyond what there is waits until others have given that up, or for 10 s") {
+TEST_CASE("A pin request beyond the free memory waits until others have evicted, or for 10 s") {
   Bench b(with_leases({key_of(1)}, 2));
   come_again(b, 1, 1, true);
   b.tell(1, 60, 60);
@@ -184,7 +184,7 @@ TEST_CASE("Growth that exceeds the GPU is refused as the recovery ends") {
   CHECK(b.refused(1));
 }
 
-TEST_CASE("Of a tenant whose other sessions never come, one that has drained can have its turn") {
+TEST_CASE("If a tenant's other sessions never come back, its drained session can have its turn") {
   Bench b(with_leases({key_of(1)}, 2));
   come_again(b, 1, 1, false);
   b.tell(1, 30, 30);
@@ -196,7 +196,7 @@ TEST_CASE("Of a tenant whose other sessions never come, one that has drained can
   CHECK(b.open(1));
 }
 
-TEST_CASE("A turn that goes on is as old as its lease") {
+TEST_CASE("A turn that continues after a restart is as old as its lease") {
   Bench b(with_leases({key_of(1)}, 1, 995s));
   come_again(b, 1, 1, true);
   b.tell(1, 60, 60);
@@ -208,7 +208,7 @@ TEST_CASE("A turn that goes on is as old as its lease") {
   CHECK_FALSE(b.open(1));
 }
 
-TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on") {
+TEST_CASE("If a session that reconnects is the first of its tenant to wait, the tenant waits from then on") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -230,7 +230,7 @@ TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on")
   CHECK(b.told[3].epoch > b.told[1].epoch);  // tenant 3 has waited longer
 }
 
-TEST_CASE("The lease of a step that is still on its way back goes on beside that of another") {
+TEST_CASE("The lease of a step that has not reconnected yet continues beside the lease of another step") {
   Bench b(with_leases({key_of(1, 0), key_of(1, 1)}, 2));
   come_back_in_step(b, 1, key_of(1, 0), true);
   b.tell(1, 10, 10);
@@ -245,7 +245,7 @@ TEST_CASE("The lease of a step that is still on its way back goes on beside that
   CHECK(b.open(2));
 }
 
-TEST_CASE("Who comes back and has not drained is at work: its growth waits for room") {
+TEST_CASE("A session that reconnects and has not drained is at work: its growth waits for room") {
   Bench b;
   b.settle_in(1, 1, 60);
   come_again(b, 2, 2, false);
@@ -258,7 +258,7 @@ TEST_CASE("Who comes back and has not drained is at work: its growth waits for r
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
 }
 
-TEST_CASE("Who was revoked comes in by a Restore, also where it has no memory") {
+TEST_CASE("A tenant whose lease was revoked enters by a Restore, even without memory") {
   Bench b;
   come_again(b, 1, 1, false);
   REQUIRE(b.sent<Revoke>(1));
@@ -271,7 +271,7 @@ TEST_CASE("Who was revoked comes in by a Restore, also where it has no memory") 
   CHECK(b.open(1));
 }
 
-TEST_CASE("A lease that nobody has come back for ends when its tenant begins at zero") {
+TEST_CASE("A lease to which no session has reconnected ends when its tenant begins at zero") {
   Bench b(with_leases({key_of(1)}, 1));
   const Actions ended = b.core->forget(TenantId{1});
   REQUIRE(ended.size() == 1);
@@ -285,7 +285,7 @@ TEST_CASE("A lease that nobody has come back for ends when its tenant begins at 
 
 // ---- sessions whose process reconnects ----
 
-TEST_CASE("What a process has is in the books, and once, from its return to its report") {
+TEST_CASE("The memory of a process is counted exactly once between its reconnection and its report") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -329,7 +329,7 @@ TEST_CASE("The return of a process that fills the GPU causes no refusal") {
   CHECK(b.open(2));
 }
 
-TEST_CASE("A process that comes back has no more memory than before, however often it comes") {
+TEST_CASE("A process that reconnects has no more memory than before, however often it reconnects") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.succeed(1, 2);
@@ -342,7 +342,7 @@ TEST_CASE("A process that comes back has no more memory than before, however oft
   CHECK(b.session(3).use.pinned == Bytes{});
 }
 
-TEST_CASE("A process whose memory no arbiter has heard of yet is waited for when it comes back again") {
+TEST_CASE("Others wait for a process that reconnects twice before any arbiter knows its memory") {
   Bench b(with_leases({key_of(1)}, 1));
   const bool attached = GENERATE(true, false);
   b.come(1, 1, back(true));
@@ -373,7 +373,7 @@ Bench with_newcomer_on_its_way_in() {
   return b;
 }
 
-TEST_CASE("A process that comes back on its way in has no turn before its memory is there") {
+TEST_CASE("A process that reconnects while it enters has no turn before its memory is restored") {
   Bench b = with_newcomer_on_its_way_in();
   const bool told = GENERATE(false, true);
   if (told) b.tell(1, 100, 20);
@@ -386,7 +386,7 @@ TEST_CASE("A process that comes back on its way in has no turn before its memory
   CHECK_FALSE(b.open(2));
 }
 
-TEST_CASE("A process that comes back while it may fill memory is waited for") {
+TEST_CASE("Others wait for a process that reconnects while it may fill memory") {
   Bench b = with_newcomer_on_its_way_in();
   b.tell(1, 100, 20);
   REQUIRE(b.session(3).restoring);
@@ -400,7 +400,7 @@ TEST_CASE("A process that comes back while it may fill memory is waited for") {
   CHECK(b.session(4).resident_limit == mebibytes(20));
 }
 
-TEST_CASE("A process that comes back waits on in its place") {
+TEST_CASE("A process that reconnects keeps its place in the queue") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);

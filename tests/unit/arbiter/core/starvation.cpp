@@ -120,13 +120,13 @@ class Watched {
   Nanoseconds ran_{};
 };
 
-TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
+TEST_CASE("Processes that one after the other start, request the whole GPU and end starve nobody") {
   const unsigned jobs = GENERATE(3u, 4u);
   const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest `jobs` - 1
                                           // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
-                                                    // each claims 80 MiB
-  const bool begins_small = GENERATE(false, true);  // or comes in with nothing
+                                                    // each session claims 80 MiB
+  const bool begins_small = GENERATE(false, true);  // each session has no memory at first
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
   w.settle(1, 1, 40);
@@ -200,7 +200,7 @@ TEST_CASE(
   CHECK(w.longest_wait() <= 200s);
 }
 
-TEST_CASE("Jobs whose work goes on for long when their turns have ended leave the others their turns") {
+TEST_CASE("Jobs whose work continues long after their turns do not keep others from their turns") {
   const unsigned jobs = GENERATE(2u, 3u);
   const unsigned size = GENERATE(21u, 45u);
   const auto time = GENERATE(1s, 9s, 25s, 60s);
@@ -215,7 +215,7 @@ TEST_CASE("Jobs whose work goes on for long when their turns have ended leave th
   CHECK(w.longest_wait() <= jobs * (2 * time + 20s));
 }
 
-TEST_CASE("Jobs that hang or are stopped in turns keep others out no longer than MaxOveruse allows") {
+TEST_CASE("Jobs that hang, or are stopped, in their turns delay others no longer than MaxOveruse allows") {
   const bool stop = GENERATE(false, true);
   const unsigned size = GENERATE(21u, 45u);
   const auto period = GENERATE(8s, 15s, 40s);
@@ -247,7 +247,7 @@ TEST_CASE("Jobs that hang or are stopped in turns keep others out no longer than
   CHECK(w.longest_wait() <= 150s);
 }
 
-TEST_CASE("Tenants that always say that their hosts are short leave the others their turns") {
+TEST_CASE("Tenants that always report a lack of host memory do not keep others from their turns") {
   const unsigned jobs = GENERATE(1u, 2u, 4u, 8u);
   CAPTURE(jobs);
   Watched w;
@@ -264,7 +264,7 @@ TEST_CASE("Tenants that always say that their hosts are short leave the others t
   CHECK(w.ran() >= 750s / (jobs + 1));
 }
 
-TEST_CASE("The next process of a tenant that was recalled is recalled no sooner") {
+TEST_CASE("The next process of a recalled tenant is recalled no sooner") {
   const auto life = GENERATE(1000ms, 5000ms, 9500ms);
   CAPTURE(life.count());
   Watched w;

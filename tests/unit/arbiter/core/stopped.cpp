@@ -33,7 +33,7 @@ Bench contended() {
   return b;
 }
 
-TEST_CASE("A stopped tenant is found before its turn is over, and its lease taken") {
+TEST_CASE("A stopped tenant is detected before its turn is over, and its lease is revoked") {
   Bench b = contended();
   b.pass(500ms);
   REQUIRE(asked_to_look(b, 1));
@@ -55,7 +55,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   CHECK(lease_of(b, 1) == 1500ms);
 }
 
-TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, and waits for a turn") {
+TEST_CASE("A resumed tenant holds a lease until it has drained, and then waits for a turn") {
   Bench b = contended();
   b.pass(250ms);
   b.stop(1);
@@ -74,7 +74,7 @@ TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, a
   CHECK(b.tenant(2).in_set());
 }
 
-TEST_CASE("The lease of who goes on and is stopped again is taken as long after that as the first time") {
+TEST_CASE("A tenant that is resumed and stopped again loses its lease after the same time as before") {
   Bench b;
   const auto holds = [&] { return b.core->leases().holds(TenantId{1}); };
   b.settle_in(1, 1, 80);
@@ -111,7 +111,7 @@ std::vector<std::uint64_t> looked_at(const Bench& b) {
   return all;
 }
 
-TEST_CASE("Of the processes of a tenant that runs one is looked at each half second, each in its turn") {
+TEST_CASE("One process of a running tenant is polled each half second, one process after another") {
   Bench b = three_run();
   const Nanoseconds begun = b.now;
   std::vector<std::uint64_t> order;
@@ -123,7 +123,7 @@ TEST_CASE("Of the processes of a tenant that runs one is looked at each half sec
   CHECK(order == std::vector<std::uint64_t>{1, 3, 4, 1, 3, 4});
 }
 
-TEST_CASE("Where one process of a tenant that runs is stopped the others are looked at with it") {
+TEST_CASE("If one process of a running tenant is stopped, the other processes are polled, too") {
   Bench b = three_run();
   b.pass(500ms);
   REQUIRE(looked_at(b) == std::vector<std::uint64_t>{1});
@@ -148,7 +148,8 @@ TEST_CASE("Where one process of a tenant that runs is stopped the others are loo
   }
 }
 
-TEST_CASE("One stopped process of a tenant that runs is found within half a second for each of them") {
+TEST_CASE(
+    "A stopped process of a running tenant is detected within half a second for each of its processes") {
   Bench b = three_run();
   const std::uint64_t stopped = GENERATE(1, 3, 4);
   const Nanoseconds begun = b.now;
@@ -156,7 +157,7 @@ TEST_CASE("One stopped process of a tenant that runs is found within half a seco
   CHECK(b.now - begun <= 1500ms);
 }
 
-TEST_CASE("Tenants that run are looked at at the same times, whenever others began to wait for them") {
+TEST_CASE("Running tenants are polled at the same times, whenever others began to wait for them") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.come(4, 4);
@@ -176,7 +177,7 @@ TEST_CASE("Tenants that run are looked at at the same times, whenever others beg
   CHECK(asked_to_look(b, 4));
 }
 
-TEST_CASE("A timer concerns the tenants for which something was due") {
+TEST_CASE("A timer event concerns only tenants for which something is due") {
   Bench b = contended();
   b.come(3, 3);
   b.attach(3, kOther);
@@ -190,7 +191,7 @@ TEST_CASE("A timer concerns the tenants for which something was due") {
   CHECK(seen.sessions.size() == 2);
 }
 
-TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") {
+TEST_CASE("A growth request of a stopped tenant is answered when the tenant is resumed") {
   Bench b;
   b.settle_in(3, 3, 30);
   b.settle_in(1, 1, 60);
@@ -209,7 +210,7 @@ TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") 
   CHECK(b.sent<Verdict>(1)->allowed.count >> 20 == 80);
 }
 
-TEST_CASE("A tenant that is stopped on its way in gives up its place") {
+TEST_CASE("A tenant that is stopped while it enters gives up its place") {
   Bench b = contended();
   b.pass(10s);
   b.release(1, 60, true);
@@ -229,7 +230,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   CHECK(b.tenant(1).in_set());
 }
 
-TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on") {
+TEST_CASE("A stopped tenant does not evict, and is ordered again when it is resumed") {
   Bench b = contended();
   b.pass(10s);
   b.release(1, 60, true);
@@ -272,7 +273,7 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   CHECK(b.open(2));  // session 1 is still stopped, and session 4 does not want the GPU
 }
 
-TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle gives up its turn") {
+TEST_CASE("A stopped process counts as idle: if the tenant's other processes are idle, its turn ends") {
   Bench b;
   b.settle_in(1, 1, 30);
   b.settle_in(4, 1, 30);
@@ -286,7 +287,9 @@ TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle give
   CHECK(b.sent<Revoke>(1));
 }
 
-TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
+TEST_CASE(
+    "A tenant whose suspension is announced drains, evicts all of its memory, and returns when it is "
+    "resumed") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -310,7 +313,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
 }
 
-TEST_CASE("Who is told of a suspension that never comes goes on after a while") {
+TEST_CASE("A tenant whose announced suspension never comes counts as resumed after a while") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
@@ -323,7 +326,7 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
 
 // The lease of the stopped tenant was revoked, so the core does not know whether the reconnected session has
 // drained.
-TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
+TEST_CASE("A tenant that was stopped when the arbiter died may submit once when it is resumed") {
   Recovered recovered;
   recovered.expected_sessions = 2;
   Bench b(std::move(recovered));
@@ -352,7 +355,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
   CHECK(lease_of(b, 1) == 5ms);
 }
 
-TEST_CASE("Who works on after its connection broke has a lease until it has drained") {
+TEST_CASE("A process that works on after its connection broke holds a lease until it has drained") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(SessionGone{SessionId{1}});
@@ -372,7 +375,7 @@ TEST_CASE("Who works on after its connection broke has a lease until it has drai
   CHECK(lease_of(b, 1) == 20ms);
 }
 
-TEST_CASE("Who comes back to a tenant that is on its way in, and was not told yet, drains first") {
+TEST_CASE("A session that reconnects while its tenant enters, and had no Restore yet, drains first") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.come(2, 2);

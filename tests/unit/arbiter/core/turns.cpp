@@ -21,7 +21,7 @@ void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, bool wants = true
 
 // ---- another turn, and the rest of one ----
 
-TEST_CASE("A tenant to which more is due than to the one that waits has another turn, as long as the first") {
+TEST_CASE("A tenant with a larger share than the waiting tenant has a second turn of the same length") {
   Bench b;
   const std::unique_ptr<Policy> credit = make_policy("credit");
   b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 10s}}});
@@ -41,7 +41,7 @@ TEST_CASE("A tenant to which more is due than to the one that waits has another 
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 10s}}});
 }
 
-TEST_CASE("A tenant that leaves for its idleness is not preempted: its next turn is a whole one") {
+TEST_CASE("A tenant that leaves because it is idle is not preempted: its next turn has the full length") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -54,7 +54,7 @@ TEST_CASE("A tenant that leaves for its idleness is not preempted: its next turn
   CHECK(b.until_sent<Revoke>(1) == 10s);
 }
 
-TEST_CASE("A tenant that left for its idleness goes behind those that have waited longer") {
+TEST_CASE("A tenant that left because it was idle comes after tenants that have waited longer") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
@@ -68,7 +68,7 @@ TEST_CASE("A tenant that left for its idleness goes behind those that have waite
   CHECK(b.tenant(1).phase == Phase::out);
 }
 
-TEST_CASE("A turn begins for all of its members as its leader's gates open") {
+TEST_CASE("A turn begins for all of its members when the gates of its leader open") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(4, 4, 30);
@@ -90,7 +90,7 @@ TEST_CASE("A turn begins for all of its members as its leader's gates open") {
   CHECK(b.tenant(3).turn_began == begun);
 }
 
-TEST_CASE("A member that could make way for nobody who comes first still makes way for the next") {
+TEST_CASE("A member that cannot make room for the first waiting tenant makes room for the next one") {
   Bench b;
   b.settle_in(1, 1, 30);
   b.settle_in(2, 2, 50);
@@ -108,7 +108,7 @@ TEST_CASE("A member that could make way for nobody who comes first still makes w
 
 // ---- orders ----
 
-TEST_CASE("Each Revoke and each Step has an order of its own, and only the last one can be answered") {
+TEST_CASE("Each Revoke and each Step has its own number, and only the last one can be answered") {
   Bench b;
   b.settle_in(2, 2, 30);
   b.settle_in(3, 2, 30);
@@ -128,7 +128,7 @@ TEST_CASE("Each Revoke and each Step has an order of its own, and only the last 
   CHECK(b.session(2).drained);
 }
 
-TEST_CASE("A tenant that is told to leave twice in a turn that needed no Restore is told in other words") {
+TEST_CASE("A tenant that is told to leave twice in a turn without a Restore gets two different orders") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -146,7 +146,7 @@ TEST_CASE("A tenant that is told to leave twice in a turn that needed no Restore
   CHECK(orders[1] < orders[2]);
 }
 
-TEST_CASE("A newcomer of a tenant that has the GPU has the lease, and drains with the others") {
+TEST_CASE("A new session of a tenant with the GPU has the lease, and drains with the other sessions") {
   Bench b;
   b.settle_in(1, 1, 10);
   b.handle(SessionCame{
@@ -183,7 +183,7 @@ TEST_CASE("A newcomer of a tenant that has the GPU has the lease, and drains wit
 
 // ---- effects of a turn on accounts, idleness, pages and polls ----
 
-TEST_CASE("While others wait, those that have the GPU pay for it together, and what is due goes to all") {
+TEST_CASE("While others wait, the tenants with the GPU share its cost, and all tenants earn their shares") {
   Bench b;
   const std::unique_ptr<Policy> credit = make_policy("credit");
   b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 1h}}});
@@ -227,7 +227,7 @@ TEST_CASE("Idleness that ended a turn does not end the next one") {
   CHECK(b.open(1));
 }
 
-TEST_CASE("Lease pages say what the core knows, on each GPU and for each session") {
+TEST_CASE("The lease pages of all sessions on all GPUs agree with the core") {
   Bench b;
   const auto check_pages = [&b] {
     for (const Snapshot::Session& its : b.core->snapshot().sessions) {
@@ -277,7 +277,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A tenant whose time is ruled and limited takes turns, though it is alone") {
+TEST_CASE("A tenant whose time is limited takes turns even if it is alone") {
   Bench b;
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = {}}});
@@ -292,14 +292,14 @@ TEST_CASE("A tenant whose time is ruled and limited takes turns, though it is al
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
 }
 
-TEST_CASE("Other rules hold at once for a GPU that nobody uses") {
+TEST_CASE("New rules apply at once to a GPU that nobody uses") {
   Bench b;
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 5s}}});
   CHECK(b.gpu(kGpu).turn.length == 5s);
   CHECK(b.gpu(kOther).turn.length == 5s);
 }
 
-TEST_CASE("A tenant waits since the first of its sessions asked, and not since the others did") {
+TEST_CASE("A tenant has waited since the first of its sessions asked") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(2, 2, 20);
@@ -356,7 +356,7 @@ TEST_CASE("An exclusive tenant has the GPU alone, and enters only when others ha
   }
 }
 
-TEST_CASE("Where nobody is exclusive all that fit run together") {
+TEST_CASE("If no tenant is exclusive, all tenants that fit run together") {
   Exclusive b(0);
   CHECK(b.open(1));
   CHECK(b.open(2));
@@ -416,7 +416,7 @@ TEST_CASE("A session that nobody expected does not count towards the end of the 
   CHECK(b.core->in_grace());
 }
 
-TEST_CASE("A session that came back without the lease counts once it has drained, not once it reports") {
+TEST_CASE("A session that reconnected without the lease counts when it has drained, not when it reports") {
   Recovering b;
   b.come_back(1, 1, true);
   b.tell(1, 10, 10);
@@ -450,7 +450,7 @@ TEST_CASE("A session that names a GPU which nobody knows is dropped") {
   CHECK_FALSE(b.sent<Attached>(1));
 }
 
-TEST_CASE("A GPU of which only sessions told is forgotten with the last of them, and no other GPU is") {
+TEST_CASE("Only a GPU that the arbiter knows from sessions alone is forgotten with the last of them") {
   Bench b;
   b.handle(GpuFound{.gpu = kThird, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true});
   b.settle_in(1, 1, 10);
@@ -524,7 +524,7 @@ TEST_CASE("A tenant is idle when all of its processes are") {
   CHECK_FALSE(b.open(4));
 }
 
-TEST_CASE("Sessions on all GPUs of a domain are looked at, and one that is stopped counts for its tenant") {
+TEST_CASE("The sessions on all GPUs of a domain are polled, and one stopped session counts for its tenant") {
   Bench b = one_on_two();
   for (std::uint64_t id : {1, 4}) {
     b.pass(500ms);
@@ -535,7 +535,7 @@ TEST_CASE("Sessions on all GPUs of a domain are looked at, and one that is stopp
   CHECK(b.open(1));  // the tenant's other process is not stopped
 }
 
-TEST_CASE("All leases that nobody comes back for end with the recovery") {
+TEST_CASE("All leases to which no session reconnects end with the recovery") {
   Recovered recovered = Recovering::with_lease();
   const LeaseKey key{.tenant = TenantId{2}, .gpu = kOther, .step = {.job = 2, .step = 0}};
   recovered.leases.grant(key, Epoch{6}, 980s);

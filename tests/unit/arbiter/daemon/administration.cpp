@@ -39,7 +39,7 @@ TEST_CASE("A change applies at once, and a wrong one changes nothing") {
   CHECK(host.status()["gpus"][0]["policy"] == "credit");
 }
 
-TEST_CASE("A text without an end is read as far as it goes") {
+TEST_CASE("A text without a terminating zero is read up to its full size") {
   Host host;
   host.start();
   SetLines endless;
@@ -48,7 +48,7 @@ TEST_CASE("A text without an end is read as far as it goes") {
   CHECK(root.say(endless).find<SetReply>()->done == 1);
 }
 
-TEST_CASE("What a job has a right to follows the settings") {
+TEST_CASE("The entitlement of a job follows from the settings") {
   Host host;
   host.start();
   Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});
@@ -88,7 +88,7 @@ TEST_CASE("A partition's rules hold where all jobs are of it, and end when anoth
   host.run_until([&] { return quantum() == before; });
 }
 
-TEST_CASE("Wishes beyond what the site allows are told of") {
+TEST_CASE("Requests beyond the site's limits are reported") {
   Settings settings;
   settings.max_priority = 5;
   settings.max_request = 50;
@@ -108,7 +108,7 @@ TEST_CASE("Wishes beyond what the site allows are told of") {
                                  "warning: job 13: asks for priority 6, but gets only MaxPriority"});
 }
 
-TEST_CASE("The rights of all jobs follow the settings, each by its own wishes") {
+TEST_CASE("The rights of all jobs follow the settings, each according to its own request") {
   Host host;
   host.start();
   Guest slurmstepd(host);
@@ -260,7 +260,7 @@ TEST_CASE("A run keeps what its units have brought") {
   CHECK(options.ends_with(" " + std::to_string(mebibytes(20).count)));
 }
 
-TEST_CASE("Units that a later step shares bring no less memory, and those that it adds bring more") {
+TEST_CASE("Units that a later step shares bring no less memory, and additional units bring more") {
   Settings settings;
   settings.swap_per_unit = *parse_typed_sizes("small:1GiB,large:3GiB", true);
   Host host(settings);
@@ -279,7 +279,7 @@ TEST_CASE("Units that a later step shares bring no less memory, and those that i
   CHECK(memory_with(gibibytes(6)) == gibibytes(6).count);
 }
 
-TEST_CASE("The arbiter explains a refusal, and knows whether the job has been told") {
+TEST_CASE("The arbiter explains a refusal, and remembers whether the job got the explanation") {
   Settings settings;
   settings.swap_per_unit = *parse_typed_sizes("100MiB", true);
   Host host(settings);
@@ -302,7 +302,7 @@ TEST_CASE("The arbiter explains a refusal, and knows whether the job has been to
   CHECK(why.bound == Bound::units);
   CHECK(why.units == 2);
   CHECK(why.told == 0);
-  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job
+  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job has told the user already
   CHECK(explain(second, mebibytes(801)).units == 0);  // even all 8 units of the node bring less memory
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));

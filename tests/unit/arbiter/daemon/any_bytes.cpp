@@ -20,7 +20,8 @@ constexpr MessageType kTypes[] = {
     MessageType::lease_query,   MessageType::gpu_query,      MessageType::suspend_job,
     MessageType::job_query,     MessageType::set_lines,      MessageType::end_job,
     MessageType::drain_gpus,    MessageType::gpu_loss_query, MessageType::register_gang,
-    MessageType::refusal_query, MessageType::join_run,       MessageType::reload_settings};
+    MessageType::refusal_query, MessageType::join_run,       MessageType::reload_settings,
+    MessageType::exchange_query};
 
 class Dice {
  public:
@@ -35,7 +36,7 @@ class Dice {
     const std::size_t nonzero = below(4) == 0 ? sizeof message.body : below(8);
     for (std::size_t i = 0; i < nonzero; ++i)
       message.body[below(sizeof message.body)] = static_cast<unsigned char>(random_());
-    if (below(3) == 0) std::memcpy(message.body, &kHostGpu, sizeof kHostGpu);  // a GPU that there is
+    if (below(3) == 0) std::memcpy(message.body, &kHostGpu, sizeof kHostGpu);  // a GPU that exists
     return message;
   }
 
@@ -43,12 +44,12 @@ class Dice {
   std::mt19937 random_;
 };
 
-TEST_CASE("Whatever peers send, the arbiter serves others") {
+TEST_CASE("The arbiter serves other peers, whatever a peer sends") {
   constexpr std::size_t kPeers = 8;
   constexpr int kMessages = 1000;
   for (unsigned seed = 0; seed < 20; ++seed) {
     INFO("seed " << seed);
-    const GroupsSystem system;  // root may have groups made
+    const GroupsSystem system;  // peers of root may request control groups
     Host host({}, system);
     host.start();
     Dice dice(seed);

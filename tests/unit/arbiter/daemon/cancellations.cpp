@@ -99,7 +99,7 @@ void run_until(asio::io_context& loop, const std::function<bool()>& holds) {
   }
 }
 
-TEST_CASE("A process that is cancelled is told why before it gets SIGTERM") {
+TEST_CASE("A process that is ended gets the reason before SIGTERM") {
   asio::io_context loop(1);
   SignalledChild child(false);
   Connected peer(loop, child.pid());
@@ -126,7 +126,7 @@ TEST_CASE("A process that ignores SIGTERM gets SIGKILL, also when its connection
   CHECK(system.sent == std::vector{SIGTERM, SIGKILL});
 }
 
-TEST_CASE("A process of several sessions is cancelled once") {
+TEST_CASE("A process with several sessions is ended once") {
   asio::io_context loop(1);
   SignalledChild child(true);
   Connected one(loop, child.pid()), other(loop, child.pid());
@@ -139,7 +139,7 @@ TEST_CASE("A process of several sessions is cancelled once") {
   CHECK(system.sent == std::vector{SIGTERM, SIGKILL});
 }
 
-TEST_CASE("A process that has ended gets no second signal, and one that cannot be signalled is let be") {
+TEST_CASE("A process that has ended gets no second signal, and a failed signal has no consequences") {
   asio::io_context loop(1);
   SignalledChild child(false);
   Connected peer(loop, child.pid());
@@ -217,7 +217,7 @@ TEST_CASE("A tenant that does not release the GPU is logged with its user and pr
   CHECK(child.signal() == 0);
 }
 
-TEST_CASE("A tenant that does not release the GPU is told why and ended where the site says so") {
+TEST_CASE("A tenant that does not release the GPU is ended with a reason if the site has set this") {
   SignalledChild child(false);
   const Signals system;
   StandoffOfChild at(child, system, Measure::cancel);
@@ -232,7 +232,7 @@ TEST_CASE("A tenant that does not release the GPU is told why and ended where th
   at.host.run_until([&] { return at.waiting.hear().find<Restore>().has_value(); });
 }
 
-TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited for only a moment") {
+TEST_CASE("Others wait only a moment for a tenant that has nothing on the GPU and does not answer") {
   SignalledChild child(false);
   const Signals system;
   StandoffOfChild at(child, system, Measure::cancel, {});
@@ -245,7 +245,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited fo
   CHECK(at.host.status()["tenants"][0]["lease"] == false);
 }
 
-TEST_CASE("A tenant that others wait for shows what it has not done") {
+TEST_CASE("The status of an overdue tenant shows what the tenant has not done") {
   SignalledChild child(false);
   const Signals system;
   StandoffOfChild at(child, system, Measure::warn);

@@ -53,7 +53,7 @@ TEST_CASE("Processes in no step") {
     CHECK_FALSE(step_of_cgroup(text));
 }
 
-TEST_CASE("Folders that a user can make claim no job") {
+TEST_CASE("A folder that a user can create does not make a process part of a job") {
   for (const char* text :
        {"0::/user.slice/user-1000.slice/user@1000.service/x_slurmstepd.scope/job_7/step_0\n",
         "0::/user.slice/user-1000.slice/slurm/uid_1000/job_7/step_0\n", "0::/job_7/step_0\n",

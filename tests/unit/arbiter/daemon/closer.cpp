@@ -74,7 +74,7 @@ struct Closing {
   }
 };
 
-TEST_CASE("A connection without descriptors is closed at once, whatever was not read") {
+TEST_CASE("A connection without queued descriptors is closed at once, even with unread messages") {
   Closing closing;
   REQUIRE(closing.peer.send(Message::of(Want{})) == 0);
   REQUIRE(send(closing.peer.fd(), "", 0, 0) == 0);
@@ -87,7 +87,7 @@ TEST_CASE("A connection without descriptors is closed at once, whatever was not 
 }
 
 // In each of these cases, this process would block for ever if it closed the connection itself.
-TEST_CASE("A connection with a descriptor that lingers is closed by a child, and the loop goes on") {
+TEST_CASE("A connection with a slow descriptor is closed by a child process, and the loop continues") {
   Closing closing;
   Lingering lingering;
   SECTION("in the first message") {
@@ -145,7 +145,7 @@ TEST_CASE("A child that cannot be watched is found to have ended when the user's
   CHECK_FALSE(place.expired());
   Message message;
   UniqueFd none;
-  REQUIRE(closing.peer.receive(message, none) == ECONNRESET);  // the child has closed it
+  REQUIRE(closing.peer.receive(message, none) == ECONNRESET);  // the child has closed the connection
   siginfo_t ended = {};
   REQUIRE(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) == 0);
   closing.arbiters = std::move(second.arbiters);

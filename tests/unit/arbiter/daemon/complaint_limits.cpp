@@ -38,7 +38,7 @@ TEST_CASE("Lines about root are all logged") {
   CHECK_FALSE(limits.has_left_out());
 }
 
-TEST_CASE("Lines that were left out are counted with the next one") {
+TEST_CASE("The next line states the number of omitted lines") {
   ComplaintLimits limits;
   logged(limits, 13, 1000s);
   CHECK(limits.add(kComplainer, Cause::dropped, "last", 1010s) == "last (3 more like this left out)");
@@ -46,7 +46,7 @@ TEST_CASE("Lines that were left out are counted with the next one") {
   CHECK(limits.add(kComplainer, Cause::dropped, "another", 1020s) == "another");
 }
 
-TEST_CASE("Lines that were left out are told of when their time has come, though none follows") {
+TEST_CASE("The number of omitted lines is logged after a while even if no line follows") {
   ComplaintLimits limits;
   logged(limits, 10, 1000s);
   for (const char* line : {"first", "second", "third"}) limits.add(kComplainer, Cause::dropped, line, 1000s);

@@ -81,7 +81,7 @@ unsigned most_unread() {
   }
 }
 
-TEST_CASE("A peer that reads late gets all messages in their order") {
+TEST_CASE("A peer that reads late gets all messages in order") {
   const unsigned most = most_unread();
   REQUIRE(most > 256);
   ConnectionPair pair;
@@ -94,7 +94,7 @@ TEST_CASE("A peer that reads late gets all messages in their order") {
   CHECK_FALSE(pair.closed);
 }
 
-TEST_CASE("A message waits behind those that wait already, also where the socket has room again") {
+TEST_CASE("A message is queued behind earlier messages even if the socket has room again") {
   const unsigned most = most_unread();
   ConnectionPair pair;
   for (unsigned i = 0; i < most - 1; ++i) pair.send();
@@ -109,7 +109,7 @@ TEST_CASE("A message waits behind those that wait already, also where the socket
   CHECK_FALSE(pair.closed);
 }
 
-TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside those in its socket") {
+TEST_CASE("A peer that reads nothing is dropped if 256 messages are queued in addition to its socket's") {
   const unsigned most = most_unread();
   ConnectionPair pair;
   for (unsigned i = 0; i < most; ++i) pair.send();
@@ -121,7 +121,7 @@ TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside th
   CHECK(pair.closed == kDoesNotRead);
 }
 
-TEST_CASE("One descriptor may wait for a peer that reads late, and a second drops it") {
+TEST_CASE("A peer that reads late is dropped when a second descriptor is queued for it") {
   const unsigned most = most_unread();
   ConnectionPair pair;
   for (unsigned i = 0; i < most - 10; ++i) pair.send();
@@ -129,7 +129,7 @@ TEST_CASE("One descriptor may wait for a peer that reads late, and a second drop
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     pair.send(ends[0]);
-    close(ends[0]);  // it was duplicated
+    close(ends[0]);  // the connection has sent a duplicate
     pair.send();
     CHECK(pair.read_all() == std::pair<std::uint64_t, unsigned>(most - 8, 1));
     CHECK_FALSE(pair.closed);
@@ -187,14 +187,14 @@ TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is neve
   close(ends[0]);
 }
 
-TEST_CASE("An empty message is no message, and its sender is closed") {
+TEST_CASE("The connection of a peer that sends an empty message is closed") {
   ConnectionPair pair;
   REQUIRE(send(pair.peer.fd(), "", 0, 0) == 0);
   pair.run();
   CHECK(pair.closed == "Protocol error");
 }
 
-TEST_CASE("All messages of a peer are heard, however many it sends at once") {
+TEST_CASE("All messages of a peer are read, however many it sends at once") {
   ConnectionPair pair;
   for (unsigned i = 0; i < 40; ++i) REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
   pair.run();
@@ -210,7 +210,7 @@ TEST_CASE("All messages of a peer are heard, however many it sends at once") {
   CHECK(pair.peer.receive(message, none) == ECONNRESET);
 }
 
-TEST_CASE("A peer that does not read is closed sooner where others of its user do not read either") {
+TEST_CASE("A peer that does not read is dropped sooner if other peers of its user do not read either") {
   Admission admission(100);
   const auto others = admission.enter(1, Admission::Rank::stranger);
   for (std::size_t i = 0; i < Admission::kMostWaiting - 10; ++i) REQUIRE(others->add_waiting());

@@ -128,7 +128,7 @@ TEST_CASE(
   CHECK(node.gang()["command"] == "run");
 }
 
-TEST_CASE("Texts that are no letters, and reports of others, do the daemon no harm") {
+TEST_CASE("Texts that are no letters, and reports of strangers, do not harm the daemon") {
   Node node;
   node.register_job(1);
   for (const char* text :
@@ -226,7 +226,7 @@ TEST_CASE("An arbiter that is asked for a job without processes here says so, to
   CHECK_FALSE(std::get<GangReport>(answer.what).present);
 }
 
-TEST_CASE("A gang stays one while a process of it lives, whatever a later step says") {
+TEST_CASE("A job stays a gang while one of its processes lives, whatever a later step registers") {
   Node node;
   node.register_job(1);
   {
@@ -254,7 +254,7 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   CHECK_FALSE(node.await_letter().is_new);
 }
 
-TEST_CASE("The next arbiter knows which nodes this one has heard") {
+TEST_CASE("The next arbiter knows which nodes its predecessor has heard") {
   Node node;
   const std::string file = node.host.settings.state_dir + "/nodes";
   node.register_job(1);
@@ -294,7 +294,7 @@ TEST_CASE("A file of heard nodes that cannot be written is named in the log, and
   CHECK(lines[0].find(file + ": ") != std::string::npos);
 }
 
-TEST_CASE("A job that comes again on one node is no gang any more") {
+TEST_CASE("A job that is requeued on one node is no longer a gang") {
   Node node;
   node.register_job(1);
   node.host.run_until([&] {  // until the arbiter knows that the earlier step has ended
@@ -307,7 +307,7 @@ TEST_CASE("A job that comes again on one node is no gang any more") {
   CHECK(node.gang() == nullptr);
 }
 
-TEST_CASE("Without mail a job has its turns on each node by itself, as soon as Slurm has told its place") {
+TEST_CASE("Without mail a job has independent turns on each node as soon as Slurm has told its place") {
   Node node("exit 1", false);
   node.register_job(1);
   Member member(node.host);
@@ -317,7 +317,7 @@ TEST_CASE("Without mail a job has its turns on each node by itself, as soon as S
   CHECK(node.host.new_log_lines().empty());
 }
 
-TEST_CASE("No letter goes out before the arbiter knows its node's name, which Slurm tells by the host's") {
+TEST_CASE("No letter is sent before Slurm has told the arbiter the name of its node") {
   Node node(R"sh(echo NodeName=n1 Arch=x NodeAddr=10.0.0.1 NodeHostName=x V=1
 case "$*" in *node) echo NodeName=n7 Arch=x NodeAddr=10.0.0.7 NodeHostName=$(uname -n | cut -d. -f1) V=1 ;; esac)sh",
             true, false);

@@ -263,7 +263,7 @@ TEST_CASE("A library of too old a version is refused by a message that it unders
   CHECK_FALSE(client.hear(3, 71));
 }
 
-TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells of it") {
+TEST_CASE("SwapPerUnit limits the evictable memory of a tenant, and the status shows the limit") {
   Daemon daemon;
   daemon.stop(SIGTERM);
   std::ofstream(daemon.config(), std::ios::app) << "SwapPerUnit=300MiB\n";
@@ -290,7 +290,8 @@ TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells 
   CHECK(status_of(daemon)["tenants"][0]["host_budget_bytes"] == mebibytes(250).count);
 }
 
-TEST_CASE("A process without a session is told of its tenant's GPU, and of nobody else's use") {
+TEST_CASE(
+    "A process without a session gets the values of its tenant's GPU, and nothing about other tenants") {
   Daemon daemon;
   SocketClient anchor(daemon), asker(daemon);
   RunToken token = new_run(anchor);
@@ -350,7 +351,7 @@ TEST_CASE("A process without a session is told of its tenant's GPU, and of nobod
   CHECK(status_of(daemon)["tenants"].size() == 2);
 }
 
-TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business") {
+TEST_CASE("A tenant without swapping sees the memory of a GPU as the driver reports it") {
   Daemon daemon;
   SocketClient anchor(daemon), member(daemon);
   JobOptions options;
@@ -366,7 +367,7 @@ TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business
   CHECK(asker.hear<GpuReply>().known == 0);
 }
 
-TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
+TEST_CASE("A whole handoff over the socket, during which the arbiter dies") {
   Daemon daemon;
   SocketClient anchor_a(daemon), anchor_b(daemon);
   RunToken token_a = new_run(anchor_a), token_b = new_run(anchor_b);
@@ -423,7 +424,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
   CHECK(status["tenants"][0]["lease"] == true);
 }
 
-TEST_CASE("Peers that send what is no message are dropped, and nobody else notices") {
+TEST_CASE("A peer that sends something other than a message is dropped, with no effect on other peers") {
   Daemon daemon;
   SocketClient good(daemon);
   good.say(Hello{});
@@ -467,7 +468,7 @@ TEST_CASE("Peers that send what is no message are dropped, and nobody else notic
   CHECK(good.hear<MemoryView>().request == 1);
 }
 
-TEST_CASE("A peer that asks without reading is dropped") {
+TEST_CASE("A peer that asks and does not read the answers is dropped") {
   Daemon daemon;
   SocketClient bad(daemon);
   bad.say(Hello{});
@@ -482,7 +483,7 @@ TEST_CASE("A peer that asks without reading is dropped") {
   CHECK(good.hear<Welcome>().session.value > 0);
 }
 
-TEST_CASE("A peer that asks for one status after the other without reading is dropped") {
+TEST_CASE("A peer that asks for the status again and again and does not read is dropped") {
   Daemon daemon;
   SocketClient bad(daemon);
   const Message question = Message::of(StatusQuery{});
@@ -515,7 +516,7 @@ TEST_CASE("A borrower or lender that does not read costs the arbiter no descript
   CHECK(daemon.descriptors() < before + 8);
 }
 
-TEST_CASE("A run that has ended is nobody's, though the process that asked for it lives") {
+TEST_CASE("A run that has ended is forgotten even if the process that requested it lives") {
   SimulatedGpus gpus;
   Daemon daemon;
   const auto units = [&] {
@@ -536,7 +537,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     SocketClient run(daemon);
     run.say(RunRequest{.options = options});
     CHECK(run.hear<RunReply>().gpus.count == 1);
-    CHECK(units() == 1);  // nobody vouches for more
+    CHECK(units() == 1);  // no trusted batch system has granted more units
     run.channel = {};
     await_status(daemon, [&](const Json&) { return units() == 0; });
   }
@@ -546,7 +547,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
   CHECK(units() == 0);
 }
 
-TEST_CASE("A step is told of GPUs that it can open") {
+TEST_CASE("A step gets GPUs that it can open") {
   SimulatedGpus gpus;
   Daemon daemon;
   if (getuid() != 0) {
@@ -576,7 +577,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
   CHECK(told(job).count == 0);
 }
 
-TEST_CASE("Whose priority is above what the site allows is told") {
+TEST_CASE("A user whose priority exceeds the site's limit is named in the log") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to register jobs");
@@ -598,7 +599,7 @@ TEST_CASE("Whose priority is above what the site allows is told") {
   CHECK(log.find("asks for priority 5") == std::string::npos);
 }
 
-TEST_CASE("What a session repeats is written down once, and a second GPU of its is nobody's") {
+TEST_CASE("A repeated Attach is recorded once, and a second GPU of a session is refused") {
   Daemon daemon;
   auto records = [&] {
     std::ifstream ledger(daemon.folder() + "/state/ledger");
@@ -619,7 +620,7 @@ TEST_CASE("What a session repeats is written down once, and a second GPU of its 
   await_status(daemon, [](const Json& json) { return json["tenants"].empty() && json["gpus"].empty(); });
 }
 
-TEST_CASE("Half-open peers hold nobody up") {
+TEST_CASE("Half-open connections do not delay other peers") {
   Daemon daemon;
   std::vector<std::unique_ptr<SocketClient>> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<SocketClient>(daemon));
@@ -628,7 +629,7 @@ TEST_CASE("Half-open peers hold nobody up") {
   CHECK(good.hear<Welcome>().session.value == 1);
 }
 
-TEST_CASE("A killed process gives everything back") {
+TEST_CASE("All memory and leases of a killed process are free") {
   Daemon daemon;
   pid_t child = fork();
   if (child == 0) {
@@ -646,10 +647,10 @@ TEST_CASE("A killed process gives everything back") {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   Json status = await_status(daemon, [](const Json& json) { return json["tenants"].empty(); });
-  CHECK(status["gpus"].empty());  // known from that session only
+  CHECK(status["gpus"].empty());  // the GPU was known only from that session
 }
 
-TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once") {
+TEST_CASE("The number of moved bytes survives a restart of the arbiter, and each byte counts once") {
   Daemon daemon;
   const Traffic first{.evicted = mebibytes(30), .restored = mebibytes(10)};
   auto moved = [&](Bytes evicted) {
@@ -676,7 +677,7 @@ TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once"
   CHECK(moved(mebibytes(35)) == mebibytes(10).count);
 }
 
-TEST_CASE("What others may not do") {
+TEST_CASE("Messages about a job or its settings are refused from other users") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to become other users");
@@ -821,7 +822,7 @@ TEST_CASE("Two GPUs under two policies, in the file and as an administrator chan
   CHECK(status_of(daemon)["policy"] == "credit");
 }
 
-TEST_CASE("Who comes again and again has to wait, and nobody else") {
+TEST_CASE("A user that connects again and again has to wait, and no other user has to") {
   Daemon daemon;
   if (getuid() != 0) {
     WARN("needs root to become other users");

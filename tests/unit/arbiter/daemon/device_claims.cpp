@@ -23,7 +23,7 @@ struct ClaimScene {
   std::optional<DeviceClaims> claims;
 
   ClaimScene() : job(tenants.get(TenantName{.job = 17, .run = {}, .process = {}}, 1000)) {
-    host.start();  // for its log
+    host.start();  // the test needs the host's log
     job.account = 1000;
     claims.emplace(tenants, host.arbiter->complaints());
     for (const GpuUuid& uuid : {kHostGpu, kSecondGpu}) {
@@ -74,7 +74,7 @@ TEST_CASE("An amount recurs if ten of sixty observations reach it") {
   CHECK(recurring.amount() == Bytes{});
 }
 
-TEST_CASE("A tenant that goes on reporting evictable memory that NVML does not show is named once") {
+TEST_CASE("A tenant that keeps reporting evictable memory that NVML does not show is named once") {
   ClaimScene scene;
   ClaimScene::lack(scene.state.sessions[0], 20);
   scene.look(9);
@@ -140,7 +140,7 @@ TEST_CASE("A tenant is not named") {
   CHECK(scene.host.new_log_lines().empty());
 }
 
-TEST_CASE("Pinned memory that NVML does not show may be there, which is no reason for a warning") {
+TEST_CASE("For pinned memory that NVML does not show there is no warning, since it may exist") {
   ClaimScene scene;
   ClaimScene::lack(scene.state.sessions[0], 0, 40);
   scene.look(60);

@@ -48,7 +48,7 @@ TEST_CASE("A status query without a free descriptor is refused") {
   CHECK(Guest(host, kUser).say(StatusQuery{}).find<StatusReply>());
 }
 
-TEST_CASE("Without random numbers no run begins") {
+TEST_CASE("No run begins if there are no random numbers") {
   FaultySystem system;
   Host host({}, system);
   host.start();
@@ -79,7 +79,7 @@ TEST_CASE("A job or run that nobody can watch keeps no place on a GPU") {
   CHECK(host.status()["gpus"][0]["units"] == 3);
 }
 
-TEST_CASE("Where no user is known by name, root administers, and numbers") {
+TEST_CASE("If no user is known by name, root and the users given by number are administrators") {
   FaultySystem system;
   system.users = false;
   Settings settings;
@@ -93,7 +93,7 @@ TEST_CASE("Where no user is known by name, root administers, and numbers") {
   CHECK(Guest(host, 1).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 0);
 }
 
-TEST_CASE("A process of which /proc tells nothing any more has gone when its connection is closed") {
+TEST_CASE("A process that is missing from /proc counts as ended when its connection is closed") {
   FaultySystem system;
   Host host({}, system);
   host.start();
@@ -110,7 +110,7 @@ TEST_CASE("A process of which /proc tells nothing any more has gone when its con
   CHECK(host.ledger().back().rfind("end ", 0) == 0);
 }
 
-TEST_CASE("A session without a connection is not ended for want of descriptors") {
+TEST_CASE("A session without a connection is not dropped because of a lack of descriptors") {
   FaultySystem system;
   Host host({}, system);
   host.start();

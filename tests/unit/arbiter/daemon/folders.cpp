@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 void set_mode(const std::string& path, mode_t mode) { REQUIRE(chmod(path.c_str(), mode) == 0); }
 
-TEST_CASE("A folder is good where nobody else can put files in the place of ours") {
+TEST_CASE("A folder is accepted if no other user can replace our files there") {
   const test::TemporaryFolder temporary;  // below /tmp, which is sticky
   const std::string parent = temporary.path + "/parent";
   const std::string folder = parent + "/folder";
@@ -63,7 +63,7 @@ TEST_CASE(
   CHECK(check_folder(link + "/folder").message() == parent + " belongs to uid 4321");
 }
 
-TEST_CASE("A folder is locked by one process, which the other one is told of") {
+TEST_CASE("A folder is locked by one process, and a second process gets the first one's pid") {
   const test::TemporaryFolder temporary;
   UniqueFd lock;
   REQUIRE(lock_folder(temporary.path, lock).ok());

@@ -27,8 +27,8 @@ struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
   int failing_device = -1;  // index of the GPU whose uuid and memory queries fail
-  bool crashes = false;     // at the second device
-  bool hangs = false;       // at the second device
+  bool crashes = false;     // when the second device is queried
+  bool hangs = false;       // when the second device is queried
 };
 Behaviour nvml;
 Behaviour driver;
@@ -137,7 +137,7 @@ using Names = std::vector<std::string>;
 const Names kOfNvml = {"of NVML", "of NVML"};
 const Names kOfDriver = {"of the driver", "of the driver"};
 
-TEST_CASE("GPUs as NVML tells of them") {
+TEST_CASE("GPUs as NVML reports them") {
   const Libraries host;
   const std::vector<GpuInfo> gpus = find_gpus(host);
   REQUIRE(names(gpus) == kOfNvml);
@@ -147,7 +147,7 @@ TEST_CASE("GPUs as NVML tells of them") {
   CHECK(gpus[1].minor == std::optional<unsigned>(5));
 }
 
-TEST_CASE("Where NVML is missing or fails, the driver is asked") {
+TEST_CASE("If NVML is missing or fails, the driver is asked") {
   Libraries host;
   SECTION("no library") { host.has_nvml = false; }
   SECTION("a function is missing") { host.missing = "nvmlDeviceGetMinorNumber"; }
@@ -173,7 +173,7 @@ TEST_CASE("A GPU that does not answer hides no other") {
   CHECK(gpus[0].uuid == GpuUuid{{2}});
 }
 
-TEST_CASE("A GPU may have no device file that NVML knows") {
+TEST_CASE("NVML may not know the device file of a GPU") {
   const Libraries host;
   nvml.failing_device = 1;
   nvml.minor = 3;
@@ -183,7 +183,7 @@ TEST_CASE("A GPU may have no device file that NVML knows") {
   CHECK_FALSE(gpus[1].minor);
 }
 
-TEST_CASE("Where neither NVML nor the driver answers, there is no GPU") {
+TEST_CASE("If neither NVML nor the driver answers, there is no GPU") {
   Libraries host;
   host.has_nvml = false;
   SECTION("no library") { host.has_driver = false; }
@@ -196,7 +196,7 @@ TEST_CASE("Where neither NVML nor the driver answers, there is no GPU") {
   CHECK(find_gpus(host).empty());
 }
 
-TEST_CASE("A library that crashes or hangs takes nobody with it") {
+TEST_CASE("A library that crashes or hangs does not harm the daemon") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
@@ -204,14 +204,14 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 
-TEST_CASE("GPUs that come later are found") {
+TEST_CASE("GPUs that appear later are found") {
   Libraries host;
   host.has_nvml = host.has_driver = false;
   asio::io_context loop(1);
   std::vector<GpuInfo> found;
   GpuSearch search(loop, host, [&](const std::vector<GpuInfo>& gpus) { found = gpus; });
   search.start();
-  loop.run_for(std::chrono::milliseconds(1200));  // it has looked once
+  loop.run_for(std::chrono::milliseconds(1200));  // the search has run once
   CHECK(found.empty());
   host.has_nvml = true;
   loop.run_for(std::chrono::seconds(20));  // returns earlier if the loop has nothing more to do
@@ -238,7 +238,7 @@ TEST_CASE("A search that gets no descriptor for its child searches again") {
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left unreaped
 }
 
-TEST_CASE("The driver is asked for 64 GPUs at most") {
+TEST_CASE("At most 64 GPUs are requested from the driver") {
   Libraries host;
   host.has_nvml = false;
   driver.count = 70;

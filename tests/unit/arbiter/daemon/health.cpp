@@ -27,7 +27,7 @@ struct Device {
   std::atomic<int> status{0};
   std::atomic<bool> listed{true};
   std::atomic<unsigned long long> ecc_errors{0};
-  std::atomic<unsigned long long> xid{0};  // to be reported once
+  std::atomic<unsigned long long> xid{0};  // the Xid that NVML reports next, once
 };
 Device* device = nullptr;
 
@@ -159,7 +159,8 @@ constexpr char kGpuWord[] = "01000000000000000000000000000000";
 constexpr char kGpuName[] = "GPU 0 (GPU-01000000-0000-0000-0000-000000000000)";
 using Lines = std::vector<std::string>;
 
-TEST_CASE("A GPU that is lost: its job is told, the lease ends with the reason, and the status has both") {
+TEST_CASE(
+    "When a GPU is lost, its job gets a message, the lease ends with the reason, and the status has both") {
   Node node;
   const std::string gpu = kGpuWord;
   SECTION("by its status") { device->status = 15; }
@@ -243,7 +244,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
     device->status = 15;
     node.becomes("lost");
     device->status = 0;
-    wait(300ms);  // its answer has been noticed
+    wait(300ms);  // by now the arbiter has noticed the child's answer
   };
   lose();
   node.nvml.ahead += 2s;
@@ -274,7 +275,7 @@ TEST_CASE(
                     [](const std::string& line) { return line.ends_with("tenants there: job 12, job 13"); }));
 }
 
-TEST_CASE("A GPU that was lost while no arbiter was there: the next one finds out, and names who was on it") {
+TEST_CASE("The next arbiter detects a GPU that was lost while no arbiter ran, and names its tenants") {
   Node node;
   device->listed = false;
   node.host.gpus = {{.uuid = {{2}}, .total = gibibytes(1), .name = "Another GPU", .minor = 1}};
@@ -286,7 +287,8 @@ TEST_CASE("A GPU that was lost while no arbiter was there: the next one finds ou
   CHECK(node.host.status()["tenants"][0]["lost_gpu"]["fault"] == "not in the host any more");
 }
 
-TEST_CASE("What a job has lost is told of it, also by the next arbiter, until it runs again") {
+TEST_CASE(
+    "The status shows the GPU that a job has lost, also under the next arbiter, until the job runs again") {
   Node node;
   device->xid = 79;
   node.becomes("lost");
@@ -316,13 +318,13 @@ TEST_CASE("What a job has lost is told of it, also by the next arbiter, until it
   CHECK(losses() == 0);
 }
 
-TEST_CASE("A GPU that NVML does not list any more is lost") {
+TEST_CASE("A GPU that NVML no longer lists is lost") {
   Node node;
   device->listed = false;
   node.becomes("lost");
 }
 
-TEST_CASE("A GPU that has failed keeps its job, and the next arbiter knows of it") {
+TEST_CASE("A failing GPU keeps its job, and the next arbiter knows that the GPU is failing") {
   Node node;
   const auto fails_with = [&](const char* fault) {
     node.becomes("failing");
@@ -344,7 +346,7 @@ TEST_CASE("A GPU that has failed keeps its job, and the next arbiter knows of it
   }
 }
 
-TEST_CASE("A GPU that was reset serves again") {
+TEST_CASE("Tenants are placed again on a GPU that was reset") {
   Node node;
   SECTION("it needed one") {
     device->status = 16;
@@ -368,7 +370,7 @@ TEST_CASE("An Xid of a program changes nothing") {
   CHECK(node.is("healthy"));
 }
 
-TEST_CASE("A GPU is drained and undrained, also over arbiters") {
+TEST_CASE("A drain of a GPU, and its end, survive a restart of the arbiter") {
   Node node;
   Guest administrator(node.host);
   const auto say = [&](bool drained, const char* gpus, const char* reason) {

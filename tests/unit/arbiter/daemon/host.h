@@ -25,7 +25,7 @@ extern template class nlohmann::basic_json<>;  // defined in host.cpp, since it 
 namespace sharedgpu::test {
 
 inline constexpr GpuUuid kHostGpu{{1}};
-inline constexpr uid_t kUser = 4321;  // administers nothing
+inline constexpr uid_t kUser = 4321;  // a user without special rights
 
 // Users see no tenants of other users.
 inline Settings hiding_jobs() {
@@ -65,7 +65,10 @@ class Host {
   const System& system;
   TemporaryFolder folder;
   Settings settings;
-  std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
+  std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // the GPUs that
+                                                                                             // the arbiter
+                                                                                             // finds at each
+                                                                                             // start
   std::function<std::unique_ptr<Mail>()>
       make_mail;  // creates the Mail of each arbiter that is started later; empty: the arbiter has no Mail
   std::optional<asio::io_context> loop;

@@ -155,7 +155,7 @@ struct Standoff {
   Bytes away;  // the holder's away memory
 };
 
-TEST_CASE("A session that says without end that it has no host memory, which it has, is overdue") {
+TEST_CASE("A session that always falsely reports a lack of host memory is overdue") {
   Standoff at(Measure::cancel);
   at.claim(90s);  // for a minute after a shortage the report may be true
   CHECK_FALSE(at.disbelieved());
@@ -177,7 +177,7 @@ TEST_CASE("A session that says without end that it has no host memory, which it 
   CHECK_FALSE(at.disbelieved());  // the log contains this line only once
 }
 
-TEST_CASE("A session that has no host memory is planned around") {
+TEST_CASE("The arbiter plans around a session that has no host memory") {
   Standoff at(Measure::cancel);
   SECTION("at its limit") { at.memory.used = gibibytes(8); }
   SECTION("with less than its tenant is to evict, an eighth and what is on its way") {
@@ -191,7 +191,7 @@ TEST_CASE("A session that has no host memory is planned around") {
   CHECK(at.tenant()["stuck"] == true);
 }
 
-TEST_CASE("A session whose away memory takes the host memory of its job is planned around") {
+TEST_CASE("The arbiter plans around a session whose away memory takes the host memory of its job") {
   Standoff at(Measure::cancel);
   at.away = gibibytes(8) - mebibytes(256) - kAll;
   const auto verdict =
@@ -204,7 +204,7 @@ TEST_CASE("A session whose away memory takes the host memory of its job is plann
   CHECK_FALSE(at.disbelieved());
 }
 
-TEST_CASE("A job that is short for a moment each minute is believed") {
+TEST_CASE("A job that lacks host memory for a moment each minute is believed") {
   Standoff at(Measure::cancel);
   for (int i = 0; i < 30; ++i) {
     at.memory.used = gibibytes(8);
@@ -216,7 +216,7 @@ TEST_CASE("A job that is short for a moment each minute is believed") {
   CHECK_FALSE(at.disbelieved());
 }
 
-TEST_CASE("A session that is not believed is believed again once it is short") {
+TEST_CASE("A session whose report was refuted is believed again as soon as its report is true") {
   Standoff at;
   at.claim(100s);
   REQUIRE(at.disbelieved());
@@ -234,7 +234,7 @@ TEST_CASE("A session that is not believed is believed again once it is short") {
   CHECK(at.disbelieved());
 }
 
-TEST_CASE("Claims that come seldom are believed for longer, and not without end") {
+TEST_CASE("Rare false reports are believed for longer, but not for ever") {
   Standoff at(Measure::cancel);
   at.claim(200s, 40s);  // each pause of 40 s counts as 20 s, and four pauses have passed
   CHECK_FALSE(at.disbelieved());
@@ -248,18 +248,18 @@ TEST_CASE("Claims further apart than MaxOveruse are not believed without end, ei
   CHECK(at.disbelieved());
 }
 
-TEST_CASE("A shortage that comes hours after another is believed as that one was") {
+TEST_CASE("A report that comes hours after another is believed like the first one") {
   Standoff at(Measure::cancel);
   for (int i = 0; i < 4; ++i) {
     CAPTURE(i);
-    at.claim(60s, 90ms);  // the library's rest
+    at.claim(60s, 90ms);  // the library allocates no host memory in this time
     CHECK_FALSE(at.disbelieved());
     at.memory.pass(3h);
     at.go_out(at.waiting.hear());
   }
 }
 
-TEST_CASE("A process that comes back with a new session is not believed for that") {
+TEST_CASE("A process with a refuted report is not believed again because it reconnects") {
   Standoff at;
   at.claim(80s);
   at.holder.channel.close();
@@ -272,14 +272,14 @@ TEST_CASE("A process that comes back with a new session is not believed for that
   CHECK(at.disbelieved());
 }
 
-TEST_CASE("However often it says so, the arbiter looks twice a second") {
+TEST_CASE("However often a session reports, the arbiter checks at most twice a second") {
   Standoff at;
   at.memory.looks = 0;
   at.claim(10s, 5ms);
   CHECK(at.memory.looks == 20);
 }
 
-TEST_CASE("A session that says that its job needs host memory comes in at once where that is short") {
+TEST_CASE("A session whose job needs its host memory back enters at once if host memory is short") {
   Standoff at;
   const auto restore = [&] {
     at.holder.say(Usage{.request = 0, .use = Standoff::use(kAll, mebibytes(200))});
@@ -299,7 +299,7 @@ TEST_CASE("A session that says that its job needs host memory comes in at once w
 
 // ---- limits ----
 
-TEST_CASE("A session states no higher limit on its host memory than its cgroup has") {
+TEST_CASE("A stated limit on host memory counts only up to the limit of the session's cgroup") {
   Memory memory;
   memory.limit = mebibytes(1024);  // the arbiter keeps a margin of 32 MiB
   Host host({}, memory);
@@ -357,7 +357,8 @@ TEST_CASE("A session that may have away memory is told at once how much host mem
     CHECK(attached->oversize == 1);
     CHECK(attached->capacity == gibibytes(8) - mebibytes(256));
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
-    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // states no limit; the kernel's holds
+    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // the report states no limit, so the
+                                                                   // kernel's limit applies
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
     CHECK(guest.say(GpuQuery{.token = {}, .gpu = kHostGpu}).find<GpuReply>()->total == attached->capacity);
   }

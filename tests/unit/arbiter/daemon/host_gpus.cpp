@@ -47,7 +47,7 @@ struct Tellers {
   }
 };
 
-TEST_CASE("GPUs that a user makes up are few, and leave room for jobs and for root") {
+TEST_CASE("The number of GPUs that a user can invent is limited, and leaves room for jobs and root") {
   Tellers tellers;
   CHECK(tellers.attach(20, kUser) == 16);
   CHECK(tellers.attach(20, kUser + 1) == 8);

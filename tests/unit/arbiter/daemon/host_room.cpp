@@ -120,7 +120,7 @@ TEST_CASE("The least room of a group and of those above it counts") {
   }
 }
 
-TEST_CASE("Version 1 says no limit by a large number, and counts page cache of groups below") {
+TEST_CASE("Version 1 states no limit as a large number, and counts the page cache of groups below") {
   Machine machine("4:memory:/slurm/uid_1/job_7\n0::/\n");
   machine.group("/memory/slurm/uid_1", "9223372036854771712\n", gibibytes(60));
   machine.group("/memory/slurm/uid_1/job_7", "9223372036854771712\n", gibibytes(4));
@@ -130,7 +130,7 @@ TEST_CASE("Version 1 says no limit by a large number, and counts page cache of g
   CHECK(machine.room() == gibibytes(2) - mebibytes(128));
 }
 
-TEST_CASE("A kernel that promises no more than it has bounds the room by that") {
+TEST_CASE("A kernel that does not overcommit limits the room by its own limit") {
   Machine machine("3:cpu:/x\n");
   machine.write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(40),
                                          "CommitLimit:    33554432 kB\nCommitted_AS:   25165824 kB\n"));
@@ -141,7 +141,7 @@ TEST_CASE("A kernel that promises no more than it has bounds the room by that") 
   CHECK(machine.room() == kOfMachine);
 }
 
-TEST_CASE("Where a file cannot be read the room is not known") {
+TEST_CASE("If a file cannot be read, the free host memory is unknown") {
   Machine machine("0::/slurm/job_7\n");
   machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(5));
   const std::string job = "/sys/fs/cgroup/slurm/job_7";
@@ -156,7 +156,7 @@ TEST_CASE("Where a file cannot be read the room is not known") {
   }
   machine.fails = {{"/proc/meminfo", ENOENT}};
   CHECK_FALSE(machine.room());
-  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just gone
+  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just been removed
   CHECK_FALSE(machine.room());
   machine.fails = {};
   CHECK(machine.room() == gibibytes(3) - mebibytes(256));
@@ -164,7 +164,7 @@ TEST_CASE("Where a file cannot be read the room is not known") {
   CHECK_FALSE(machine.room());
 }
 
-TEST_CASE("The room of a process in a cgroup that is out of sight is not known") {
+TEST_CASE("The room of a process in an invisible cgroup is unknown") {
   CHECK_FALSE(Machine("0::/slurm/job_8\n").room());
   CHECK_FALSE(Machine("0::/../slurm\n").room());
   CHECK_FALSE(Machine("4:memory:/slurm\n").room());
@@ -191,7 +191,7 @@ TEST_CASE("The most evicted memory is the least limit of the groups, less its ma
   CHECK(host_most(machine, kPid) == std::nullopt);
 }
 
-TEST_CASE("Without limits there is no most") {
+TEST_CASE("Without limits there is no maximum") {
   Machine machine("4:memory:/slurm/uid_1/job_7\n");
   machine.group("/memory/slurm/uid_1/job_7", "9223372036854771712\n", gibibytes(5));
   CHECK(host_most(machine, kPid) == HostMost{});

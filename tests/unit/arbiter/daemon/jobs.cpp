@@ -56,7 +56,7 @@ TEST_CASE("A run lasts as long as its connection or a session of it") {
   CHECK(late.say(hello).find<Welcome>()->tenant != run.tenant);
 }
 
-TEST_CASE("A token of another user's run makes no member of it") {
+TEST_CASE("A process with the token of another user's run does not become a member of the run") {
   Host host;
   host.start();
   Guest command(host, kUser);
@@ -122,7 +122,7 @@ TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
   CHECK(again.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
 }
 
-TEST_CASE("With Tenants=jobs the sessions of a job come back to an arbiter whose ledger is lost") {
+TEST_CASE("With Tenants=jobs the sessions of a job may reconnect to an arbiter whose ledger is lost") {
   FaultySystem system;
   system.time = std::chrono::seconds(1000);
   Host host(jobs_only(), system);
@@ -184,7 +184,7 @@ TEST_CASE("A session of another user than its job's is dropped when Slurm says w
   CHECK(later.say(Hello{}).find<Welcome>()->tenant != TenantId{1});
 }
 
-TEST_CASE("A session may come before its job is registered, and makes it known") {
+TEST_CASE("A session may connect before its job is registered; the arbiter then knows the job") {
   Host host;
   host.start();
   Guest session(host, kUser + 1, StepName{.job = 12, .step = 0});
@@ -199,7 +199,7 @@ TEST_CASE("A session may come before its job is registered, and makes it known")
   CHECK(other.say(Hello{}).find<Welcome>()->tenant == tenant);
 }
 
-TEST_CASE("A job is told of to its user and to administrators alone") {
+TEST_CASE("Only a job's user and administrators get data about the job") {
   Host host;
   host.start();
   Guest slurmstepd(host);
@@ -211,7 +211,7 @@ TEST_CASE("A job is told of to its user and to administrators alone") {
   CHECK(ask(host, 13).known == 0);
 }
 
-TEST_CASE("A job lives as long as a process that was told of it, or a session") {
+TEST_CASE("A job lives as long as one of its sessions, or a process that was informed of it") {
   Host host;
   host.start();
   Process stepd, task;
@@ -308,7 +308,7 @@ TEST_CASE("A further step of a job begins nothing anew, nor does any while the j
   SECTION("a batch step while a process of the job lives") { CHECK_FALSE(job.begins_with(kBatchStep, 0)); }
 }
 
-TEST_CASE("What is told of a job is written down once") {
+TEST_CASE("The data of a job is recorded once") {
   Host host;
   host.start();
   Guest slurmstepd(host);
@@ -322,7 +322,9 @@ TEST_CASE("What is told of a job is written down once") {
   CHECK(host.ledger().size() == 6);
 }
 
-TEST_CASE("Who a job is is written again when it comes again, and not while a process of it is there") {
+TEST_CASE(
+    "The record of a job is written again when the job comes again, but not while a process of the job "
+    "lives") {
   Host host;
   host.start();
   const auto written = [&host] {
@@ -344,7 +346,7 @@ TEST_CASE("Who a job is is written again when it comes again, and not while a pr
   CHECK(written() == 3);
 }
 
-TEST_CASE("Tenants last over a restart as their processes do") {
+TEST_CASE("A tenant survives a restart of the arbiter if its processes do") {
   Host host;
   host.start();
   Process stepd, command;
@@ -364,7 +366,7 @@ TEST_CASE("Tenants last over a restart as their processes do") {
   CHECK(ask(host, 12).known == 1);
 }
 
-TEST_CASE("Tenants last over a restart of an arbiter that lacks descriptors") {
+TEST_CASE("Tenants survive a restart of an arbiter that lacks descriptors") {
   FaultySystem system;
   Host host({}, system);
   host.start();
@@ -440,7 +442,7 @@ RegisterJob on_two_gpus(std::uint32_t number, std::uint32_t units) {
   return job;
 }
 
-TEST_CASE("A placement on several GPUs lasts over a restart, and ends on all of them") {
+TEST_CASE("A placement on several GPUs survives a restart, and ends on all of them at once") {
   TwoGpus host;
   Process stepd;
   {
@@ -560,7 +562,7 @@ TEST_CASE(
   host.run_until([&] { return has(host.ledger(), end); });
 }
 
-TEST_CASE("A placement stays while a session is there, though no process that asked for it lives") {
+TEST_CASE("A placement stays while there is a session, even if no process that requested it lives") {
   Host host;
   host.start();
   Process stepd, task;
@@ -573,7 +575,7 @@ TEST_CASE("A placement stays while a session is there, though no process that as
   CHECK(host.status()["gpus"][0]["units"] == 1);
 }
 
-TEST_CASE("A fact that is told of a job again is not written again, and a changed one is") {
+TEST_CASE("A fact about a job is written to the ledger again only if it has changed") {
   Host host;
   host.start();
   Guest slurmstepd(host);
@@ -601,7 +603,7 @@ TEST_CASE("A fact that is told of a job again is not written again, and a change
   CHECK(host.status()["tenants"][0]["qos"] == "high");
 }
 
-TEST_CASE("The user that Slurm says a job has is written down") {
+TEST_CASE("The ledger records the user that Slurm states for a job") {
   Host host;
   host.start();
   Guest session(host, kUser + 1, StepName{.job = 12, .step = 0});
@@ -659,7 +661,7 @@ TEST_CASE(
   CHECK(has(host.ledger(), "tenant 5 " + std::to_string(kUser) + " job 14"));
 }
 
-TEST_CASE("Jobs that are known are bounded in number: of those of which nothing lives the oldest go") {
+TEST_CASE("The number of known jobs is limited: the oldest jobs without a living process are forgotten") {
   TwoGpus host;
   Process stepd;
   const auto come = [&](std::uint32_t number, Guest& slurmstepd, std::uint64_t devices) {
@@ -727,7 +729,7 @@ TEST_CASE("A job that is about to be stopped gives up its lease, and has it agai
   REQUIRE(is_open());
   SuspendJob suspend{.step = {.job = 13, .step = 0}, .suspended = 1};
   CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
-  CHECK(is_open());  // another job was meant
+  CHECK(is_open());  // the message is about another job
   suspend.step.job = 12;
   CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
   CHECK_FALSE(is_open());

@@ -75,7 +75,7 @@ TEST_CASE("A lease is in the ledger before it can be granted") {
   CHECK(bench.ledger().find(" grant ") != std::string::npos);
 }
 
-TEST_CASE("On a full disk all goes on, and is written when there is room") {
+TEST_CASE("With a full disk the arbiter continues, and writes the records when there is room") {
   Bench bench;
   bench.disk_error = ENOSPC;
   for (int i = 0; i < 3; ++i) {
@@ -96,7 +96,7 @@ TEST_CASE("On a full disk all goes on, and is written when there is room") {
   CHECK(bench.text_of("/log").find("ledger: written again") != std::string::npos);
 }
 
-TEST_CASE("A ledger that cannot be opened is no ledger") {
+TEST_CASE("A ledger that cannot be opened is not used") {
   test::TemporaryFolder folder;
   asio::io_context loop(1);
   FigureBook figures;
@@ -108,7 +108,7 @@ TEST_CASE("A ledger that cannot be opened is no ledger") {
   CHECK(opened.message().find(settings.state_dir) != std::string::npos);
 }
 
-TEST_CASE("Damaged lines are told of") {
+TEST_CASE("Damaged lines are logged") {
   test::TemporaryFolder folder;
   std::ofstream(folder.path + "/ledger") << "what is this?\n";
   asio::io_context loop(1);
@@ -124,7 +124,7 @@ TEST_CASE("Damaged lines are told of") {
   CHECK(log.find("passed over 1 damaged lines of 1") != std::string::npos);
 }
 
-TEST_CASE("Each user may add so much at once and then so much a second, root whatever it wants") {
+TEST_CASE("Each user may add records at a limited rate, and root without a limit") {
   Bench bench;
   const auto count = [&](uid_t uid) {
     int allowed = 0;
@@ -141,7 +141,7 @@ TEST_CASE("Each user may add so much at once and then so much a second, root wha
   CHECK(count(0) == 5000);
 }
 
-TEST_CASE("While a lease is open, each second without another record is written down") {
+TEST_CASE("While a lease is open, a record is written in each second without another record") {
   Bench bench;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   Recovered recovered;
@@ -159,7 +159,7 @@ TEST_CASE("While a lease is open, each second without another record is written 
   bench.journal.record(OverRecord{.tenant = {5}});
   bench.journal.flush();
   bench.journal.watch_leases(core);
-  bench.journal.watch_leases(core);  // it is watched once
+  bench.journal.watch_leases(core);  // the second call has no effect
   *bench.system.time += std::chrono::milliseconds(999);
   REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);
   CHECK(seen() == 0);
@@ -169,7 +169,7 @@ TEST_CASE("While a lease is open, each second without another record is written 
   CHECK(bench.ledger().find(" 11000000000 seen\n") != std::string::npos);
 }
 
-TEST_CASE("Users that have not written for long are forgotten, and those that have are not") {
+TEST_CASE("Users that have not written for long are forgotten, and other users are not") {
   Bench bench;
   bench.system.time = std::chrono::seconds(1000);
   for (uid_t uid = 1; uid <= 2000; ++uid) REQUIRE(bench.journal.may_write(uid));
@@ -180,7 +180,7 @@ TEST_CASE("Users that have not written for long are forgotten, and those that ha
   CHECK_FALSE(bench.journal.may_write(7));
 }
 
-TEST_CASE("Without an open lease nothing is written down in time") {
+TEST_CASE("Without an open lease no periodic record is written") {
   Bench bench;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   const Core core({}, *policy, {}, std::chrono::seconds(10));
@@ -188,7 +188,7 @@ TEST_CASE("Without an open lease nothing is written down in time") {
   CHECK(bench.loop.run_one_for(std::chrono::milliseconds(10)) == 0);
 }
 
-TEST_CASE("At the end everything is written down, news or not") {
+TEST_CASE("At the end all records are written") {
   Bench bench;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, std::chrono::seconds(10));
@@ -210,7 +210,7 @@ TEST_CASE("At the end everything is written down, news or not") {
     CHECK(bench.ledger().find(key) != std::string::npos);
 }
 
-TEST_CASE("Complaints of the ledger are in the log") {
+TEST_CASE("Faults of the ledger are logged") {
   struct NoNewFile : FileCalls {
     int open(const std::string& path, int flags) override {
       if (!path.ends_with(".new")) return FileCalls::open(path, flags);

@@ -19,7 +19,7 @@ std::string text_of(const Value& value) {
   return json.take();
 }
 
-TEST_CASE("Objects and lists in each other, and empty ones") {
+TEST_CASE("Nested and empty objects and lists") {
   JsonText json;
   json.object([&] {
     json.field("number", 7);

@@ -17,12 +17,12 @@ TEST_CASE("A lender is found by its tenant and number, and by no other tenant") 
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK_FALSE(loans.find(kOurs, 78));
   CHECK_FALSE(loans.find(kTheirs, 77));
-  loans.announce(kOther, kTheirs, 77);  // the same number
+  loans.announce(kOther, kTheirs, 77);  // another tenant's lender has the same number
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK(loans.find(kTheirs, 77) == kOther);
 }
 
-TEST_CASE("A lender that came back under a new session is found there") {
+TEST_CASE("A lender that reconnected is found by its new session") {
   Loans loans;
   loans.announce(kLender, kOurs, 77);
   loans.announce(kOther, kOurs, 77);
@@ -34,14 +34,14 @@ TEST_CASE("A lender that came back under a new session is found there") {
   loans.forget(kOther);
 }
 
-TEST_CASE("A lender that takes another number keeps nobody from the one that it had") {
+TEST_CASE("A lender that takes another number frees its earlier number") {
   Loans loans;
   loans.announce(kLender, kOurs, 77);
   loans.announce(kLender, kOurs, 79);
   CHECK_FALSE(loans.find(kOurs, 77));
   CHECK(loans.find(kOurs, 79) == kLender);
   loans.announce(kOther, kOurs, 77);
-  loans.announce(kLender, kOurs, 79);  // as before
+  loans.announce(kLender, kOurs, 79);  // the number that it has already
   CHECK(loans.find(kOurs, 77) == kOther);
   CHECK(loans.find(kOurs, 79) == kLender);
 }

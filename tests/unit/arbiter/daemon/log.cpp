@@ -36,7 +36,7 @@ struct Quiet {
   ~Quiet() { static_cast<void>(log::open("off", {})); }
 };
 
-TEST_CASE("Log: a file that was renamed or removed is begun anew with the next line") {
+TEST_CASE("Log: after a file was renamed or removed, the next line begins a new file") {
   const Quiet quiet;
   const TemporaryFolder folder;
   const std::string path = folder.path + "/log";

@@ -56,6 +56,8 @@ std::string name_of(const Message& message) {
       return "JobReply " + std::to_string(message.as<JobReply>().known);
     case MessageType::join_reply:
       return "JoinReply " + first;
+    case MessageType::exchange_reply:
+      return "ExchangeReply " + std::to_string(message.as<ExchangeReply>().known);
     case MessageType::gpu_loss_reply:
       return "GpuLossReply " + std::to_string(message.as<GpuLossReply>().known);
     default:
@@ -148,6 +150,7 @@ const std::vector<Row> kAsAdministrator = {
      "SuspendReply 1"},
     {Message::of(JobQuery{.job = 12}), "JobReply 0", "JobReply 0", "JobReply 0"},
     {Message::of(GpuLossQuery{.job = 12}), "GpuLossReply 0", "GpuLossReply 0", "GpuLossReply 0"},
+    {Message::of(ExchangeQuery{.job = 12}), "ExchangeReply 0", "ExchangeReply 0", "ExchangeReply 0"},
     {Message::of(SetLines{.text = "Quantum=3s"}), "SetReply 1", "SetReply 1", "SetReply 1"},
     {Message::of(ReloadSettings{}), kNoFile, kNoFile, kNoFile},
     {Message::of(EndJob{.job = 12}), "EndJobReply 1", "EndJobReply 1", "EndJobReply 1"},
@@ -201,7 +204,7 @@ TEST_CASE("Each message as a user who administers nothing") {
   CHECK(reaction_to(vouched, In::new_connection) == "RunReply");
 }
 
-TEST_CASE("Types that no peer may send") {
+TEST_CASE("Messages of types that no peer may send") {
   for (int type = 0; type < 1000; ++type) {
     if (std::any_of(kAsAdministrator.begin(), kAsAdministrator.end(),
                     [&](const Row& row) { return static_cast<int>(row.message.type) == type; }))
@@ -277,11 +280,19 @@ TEST_CASE("Impossible numbers of a session") {
   }
   CHECK(reaction_to(Usage{.request = 1, .use = {}, .away = Bytes{(std::uint64_t{1} << 50) + 1}},
                     In::session) == kImpossible);
+  CHECK(reaction_to(Usage{.request = 1, .use = {}, .uncharged = Bytes{(std::uint64_t{1} << 50) + 1}},
+                    In::session) == kImpossible);
   for (const Traffic& moved : {Traffic{.evicted = kTooMuchMoved, .restored = {}},
                                Traffic{.evicted = {}, .restored = kTooMuchMoved}}) {
     CHECK(reaction_to(Usage{.request = 1, .use = {}, .moved = moved}, In::session) == kImpossible);
     CHECK(reaction_to(Ready{.epoch = {}, .use = {}, .moved = moved}, In::session) == kImpossible);
   }
+  const Nanoseconds too_long = std::chrono::hours(24 * 365 * 101);
+  for (const Exchanges& exchanges :
+       {Exchanges{.moved = {.evicted = kTooMuchMoved, .restored = {}}}, Exchanges{.copied = kTooMuchMoved},
+        Exchanges{.fastest = kTooMuchMoved}, Exchanges{.moving = Nanoseconds{-1}},
+        Exchanges{.waited = too_long}, Exchanges{.slowed = Nanoseconds{-1}}})
+    CHECK(reaction_to(Usage{.request = 1, .use = {}, .exchanges = exchanges}, In::session) == kImpossible);
   for (const Nanoseconds time : {Nanoseconds{-1}, Nanoseconds(std::chrono::hours(24 * 365))}) {
     CHECK(reaction_to(Released{.epoch = {}, .use = {}, .submission = time}, In::session) == kImpossible);
     CHECK(reaction_to(Idle{.epoch = {}, .idle = time}, In::session) == kImpossible);
@@ -320,7 +331,8 @@ TEST_CASE("Impossible numbers in what opens a connection") {
   for (const Bytes total : {Bytes{}, kTooLarge})
     CHECK(attach({.gpu = {{9}}, .total = total, .name = {}}) ==
           "Refused (" + without + "); closed; warning: process N, pid N: dropped: " + without);
-  CHECK(attach({.gpu = kHostGpu, .total = {}, .name = {}}) == "Attached");  // the arbiter knows better
+  CHECK(attach({.gpu = kHostGpu, .total = {}, .name = {}}) == "Attached");  // the arbiter knows total and
+                                                                            // name of this GPU
 }
 
 std::vector<JobOptions> impossible_options() {
@@ -367,7 +379,7 @@ TEST_CASE("Impossible numbers of jobs and runs") {
 
 // ---- the rate ----
 
-TEST_CASE("What adds to the ledger counts against its user's rate, and nothing else does") {
+TEST_CASE("Messages that add to the ledger count against their user's rate, and no others do") {
   Host host;
   host.start();
   constexpr unsigned kAtOnce = 1024;
@@ -398,7 +410,7 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
   CHECK(ask(Message::of(StatusQuery{}), kUser) == "StatusReply");
 }
 
-TEST_CASE("No user can fill the log") {
+TEST_CASE("No user can fill the log with refused messages") {
   Host host;
   host.start();
   GpuQuery wrong{.token = {}, .gpu = kHostGpu};

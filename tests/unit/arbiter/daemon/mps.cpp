@@ -152,16 +152,17 @@ TEST_CASE("The next arbiter finds the control daemon of the one before, and star
   CHECK(served.logged("Mps: the control daemon has ended; see " + served.logs()));
 }
 
-TEST_CASE("A control daemon that ends is started again, and nothing of the old one is taken for it") {
+TEST_CASE(
+    "A control daemon that ends is restarted, and the old one's files are not taken for the new one's") {
   const StandIn stand_in;
   Served served;
   served.run_until([&] { return served.mps->serves(); });
   const pid_t first = served.daemon();
-  stand_in.write("exec sleep 3\n");  // it makes no pipe
+  stand_in.write("exec sleep 3\n");  // the script makes no pipe
   kill(first, SIGKILL);
   served.run_until([&] { return !served.mps->serves(); });
   CHECK(served.logged("Mps: the control daemon has ended by signal 9; see " + served.logs()));
-  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // it is reaped
+  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // the script has been reaped
   served.run_until([&] { return stand_in.starts().size() == 2; });
   CHECK_FALSE(std::filesystem::exists(served.pipes() + "/control"));
   CHECK(served.daemon() == 0);
@@ -169,7 +170,7 @@ TEST_CASE("A control daemon that ends is started again, and nothing of the old o
   CHECK(served.changes == 2);
 }
 
-TEST_CASE("A control daemon that cannot start, or fails, is told of and tried again") {
+TEST_CASE("A control daemon that fails or cannot start is logged, and started again") {
   const StandIn stand_in("");
   setenv("PATH", "/nonexistent", 1);
   Served served;
@@ -179,7 +180,7 @@ TEST_CASE("A control daemon that cannot start, or fails, is told of and tried ag
   setenv("PATH", "/usr/bin:/bin", 1);
 }
 
-TEST_CASE("The status of a control daemon that fails is told") {
+TEST_CASE("The exit status of a control daemon that fails is logged") {
   const StandIn stand_in("exit 3\n");
   Served served;
   served.run_until([&] { return served.logged("has ended with status 3; see " + served.logs()); });
@@ -220,7 +221,7 @@ TEST_CASE("Only a living process of that name is a control daemon") {
   CHECK_FALSE(Mps::find(kHostSystem, folder.path + "/none"));
 }
 
-TEST_CASE("A program on two GPUs has the threads that deadlines leave on the GPU where that is least") {
+TEST_CASE("A program on two GPUs has the threads of the GPU on which deadlines leave fewer threads") {
   const StandIn stand_in;
   Settings settings;
   settings.mps = true;
@@ -243,7 +244,7 @@ TEST_CASE("A program on two GPUs has the threads that deadlines leave on the GPU
   CHECK(threads() == 50);
 }
 
-TEST_CASE("Programs are told of threads while MPS serves, and of none otherwise") {
+TEST_CASE("Programs get a number of threads only while MPS serves") {
   const StandIn stand_in;
   Settings settings;
   settings.mps = true;
@@ -269,7 +270,7 @@ TEST_CASE("Programs are told of threads while MPS serves, and of none otherwise"
   host.run_until([&] { return threads() == 0; });
 }
 
-TEST_CASE("A control daemon that an arbiter without MPS finds is told of") {
+TEST_CASE("An arbiter without MPS logs a control daemon that it finds") {
   const StandIn stand_in;
   Settings settings;
   settings.mps = true;

@@ -108,7 +108,7 @@ void send_datagram(const std::string& text, std::uint16_t port = 0) {
           static_cast<ssize_t>(text.size()));
 }
 
-TEST_CASE("Letters come with the address of the host that sent them, and answers get there") {
+TEST_CASE("A letter comes with the address of its sender, and answers to this address arrive") {
   if (geteuid() != 0) return;  // only root may use the privileged port of an arbiter
   Site site;
   MungeMail one(site.loop, site.system, site.place("127.0.0.21"));
@@ -126,7 +126,7 @@ TEST_CASE("Letters come with the address of the host that sent them, and answers
   CHECK(site.heard.back().first == "127.0.0.21");
 }
 
-TEST_CASE("Only what root sends and munge vouches for is heard") {
+TEST_CASE("Only letters that root has sent and munge has authenticated are accepted") {
   if (geteuid() != 0) return;
   Site site;
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"));
@@ -147,7 +147,7 @@ TEST_CASE("Only what root sends and munge vouches for is heard") {
   }
 }
 
-TEST_CASE("The reason that letters cannot be sent is logged once, and its end too") {
+TEST_CASE("The reason why letters cannot be sent is logged once, and its end is logged, too") {
   if (geteuid() != 0) return;
   Site site;
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"));
@@ -166,7 +166,7 @@ TEST_CASE("The reason that letters cannot be sent is logged once, and its end to
   CHECK(log.find("munge: Socket") == log.rfind("munge: Socket"));
 }
 
-TEST_CASE("Without the library of munge, and where the port is taken, it tries again later") {
+TEST_CASE("If munge's library is missing or the port is in use, the arbiter tries again later") {
   if (geteuid() != 0) return;
   Site site;
   std::optional<MungeMail> first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that jobs get which wait for long.
+// The lines that long-waiting jobs get.
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 
@@ -58,7 +58,7 @@ struct TwoTenants {
   }
 };
 
-TEST_CASE("A job that waits for long is told once, by one session, what it waits for") {
+TEST_CASE("A job that waits for long gets one line with the reason, from one of its sessions") {
   Settings settings;
   settings.private_data = PrivateData::none;
   TwoTenants at(settings);
@@ -71,7 +71,7 @@ TEST_CASE("A job that waits for long is told once, by one session, what it waits
   CHECK(at.heard().empty());
 }
 
-TEST_CASE("Without NoticeAfter no job is told") {
+TEST_CASE("Without NoticeAfter no job gets a line") {
   Settings settings;
   settings.notice_after = {};
   TwoTenants at(settings);
@@ -79,7 +79,7 @@ TEST_CASE("Without NoticeAfter no job is told") {
   CHECK(at.heard().empty());
 }
 
-TEST_CASE("What a job is told names no job that its user may not see") {
+TEST_CASE("A line to a job names no job that its user may not see") {
   TwoTenants at(hiding_jobs());
   at.wait(30s);
   CHECK(at.heard() ==

@@ -34,7 +34,7 @@ Status identify(const System& system, Peer& peer) {
   return sharedgpu::identify(system, pair.ends[0], peer);
 }
 
-TEST_CASE("A peer is who the kernel says it is") {
+TEST_CASE("The kernel's data determine who a peer is") {
   Peer peer;
   CHECK(identify(kHostSystem, peer).ok());
   CHECK(peer.pid == getpid());
@@ -46,7 +46,7 @@ TEST_CASE("A peer is who the kernel says it is") {
   CHECK(start_time_of(kHostSystem, 0) == 0);
 }
 
-TEST_CASE("A peer whose number or descriptor is not to be had") {
+TEST_CASE("A peer whose pid or pidfd cannot be obtained") {
   FaultySystem system;
   Peer peer;
   system.peers = ENOPROTOOPT;
@@ -74,7 +74,7 @@ TEST_CASE("A peer whose number or descriptor is not to be had") {
   CHECK_FALSE(is_shortage(elsewhere.code()));
 }
 
-TEST_CASE("For want of descriptors nobody is taken for somebody else") {
+TEST_CASE("A lack of descriptors lets no peer pass for another peer") {
   for (const std::string file : {"/stat", "/cgroup", "/status"})
     for (const int error : {EMFILE, ENFILE, ENOMEM}) {
       FaultySystem system;
@@ -86,7 +86,7 @@ TEST_CASE("For want of descriptors nobody is taken for somebody else") {
     }
 }
 
-TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
+TEST_CASE("A peer without data in /proc is not served") {
   const auto without = [](auto&& missing) {
     FaultySystem system;
     system.reading = [&](const std::string& path) { return missing(path) ? ENOENT : 0; };
@@ -185,7 +185,7 @@ TEST_CASE("A process counts on the owner of its user namespace, or on its own us
   CHECK(account_of(kHostSystem, process.pid, 100'001) == owner);
 }
 
-TEST_CASE("Processes that have ended count as one user, whatever number they had, but for root's") {
+TEST_CASE("All processes that have ended count as one user, except root's") {
   const pid_t ended = fork();
   if (ended == 0) _exit(0);
   REQUIRE(waitpid(ended, nullptr, 0) == ended);

@@ -67,7 +67,7 @@ struct Stage {
   }
 };
 
-TEST_CASE("However often a look at a process is asked for, one waits for the turn of its user") {
+TEST_CASE("However often a poll of a process is requested, at most one poll is queued") {
   constexpr SessionId kOne{1}, kOther{2};
   Stage its;
   its.come(kOne);

@@ -23,7 +23,7 @@ std::size_t enter_all(Admission& admission, uid_t user, Rank rank, Places& place
   return count;
 }
 
-TEST_CASE("A user has 1024 places at most, whatever it is, and root any number") {
+TEST_CASE("Any user has at most 1024 places, and root any number") {
   Admission admission(100'000);
   Places places;
   CHECK(enter_all(admission, 1, Rank::stranger, places) == 1024);
@@ -32,7 +32,7 @@ TEST_CASE("A user has 1024 places at most, whatever it is, and root any number")
   CHECK(enter_all(admission, 0, Rank::root, places) == 10'000);
 }
 
-TEST_CASE("Strangers leave places for registered jobs, and both leave some for root") {
+TEST_CASE("Strangers leave places for registered jobs, and strangers and jobs leave places for root") {
   Admission admission(800);
   Places strangers, members, root;
   CHECK(enter_all(admission, 1, Rank::stranger, strangers, 150) == 150);
@@ -43,7 +43,7 @@ TEST_CASE("Strangers leave places for registered jobs, and both leave some for r
   CHECK(enter_all(admission, 0, Rank::root, root, 100) == 100);
 }
 
-TEST_CASE("A newcomer becomes a member where strangers have all their places, and no stranger") {
+TEST_CASE("A newcomer can become a member, but no stranger, while strangers have all their places") {
   Admission admission(800);
   Places strangers, newcomers;
   REQUIRE(enter_all(admission, 1, Rank::stranger, strangers) == 200);
@@ -58,7 +58,7 @@ TEST_CASE("A newcomer becomes a member where strangers have all their places, an
   CHECK(enter_all(admission, 3, Rank::stranger, strangers) == 1);
 }
 
-TEST_CASE("Newcomers of one user leave places to those of others") {
+TEST_CASE("Newcomers of one user leave places for newcomers of other users") {
   Admission admission(800);
   Places one, other, members;
   CHECK(enter_all(admission, 1, Rank::newcomer, one) == 256);
@@ -66,7 +66,7 @@ TEST_CASE("Newcomers of one user leave places to those of others") {
   CHECK(enter_all(admission, 3, Rank::member, members) == 188);
 }
 
-TEST_CASE("A place that is left is free again, also when the admission is gone") {
+TEST_CASE("A place that is given up is free again, even if the admission no longer exists") {
   Places kept;
   {
     Admission admission(8);
@@ -102,7 +102,7 @@ TEST_CASE(
   CHECK(wait_often(*root, 10'000) == 10'000);
 }
 
-TEST_CASE("Messages that have been sent, and those of a place that is left, wait no more") {
+TEST_CASE("Messages that were sent, or whose place was given up, no longer count as queued") {
   Admission admission(100);
   auto one = admission.enter(1, Rank::stranger);
   const auto another = admission.enter(1, Rank::stranger);

@@ -27,7 +27,7 @@ Step step_of_process(const System& system, std::string_view cgroup) {
   return step;
 }
 
-TEST_CASE("Steps are those of folders that root owns, down to the job's") {
+TEST_CASE("A step counts only if root owns all folders down to the job's folder") {
   RootedSystem root;
   const std::string v2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_3/user/x";
   const std::string v1 = "/sys/fs/cgroup/memory/slurm/uid_1000/job_8/step_4/x";
@@ -59,14 +59,14 @@ TEST_CASE("Steps are those of folders that root owns, down to the job's") {
         Step(StepName{9, 0}));
 }
 
-TEST_CASE("A step is found where v2 is mounted beside v1") {
+TEST_CASE("A step is found if v2 is mounted beside v1") {
   const RootedSystem root;
   root.write("/sys/fs/cgroup/unified/system.slice/slurmstepd.scope/job_7/step_3/x", "");
   CHECK(step_of_process(root, "0::/system.slice/slurmstepd.scope/job_7/step_3/user\n") ==
         Step(StepName{7, 3}));
 }
 
-TEST_CASE("A shortage while a step is looked up is told, and makes no process one without a step") {
+TEST_CASE("A shortage during the search for a step is an error, and not the answer that there is no step") {
   const std::string base = "/system.slice/slurmstepd.scope/sAB12CD34EF56G";
   struct Short : RootedSystem {
     std::string lacks;
@@ -244,7 +244,7 @@ TEST_CASE("A frozen folder of the user's own is the user's doing, unless root ha
   CHECK(stopped_state(root, 7) == Stopped::by_root);
 }
 
-TEST_CASE("A look at a frozen process costs the same however deep its user nests cgroups") {
+TEST_CASE("The poll of a frozen process costs the same however deep its user nests cgroups") {
   struct Counting : RootedSystem {
     mutable unsigned looks = 0;
     Status read_file(const std::string& path, std::string& text) const override {
@@ -271,12 +271,12 @@ TEST_CASE("A look at a frozen process costs the same however deep its user nests
   CHECK(root.looks < 20);
 }
 
-TEST_CASE("What cannot be read of a process is not so") {
+TEST_CASE("If a file of a process cannot be read, the answer is no") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
   CHECK_FALSE(is_stopped(root, 7));  // no thread is found: all threads of process 7 have ended
   root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
-  root.write("/proc/7/task/8/other", "");  // and one process in between
+  root.write("/proc/7/task/8/other", "");  // thread 8 has ended: its folder has no stat
   CHECK_FALSE(is_stopped(root, 7));
   CHECK(start_time_of(root, 7) == 0);
   CHECK(program_of(root, 7) == 0);
@@ -286,7 +286,7 @@ TEST_CASE("What cannot be read of a process is not so") {
   CHECK_FALSE(runs_as("", 0));
 }
 
-TEST_CASE("A process of which a shortage tells nothing may live, and run what it ran") {
+TEST_CASE("A process that a shortage hides counts as alive, with the same program") {
   FaultySystem system;
   const std::uint64_t program = program_of(kHostSystem, getpid());
   for (const int error : {EMFILE, ENFILE, ENOMEM}) {
@@ -303,7 +303,7 @@ TEST_CASE("A process of which a shortage tells nothing may live, and run what it
   CHECK_FALSE(may_run(system, getpid(), program + 1));
 }
 
-TEST_CASE("A process is opened only where it is the same one") {
+TEST_CASE("A process is opened only if it is still the same process") {
   const auto pid = static_cast<std::uint32_t>(getpid());
   const std::uint64_t started = start_time_of(kHostSystem, getpid());
   CHECK(open_process(kHostSystem, {.pid = pid, .started = started}));
@@ -317,7 +317,7 @@ TEST_CASE("A process is opened only where it is the same one") {
   CHECK_FALSE(open_process(system, {.pid = pid, .started = started}));
 }
 
-TEST_CASE("A process is stopped where all of its threads are, whichever is read first") {
+TEST_CASE("A process is stopped if all of its threads are stopped, whichever is read first") {
   const RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
   for (const std::string states : {"TSTTTTTT", "TTTTTTTS", "TTTSTTTT"}) {
@@ -338,7 +338,7 @@ TEST_CASE("A frozen cgroup is found where v2 is mounted beside v1, and a freezer
   CHECK(is_stopped(root, 7));
 }
 
-TEST_CASE("A step is named by SLUID in the line of v2, wherever that stands") {
+TEST_CASE("A step is named by SLUID in the line of v2, wherever this line is") {
   const std::string folder = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_";
   const RootedSystem root;
   root.write("/sys/fs/cgroup" + folder + "0/slurm/cgroup.procs", "60\n");

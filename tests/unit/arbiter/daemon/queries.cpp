@@ -74,6 +74,8 @@ struct TwoJobs {
     Guest guest(*host, uid);
     if constexpr (std::is_same_v<Query, JobQuery>)
       return *guest.say(query).template find<JobReply>();
+    else if constexpr (std::is_same_v<Query, ExchangeQuery>)
+      return *guest.say(query).template find<ExchangeReply>();
     else
       return *guest.say(query).template find<LeaseReply>();
   }
@@ -94,7 +96,7 @@ TEST_CASE(
         Traffic{.evicted = mebibytes(500), .restored = mebibytes(41)});
 }
 
-TEST_CASE("A job is told with its totals") {
+TEST_CASE("The reply about a job has its totals") {
   TwoJobs jobs;
   const JobReply first = jobs.ask(JobQuery{.job = 12});
   CHECK(first.job == 12);
@@ -119,7 +121,36 @@ TEST_CASE("A job is told with its totals") {
   CHECK(second.footprint == mebibytes(600));
 }
 
-TEST_CASE("A step is told with its totals, to its job's user and to administrators alone") {
+TEST_CASE("The user of a job gets its exchanges, which count once over repeated reports") {
+  TwoJobs jobs;
+  Exchanges some{.moved = {.evicted = mebibytes(300), .restored = mebibytes(200)},
+                 .moving = 3s,
+                 .waited = 4s,
+                 .copied = mebibytes(300),
+                 .fastest = mebibytes(150),
+                 .slowed = 5s};
+  const auto report = [&] {
+    jobs.first->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(200)), .exchanges = some});
+  };
+  report();
+  report();
+  some.waited += 1s;
+  some.fastest = mebibytes(100);
+  report();
+  some.fastest = mebibytes(150);
+  for (const uid_t uid : {uid_t{0}, kUser}) {
+    const ExchangeReply reply = jobs.ask(ExchangeQuery{.job = 12}, uid);
+    CHECK(reply.known == 1);
+    CHECK(reply.exchanges == some);
+    CHECK(reply.exchanges.moving_at_best() == 2s);
+  }
+  const ExchangeReply hidden = jobs.ask(ExchangeQuery{.job = 12}, kUser + 1);
+  CHECK(hidden.known == 0);
+  CHECK(hidden.exchanges == Exchanges{});
+  CHECK(jobs.ask(ExchangeQuery{.job = 13}).exchanges == Exchanges{});
+}
+
+TEST_CASE("Only the job's user and administrators get the totals of a step") {
   TwoJobs jobs;
   for (const uid_t uid : {uid_t{0}, kUser}) {
     const LeaseReply first = jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}, uid);
@@ -160,7 +191,7 @@ TEST_CASE("A step is known while it has a session, and later if it has ever had 
   CHECK(jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}).known == 1);
 }
 
-TEST_CASE("The models of the GPUs that a job held are told once each") {
+TEST_CASE("The reply has the model of each GPU that a job held once") {
   Host host;
   host.gpus = {{.uuid = {{1}}, .total = gibibytes(1), .name = "Model B"},
                {.uuid = {{2}}, .total = gibibytes(1), .name = "Model A"},
@@ -202,7 +233,7 @@ struct CountingSystem : FaultySystem {
   }
 };
 
-TEST_CASE("The processes on a GPU are told without a look at any of them") {
+TEST_CASE("The processes on a GPU are listed without a poll of any of them") {
   CountingSystem system;
   Host host({}, system);
   host.start();
@@ -271,7 +302,7 @@ struct Contained : Guest {
       : Guest(host, uid, step, getpid(), kUser) {}
 };
 
-TEST_CASE("In a rootless container a user sees its own tenants, those inside and those outside") {
+TEST_CASE("In a rootless container a user sees its own tenants inside and outside of the container") {
   Host host(hiding_jobs());
   host.start();
   Guest outside(host, kUser, StepName{.job = 12, .step = 0});
@@ -287,7 +318,7 @@ TEST_CASE("In a rootless container a user sees its own tenants, those inside and
   CHECK(users_seen_by(other_asker) == std::vector<uid_t>{kUser + 1});
 }
 
-TEST_CASE("A user of many subordinate uids gets new statuses no more often than others") {
+TEST_CASE("A user with many subordinate uids gets new statuses no more often than other users") {
   FaultySystem system;
   system.time = 1000s;
   Host host(hiding_jobs(), system);
@@ -304,7 +335,7 @@ TEST_CASE("A user of many subordinate uids gets new statuses no more often than 
   CHECK(texts.size() == 4);
 }
 
-TEST_CASE("A process that has ended sees no tenant, not even those of the user for whom it counts") {
+TEST_CASE("A process that has ended sees no tenant, not even tenants of the user as whom it counts") {
   Host host(hiding_jobs());
   host.start();
   Guest slurmstepd(host), ended(host, 100'001, {}, getpid(), kEnded);
@@ -338,7 +369,7 @@ TEST_CASE("A user who asks too often still sees no other user's tenants") {
   }
 }
 
-TEST_CASE("The status is new for a user a few times at once, and then as of a moment ago") {
+TEST_CASE("A user gets a few new statuses at once, and then statuses that may be half a second old") {
   FaultySystem system;
   system.time = 1000s;
   Settings settings;

@@ -99,7 +99,7 @@ Settings parsed(const std::string& text) {
   return settings;
 }
 
-TEST_CASE("Reload: each key is in force at once, or is named as needing a restart") {
+TEST_CASE("Reload: each key applies at once, or the answer says that it needs a restart") {
   const auto live = live_keys();
   for (const std::string_view key : settings_keys()) {
     const std::string name(key);
@@ -137,7 +137,7 @@ TEST_CASE("Reload: a wrong file, or a log that cannot be opened, changes nothing
   CHECK(site.ended == 3);
 }
 
-TEST_CASE("Reload: what sharedgpu set has changed stays in force") {
+TEST_CASE("Reload: changes by sharedgpu set still apply") {
   ReloadedSite site("Quantum=3s\n[gpu 0]\nMaxWait=20s");
   Guest root(site.host);
   SetLines lines;
@@ -150,7 +150,7 @@ TEST_CASE("Reload: what sharedgpu set has changed stays in force") {
   CHECK(site.host.status()["gpus"][0]["policy"] == "credit");
 }
 
-TEST_CASE("Reload: new administrators, rights of tenants and their kind hold at once") {
+TEST_CASE("Reload: new administrators, rights of tenants and Tenants= apply at once") {
   ReloadedSite site("SlurmUser=0");
   SetLines lines;
   std::strcpy(lines.text, "Quantum=8s");

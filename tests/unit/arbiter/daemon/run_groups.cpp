@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control groups of runs: who gets one, who enters it, what happens when the host refuses one, and what
-// remains of them.
+// The control groups of runs: which runs get a group, which processes enter it, what happens if the host
+// refuses a group, and when a group is removed.
 #include "arbiter/daemon/run_groups.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ struct SiteWithGroups {
 
 std::string bytes(Bytes size) { return std::to_string(size.count); }
 
-TEST_CASE("A run that states its host memory gets a group with that and the memory of its units") {
+TEST_CASE("A run that states its host memory gets a group with this memory and the memory of its units") {
   SiteWithGroups site;
   Guest run(site.host, 0, {}, site.command.pid());
   const auto reply = run.say(vouched(gibibytes(4))).find<RunReply>();
@@ -79,7 +79,7 @@ TEST_CASE("The limit has the file of the version of control groups") {
   CHECK(site.system.groups["/sharedgpu/run_1"].files["memory.max"] == bytes(gibibytes(6)));
 }
 
-TEST_CASE("A run without a statement gets HostMemoryPerUnit for each unit, or no group") {
+TEST_CASE("A run without stated host memory gets HostMemoryPerUnit for each unit, or no group") {
   Settings settings;
   SECTION("no key") {
     SiteWithGroups site(settings);
@@ -138,7 +138,7 @@ TEST_CASE("Only an administrator states the host memory of a run") {
   CHECK(site.is_empty());
 }
 
-TEST_CASE("A process that another group confines gets none") {
+TEST_CASE("A process that another group limits gets no group") {
   SiteWithGroups site;
   auto& groups = site.system.groups;
   std::string why = "a control group with a limit confines it already";
@@ -168,7 +168,7 @@ TEST_CASE("A process that another group confines gets none") {
         Lines{"warning: run 1: pid " + pid + " does not enter a control group of the run: " + why});
 }
 
-TEST_CASE("Limits in folders of users do not count, nor those above the groups of runs") {
+TEST_CASE("Limits in folders of users, and limits above the groups of runs, do not count") {
   Settings settings;
   settings.cgroup_parent = "/site/runs";
   SiteWithGroups site(settings);
@@ -274,7 +274,7 @@ TEST_CASE("A process of the run's user that has the token enters the group, and 
   CHECK_FALSE(site.has(site.outside));
   CHECK(site.join(site.outside) == 1);
   CHECK(site.has(site.outside));
-  site.system.is_slow = true;  // nothing is to be moved any more
+  site.system.is_slow = true;  // no process has to be moved from now on
   CHECK(site.join(site.outside) == 1);
 
   site.system.is_slow = false;
@@ -310,7 +310,7 @@ TEST_CASE("Processes of a run that another group confines stay there, with one l
   CHECK(site.host.new_log_lines().size() == 1);
 }
 
-TEST_CASE("A process that cannot be moved is told so, and its session begins all the same") {
+TEST_CASE("A process that cannot be moved gets a message, and its session begins anyway") {
   Running site;
   site.system.enters = EBUSY;
   CHECK(site.join(site.outside) == 0);
@@ -385,7 +385,7 @@ TEST_CASE("Root's processes are moved at any rate") {
   CHECK(join() == 1);
 }
 
-TEST_CASE("A process that has ended is not moved, nor one that has its number") {
+TEST_CASE("A process that has ended is not moved, and a new process with its pid is not moved either") {
   Running site;
   site.system.is_slow = true;
   Guest part(site.host, kUser, {}, site.outside.pid());
@@ -409,7 +409,7 @@ TEST_CASE("A move that has not begun when the arbiter ends is dropped") {
   CHECK_FALSE(site.has(site.outside));
 }
 
-TEST_CASE("The thread beside the loop ends after the work under way") {
+TEST_CASE("The thread beside the loop ends when it has finished its current work") {
   std::promise<void> begun, go;
   bool is_done = false;
   auto aside = kHostSystem.aside();
@@ -425,7 +425,7 @@ TEST_CASE("The thread beside the loop ends after the work under way") {
   CHECK(is_done);
 }
 
-TEST_CASE("A user's processes are moved at a limited rate, and those beyond come again with their sessions") {
+TEST_CASE("A user's processes are moved at a limited rate; processes beyond the rate reconnect") {
   Running site;
   site.system.time = site.system.now();
   site.system.enters = ESRCH;
@@ -489,7 +489,7 @@ TEST_CASE("A group stays as long as a process is left in it, and a fault is name
   CHECK(site.host.new_log_lines().empty());
 }
 
-TEST_CASE("A restarted arbiter goes on with the groups of runs that live, and removes those of others") {
+TEST_CASE("A restarted arbiter keeps the groups of live runs, and removes all other groups") {
   Running site;
   site.system.groups["/sharedgpu/run_1"].files[kPeak] = "500\n";
   site.system.groups["/sharedgpu/run_40"];

@@ -42,7 +42,7 @@ struct Loop {
   }
 };
 
-TEST_CASE("Users get the same time, however many connections they have and however long a message takes") {
+TEST_CASE("All users get the same time, whatever the number of their connections and the cost of a message") {
   Loop users;
   for (int i = 0; i < 900; ++i) users.add(1, 20us);
   users.add(2, 20us);
@@ -83,7 +83,7 @@ TEST_CASE("A user that owes time for a long message owes nothing when nobody els
   CHECK(users.taken[1] > 350ms);
 }
 
-TEST_CASE("A user gets two seconds at once and then a fifth of the time, also where nobody else wants any") {
+TEST_CASE("A user gets two seconds at once and then a fifth of the time, even if it is the only user") {
   Loop users;
   users.add(1, 100us);
   users.loop.poll();
@@ -108,14 +108,14 @@ TEST_CASE("A user gets two seconds at once and then a fifth of the time, also wh
   users.ended = true;
 }
 
-TEST_CASE("Root gets all of the time that nobody else wants") {
+TEST_CASE("Root gets all time that no other user wants") {
   Loop users;
   users.add(0, 100us);
   users.run_for(10s);
   CHECK(users.taken[0] > 9900ms);
 }
 
-TEST_CASE("A message during which the host stood still does not delay its user's next one") {
+TEST_CASE("A message during which the host was suspended does not delay its user's next message") {
   Loop users;
   users.schedule.add(1, [&] {
     *users.system.time += 1h;
@@ -131,7 +131,7 @@ TEST_CASE("A message during which the host stood still does not delay its user's
   CHECK(users.ended);
 }
 
-TEST_CASE("A user that rests leaves the next one its whole turn") {
+TEST_CASE("A user without messages leaves the next user a whole turn") {
   FairQueue<char> queue(10us);
   for (uid_t user = 1; user <= 3; ++user)
     for (int i = 0; i < 2; ++i) queue.add(user, 'x');

@@ -55,7 +55,7 @@ struct ScontrolFolder {
   bool logged(const std::string& what) const { return text_of("log").find(what) != std::string::npos; }
 };
 
-TEST_CASE("Slurm is told one thing after the other") {
+TEST_CASE("Commands to Slurm run one after the other") {
   ScontrolFolder site;
   site.write("[[ $1 != -o ]] || echo JobId=$4 JobState=RUNNING Reason=None ExitCode=0:0");
   Scontrol scontrol(site.loop, kHostSystem);
@@ -129,7 +129,7 @@ TEST_CASE("PrivateData of Slurm is found, and is none without Slurm") {
   CHECK(found() == "none");
 }
 
-TEST_CASE("The name of this node is the one with this host's name, where only one has it") {
+TEST_CASE("The name of this node is that of the only node with this host's name") {
   ScontrolFolder site;
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -157,7 +157,7 @@ TEST_CASE("The name of this node is the one with this host's name, where only on
   CHECK(found == expected);
 }
 
-TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
+TEST_CASE("Two equal questions to Slurm are both answered, by one command") {
   ScontrolFolder site;
   site.write("echo NodeName=n3 NodeAddr=10.1.2.3 X=y");
   Scontrol scontrol(site.loop, kHostSystem);
@@ -171,7 +171,7 @@ TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
         "update nodename=node7 state=DRAIN reason=one that runs meanwhile\n-o show node n3\n");
 }
 
-TEST_CASE("A job that has ended right a moment before is not requeued, and one that has failed is") {
+TEST_CASE("A job that has just completed is not requeued, and a job that has failed is requeued") {
   ScontrolFolder site;
   bool stays = true;
   SECTION("right") { site.write("echo JobId=12 JobState=COMPLETED Reason=None ExitCode=0:0"); }
@@ -209,7 +209,7 @@ TEST_CASE("Slurm is asked for the name of this node until it answers") {
   CHECK(site.text_of("calls") == "-o show node\n-o show node\n");
 }
 
-TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried again") {
+TEST_CASE("A failed scontrol is logged, and tried again after the next command") {
   ScontrolFolder site;
   const std::string once = "[[ $* != *first* || -e $0.tried ]] || { touch $0.tried; ";
   SECTION("its status says so") {
@@ -232,7 +232,7 @@ TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried
   CHECK(site.text_of("calls") == drain + "first\n" + drain + "second\n" + drain + "first\n");
 }
 
-TEST_CASE("What goes on failing is given up, and what was started for it ends") {
+TEST_CASE("A command that fails again and again is given up, and the processes that it started end") {
   ScontrolFolder site;
   site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
   Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});
@@ -263,7 +263,7 @@ TEST_CASE("Without scontrol the log says so") {
   CHECK(site.logged("scontrol update nodename=node7 state=DRAIN reason=first: No such file or directory"));
 }
 
-TEST_CASE("A child that cannot be watched is ended, and started again") {
+TEST_CASE("A child process that cannot be watched is ended, and started again") {
   struct Host : System {
     mutable int failures = 2;
     UniqueFd open_process(pid_t pid) const override {

@@ -104,7 +104,7 @@ TEST_CASE("A peer that cannot be identified for lack of descriptors may try agai
         std::vector<std::string>{"warning: uid 4321: pidfd_open: Too many open files"});
 }
 
-TEST_CASE("A user has 1024 connections at most, root as many as it wants, and closed ones count no more") {
+TEST_CASE("A user has at most 1024 open connections, and root any number") {
   rlimit before = {};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit enough = {.rlim_cur = std::min<rlim_t>(before.rlim_max, 8192), .rlim_max = before.rlim_max};
@@ -118,7 +118,7 @@ TEST_CASE("A user has 1024 connections at most, root as many as it wants, and cl
     CHECK(arbiter.is_served(all.back()));
     Channel beyond = arbiter.connect();
     Message message;
-    CHECK(Listening::receive(beyond, message) == ECONNRESET);  // without a refusal
+    CHECK(Listening::receive(beyond, message) == ECONNRESET);  // the connection is closed without a refusal
     CHECK(arbiter.host.new_log_lines() ==
           std::vector<std::string>{"warning: uid 4321: too many connections"});
     arbiter.system.uid = kUser + 1;
@@ -163,9 +163,9 @@ struct Counting {
   }
 };
 
-TEST_CASE("A connection that its peer has closed and left empty is closed, and nobody looks who it was") {
+TEST_CASE("A connection without data that its peer has closed is closed without a look at the peer") {
   Counting its;
-  its.arbiter.system.peers = ENOPROTOOPT;  // an examination would refuse it
+  its.arbiter.system.peers = ENOPROTOOPT;  // the arbiter would refuse the peer if it identified it
   for (int i = 0; i < 3000; ++i) {
     its.connect_only();
     if (i % 32 == 31) its.arbiter.host.run();
@@ -178,7 +178,7 @@ TEST_CASE("A connection that its peer has closed and left empty is closed, and n
   CHECK(its.arbiter.is_served(next));
 }
 
-TEST_CASE("A connection that its peer has closed is served with what was sent before") {
+TEST_CASE("The messages that a peer sent before it closed its connection are handled") {
   Counting its;
   its.arbiter.system.uid = 0;
   Channel peer = its.connect_only();
@@ -213,14 +213,14 @@ TEST_CASE(
   CHECK(its.arbiter.host.new_log_lines() == std::vector<std::string>{"warning: pid N: dropped: " + reason});
 }
 
-TEST_CASE("A user that comes too often is turned away by its number alone, until time has passed") {
+TEST_CASE("A user that connects too often is refused by its uid alone, until time has passed") {
   Counting its;
   its.come_and_go(static_cast<int>(Server::kComeAtOnce));
   its.arbiter.host.new_log_lines();
   its.read = 0;
   Channel beyond = its.arbiter.connect();
   Message message;
-  CHECK(Listening::receive(beyond, message) == ECONNRESET);  // without a refusal
+  CHECK(Listening::receive(beyond, message) == ECONNRESET);  // the connection is closed without a refusal
   CHECK(its.read == 0);
   CHECK(its.arbiter.host.new_log_lines() ==
         std::vector<std::string>{"warning: uid 4321: too many connections in a short time"});
@@ -234,7 +234,7 @@ TEST_CASE("A user that comes too often is turned away by its number alone, until
   CHECK(its.arbiter.is_served(again));
 }
 
-TEST_CASE("Many users of one user namespace come as often as one") {
+TEST_CASE("All users of one user namespace together may connect as often as one user") {
   Counting its;
   its.arbiter.system.owner = kUser;
   for (uid_t i = 0; i < static_cast<uid_t>(Server::kComeAtOnce); ++i) {
@@ -253,7 +253,7 @@ TEST_CASE("Many users of one user namespace come as often as one") {
   CHECK(its.arbiter.is_served(other));
 }
 
-TEST_CASE("Root comes as often as it wants") {
+TEST_CASE("Root may connect as often as it wants") {
   Counting its;
   its.arbiter.system.uid = 0;
   its.come_and_go(static_cast<int>(Server::kComeAtOnce) + 10);
@@ -261,7 +261,7 @@ TEST_CASE("Root comes as often as it wants") {
   CHECK(its.arbiter.is_served(next));
 }
 
-TEST_CASE("A server that has stopped lets nobody in") {
+TEST_CASE("A stopped server accepts no connection") {
   Listening arbiter;
   Channel before = arbiter.connect();
   arbiter.server->stop();

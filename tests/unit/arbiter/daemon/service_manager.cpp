@@ -48,7 +48,7 @@ Manager waiting_for(pid_t pid, const TemporaryFolder& folder) {
   return Manager(folder.path + "/notify");
 }
 
-TEST_CASE("Service manager hears that the daemon serves, at a path and at an abstract address") {
+TEST_CASE("Service manager: is told that the daemon serves, at a path and at an abstract address") {
   const TemporaryFolder folder;
   for (const std::string& address : {folder.path + "/notify", "@" + folder.path}) {
     const Manager manager(address);
@@ -57,12 +57,12 @@ TEST_CASE("Service manager hears that the daemon serves, at a path and at an abs
     its.tell_ready();
     CHECK(manager.heard() == "READY=1");
     asio::io_context loop;
-    its.keep_telling(loop);  // nobody waits for it
+    its.keep_telling(loop);  // no service manager waits for reports
     CHECK(manager.heard().empty());
   }
 }
 
-TEST_CASE("Service manager hears again and again that the loop goes on") {
+TEST_CASE("Service manager: is told regularly that the event loop is alive") {
   const TemporaryFolder folder;
   const Manager manager = waiting_for(getpid(), folder);
   const ServiceManager its;
@@ -77,7 +77,7 @@ TEST_CASE("Service manager hears again and again that the loop goes on") {
   }
 }
 
-TEST_CASE("Service manager hears of a reload, of the end, and what the daemon serves") {
+TEST_CASE("Service manager: is told of a reload, of the end, and of the number of GPUs and tenants") {
   const TemporaryFolder folder;
   const Manager manager(folder.path + "/notify");
   const ServiceManager its;
@@ -86,11 +86,12 @@ TEST_CASE("Service manager hears of a reload, of the end, and what the daemon se
   its.tell_stopping();
   CHECK(manager.heard() == "STOPPING=1");
   asio::io_context loop;
-  its.keep_telling(loop, [] { return std::string("2 GPUs, 1 tenant"); });  // without a watchdog
+  its.keep_telling(loop, [] { return std::string("2 GPUs, 1 tenant"); });  // the service manager has set no
+                                                                           // watchdog
   CHECK(manager.heard() == "STATUS=2 GPUs, 1 tenant");
 }
 
-TEST_CASE("Service manager hears of a change of what the daemon serves, once") {
+TEST_CASE("Service manager: is told once of each change of the number of GPUs and tenants") {
   const TemporaryFolder folder;
   const Manager manager = waiting_for(getpid(), folder);
   const ServiceManager its;
@@ -108,7 +109,7 @@ TEST_CASE("Service manager hears of a change of what the daemon serves, once") {
   CHECK(manager.heard() == "STATUS=2 GPUs");
 }
 
-TEST_CASE("Service manager that waits for another process hears nothing of the loop") {
+TEST_CASE("Service manager: is told nothing of the loop if it waits for another process") {
   const TemporaryFolder folder;
   const Manager manager = waiting_for(getppid(), folder);
   const ServiceManager its;
@@ -117,7 +118,7 @@ TEST_CASE("Service manager that waits for another process hears nothing of the l
   CHECK(manager.heard().empty());
 }
 
-TEST_CASE("Service manager: without one, and with one that does not read, the daemon goes on") {
+TEST_CASE("Service manager: the daemon continues without one, and with one that does not read") {
   unsetenv("NOTIFY_SOCKET");
   ServiceManager().tell_ready();
   const TemporaryFolder folder;

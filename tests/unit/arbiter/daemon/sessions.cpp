@@ -97,7 +97,7 @@ TEST_CASE("Sessions that end at once take turns with other users") {
   CHECK(left > 10);
 }
 
-TEST_CASE("A process that closed its connection keeps what it has until it comes back") {
+TEST_CASE("A process that closed its connection keeps its memory and lease until it reconnects") {
   Host host;
   host.start();
   const Process process;
@@ -116,10 +116,11 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   CHECK(sessions_in(host) == 1);
   CHECK(footprint() == mebibytes(10).count);
   again.say(Usage{.request = 0, .use = {}});
-  CHECK(footprint() == 0);  // as the process reports now
+  CHECK(footprint() == 0);  // the footprint is what the process reports now
 }
 
-TEST_CASE("A process that comes back and never attaches keeps what it has, as one that does not answer") {
+TEST_CASE(
+    "A process that reconnects and never attaches keeps its memory, like a process that does not answer") {
   Host host;
   host.start();
   const Process process;
@@ -139,7 +140,7 @@ TEST_CASE("A process that comes back and never attaches keeps what it has, as on
   CHECK(sessions_in(host) == 2);
 }
 
-TEST_CASE("A process that comes back twice before it has told what it has keeps that") {
+TEST_CASE("A process that reconnects twice before its first report keeps its memory") {
   Host host;
   host.start();
   const Process process;
@@ -158,7 +159,8 @@ TEST_CASE("A process that comes back twice before it has told what it has keeps 
   for (const char* gone : {"gone 1", "gone 2"}) CHECK(std::count(ledger.begin(), ledger.end(), gone) == 1);
 }
 
-TEST_CASE("A process that came back before the arbiter died comes back to the next one once") {
+TEST_CASE(
+    "A process that reconnected before the arbiter died reconnects to the next arbiter as one session") {
   Host host;
   host.start();
   const Process process;
@@ -181,7 +183,7 @@ TEST_CASE("A process that came back before the arbiter died comes back to the ne
   CHECK(host.status()["tenants"][0]["footprint_bytes"] == mebibytes(10).count);
 }
 
-TEST_CASE("A process that comes back to the arbiter that it left has no more memory than before") {
+TEST_CASE("A process that reconnects to the same arbiter has no more memory than before") {
   Host host;
   host.start();
   const Process process;
@@ -198,7 +200,7 @@ TEST_CASE("A process that comes back to the arbiter that it left has no more mem
   CHECK(session["resident_bytes"] <= mebibytes(10).count);
 }
 
-TEST_CASE("A process that closed its connection and has no memory is gone") {
+TEST_CASE("A process that closed its connection and has no memory is forgotten") {
   Host host;
   host.start();
   const Process process;
@@ -233,7 +235,7 @@ struct Forgetful {
   }
 };
 
-TEST_CASE("A process that comes back, and that no record tells of, is served by what it reports first") {
+TEST_CASE("The first report of a reconnecting process without a record decides whether it is served") {
   Forgetful f;
   Guest guest(f.host, kUser, {}, f.process.pid());
   REQUIRE(guest.say(returning()).find<Welcome>());
@@ -270,7 +272,7 @@ TEST_CASE("A process whose connection was closed needs no record") {
   CHECK_FALSE(again.say(Usage{.request = 0, .use = use}).find<Refused>());
 }
 
-TEST_CASE("An arbiter that begins without a ledger believes for a minute that processes come back") {
+TEST_CASE("An arbiter without a ledger believes for a minute that processes reconnect") {
   FaultySystem system;
   system.time = std::chrono::seconds(1000);
   Host host({}, system);
@@ -302,7 +304,7 @@ TEST_CASE("A claim to a lease under an earlier arbiter gives none") {
   for (const std::string& record : host.ledger()) CHECK(record.find("grant") == std::string::npos);
 }
 
-TEST_CASE("A GPU that only a session told of goes with its last session, and so does its name") {
+TEST_CASE("A GPU that only sessions have reported is forgotten with its last session") {
   Host host;
   host.start();
   Process process;
@@ -318,7 +320,7 @@ TEST_CASE("A GPU that only a session told of goes with its last session, and so 
   CHECK(host.status()["gpus"][0]["uuid"] == "GPU-01000000-0000-0000-0000-000000000000");
 }
 
-TEST_CASE("Sessions tell of so many GPUs and no more") {
+TEST_CASE("Sessions can report only a limited number of GPUs") {
   Host host;
   host.start();
   std::vector<std::unique_ptr<Guest>> guests;
@@ -399,7 +401,7 @@ TEST_CASE("A session that waits for a lender which ends sees the connection end"
   CHECK(to_lender.receive(message, descriptor) == ECONNRESET);
 }
 
-TEST_CASE("A session that asks for a lender that its tenant does not have is told so") {
+TEST_CASE("A session that asks for a lender of another tenant gets an error") {
   Loan loan;
   loan.lending.end();
   loan.host.run_until([&] { return sessions_in(loan.host) == 1; });
@@ -411,7 +413,7 @@ TEST_CASE("A session that asks for a lender that its tenant does not have is tol
   CHECK(stranger.say(of_others).find<Lent>()->outcome == LoanOutcome::unknown);
 }
 
-TEST_CASE("A session that asks a library of an earlier version is told that the loan has failed") {
+TEST_CASE("A session that borrows from a library of an earlier version gets an error") {
   Loan loan;
   Message old = Message::of(MemoryQuery{});
   old.version = Lent::kPaired - 1;
@@ -482,12 +484,12 @@ TEST_CASE("A stopped process loses its turn before that is over, and asks for an
   host.run_until([&] { return !page.is_open(); });
   CHECK(guest.hear().find<Revoke>());
   const auto lease = [&] { return host.status()["tenants"][0]["lease"] == true; };
-  host.run_until([&] { return !lease(); });  // without an answer from the stopped process
+  host.run_until([&] { return !lease(); });  // the lease ends without an answer from the stopped process
   kill(process.pid(), SIGCONT);
-  host.run_until(lease);  // until it has drained
+  host.run_until(lease);  // the lease lasts until the session has drained
 }
 
-TEST_CASE("A process that comes back ends its own closed session, and nobody else's") {
+TEST_CASE("A process that reconnects ends its own closed session, and no other session") {
   Host host;
   host.start();
   const Process first, second;
@@ -512,7 +514,7 @@ TEST_CASE("A process that comes back ends its own closed session, and nobody els
   CHECK(std::count(ledger.begin(), ledger.end(), "gone 1") == 0);
 }
 
-TEST_CASE("The sessions of an earlier arbiter are waited for until the last of them has told what it has") {
+TEST_CASE("The arbiter waits for the sessions of its predecessor until the last of them has reported") {
   Host host;
   host.start();
   const Process first, second;

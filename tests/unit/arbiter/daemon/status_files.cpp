@@ -20,7 +20,7 @@ off_t size_of(const UniqueFd& file) {
   return info.st_size;
 }
 
-TEST_CASE("A status file holds the text, and who gets it can neither change nor resize it") {
+TEST_CASE("A status file holds the text, and its receiver can neither change nor resize it") {
   StatusFiles files(kHostSystem);
   CHECK(files.newest() == nullptr);
   const std::string text(100000, 'x');

@@ -131,7 +131,7 @@ TEST_CASE("The status has the settings of the node") {
   CHECK(view.read()["swap_per_unit"] == "unlimited");
 }
 
-TEST_CASE("The status has the health of each GPU, and who was on one that was lost") {
+TEST_CASE("The status has the health of each GPU, and the tenants of a lost GPU") {
   View view;
   view.state.gpus[0].condition = GpuCondition::lost;
   view.state.gpus[1].drained = true;
@@ -153,7 +153,7 @@ TEST_CASE("The status has the health of each GPU, and who was on one that was lo
   CHECK(status["tenants"][1]["lost_gpu"] == Json{{"gpu", kFirstName}, {"fault", "Xid 79"}});
 }
 
-TEST_CASE("The status has who coordinates the turns of a job on several nodes, and what was ordered") {
+TEST_CASE("The status has the coordinator of a job on several nodes, and its last order") {
   View view;
   view.gangs.report(TenantId{1}, {.number = 5, .nodes = 2, .coordinator = "n1"}, {.present = true}, {});
   const Json sought = {{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}};
@@ -170,7 +170,7 @@ TEST_CASE("The status has who coordinates the turns of a job on several nodes, a
   CHECK(view.read()["tenants"][0]["gang"] == held);
 }
 
-TEST_CASE("The status has what is known of each GPU, and the sums of its own sessions") {
+TEST_CASE("The status has the data of each GPU, and the sums of the GPU's sessions") {
   View view;
   Snapshot::Gpu& gpu = view.state.gpus[0];
   gpu.number = 4;
@@ -270,7 +270,7 @@ TEST_CASE("Each rule of a turn's length and each state of a tenant has its name"
   }
 }
 
-TEST_CASE("The status has what a job asked for, what it gets, and what became of its deadlines") {
+TEST_CASE("The status has a job's requests, what it gets, and its met and missed deadlines") {
   View view;
   TenantInfo& job = view.job();
   job.job_class = {.partition = "long", .qos = "high", .restarts = 0};
@@ -377,7 +377,13 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
                                          .overuse = 4s,
                                          .handoffs = 5,
                                          .footprint = Bytes{6},
-                                         .resident = Bytes{7}});
+                                         .resident = Bytes{7},
+                                         .exchanges = {.moved = {.evicted = Bytes{10}, .restored = Bytes{11}},
+                                                       .moving = 12s,
+                                                       .waited = 13s,
+                                                       .copied = Bytes{30},
+                                                       .fastest = Bytes{3},
+                                                       .slowed = 14s}});
   view.figures.carry({TenantId{1}, {.job = 17, .step = 3}},
                      {.moved = {.evicted = Bytes{8}, .restored = Bytes{9}}});
   const Json status = view.read();
@@ -389,6 +395,13 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
       {"handoffs", 5},
       {"evicted_bytes", 1},
       {"restored_bytes", 2},
+      {"exchanges",
+       {{"evicted_bytes", 10},
+        {"restored_bytes", 11},
+        {"moving_seconds", 12.0},
+        {"best_seconds", 10.0},
+        {"waited_seconds", 13.0},
+        {"slowed_seconds", 14.0}}},
       {"highest_footprint_bytes", 6},
       {"highest_resident_bytes", 7},
       {"steps",
@@ -397,6 +410,7 @@ TEST_CASE("The status has the totals of a tenant and of each of its steps up to 
   CHECK(fields(status["tenants"][0], expected) == expected);
   CHECK(status["tenants"][1]["lease"] == true);
   CHECK(status["tenants"][1]["lease_seconds"] == 3.0);
+  CHECK(status["tenants"][1]["exchanges"].is_null());
 }
 
 TEST_CASE("The status has each session of a tenant, and their sums") {
@@ -454,7 +468,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
   CHECK(status["tenants"][1]["stuck"] == false);
 }
 
-TEST_CASE("A tenant that others wait for is shown with what it has not done") {
+TEST_CASE("The status shows what an overdue tenant has not done") {
   View view;
   view.state.sessions[0].drained = true;
   view.state.tenants[0].overdue = Overdue{.gpu = kOther, .since = view.now - std::chrono::milliseconds(2500)};
@@ -538,7 +552,7 @@ TEST_CASE("A tenant that the core does not know has no share, no credit and no s
   CHECK(fields(view.read()["tenants"][0], expected) == expected);
 }
 
-TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surveys show it") {
+TEST_CASE("The status shows unmanaged memory, by GPU and process, if surveys show it") {
   View view;
   CHECK(fields(view.read()["gpus"][0],
                {{"surveyed", false}, {"unmanaged_bytes", nullptr}, {"unmanaged", Json::array()}}) ==
@@ -559,7 +573,7 @@ TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surve
   CHECK(status["tenants"][0]["sessions"][1]["device_bytes"].is_null());
 }
 
-TEST_CASE("The status of a tenant tells how far its reports of memory differ from what it has") {
+TEST_CASE("The status of a tenant shows how far its reports of memory differ from its real memory") {
   View view;
   const Json none = view.read()["tenants"][0];
   for (const char* field :
@@ -585,7 +599,7 @@ TEST_CASE("The status of a tenant tells how far its reports of memory differ fro
   CHECK(tenants[1]["unseen_bytes"] == 0);
 }
 
-TEST_CASE("A process that has come as a session since the last survey is not shown as unmanaged") {
+TEST_CASE("A process that has a session since the last survey is not shown as unmanaged") {
   View view;
   view.state.gpus[1].surveyed = true;
   view.pids = {{SessionId{1}, 42}, {SessionId{2}, 41}};

@@ -29,7 +29,7 @@ struct Behaviour {
   bool hangs = false;
   bool crashes = false;
   int failing_device = -1;
-  int failure = 15;  // of that device
+  int failure = 15;  // the status that this device returns
   unsigned devices = 2;
   int lost_handle = -1;  // a device for which NVML does not return a handle
   unsigned long long ecc_errors = 3;
@@ -194,7 +194,7 @@ struct Looking {
   }
 };
 
-TEST_CASE("A survey tells of each process once, with all that it has") {
+TEST_CASE("A survey has each process once, with all of its memory") {
   const Nvml host;
   Looking looking(host);
   looking.until([&] { return looking.answers > 0; });
@@ -210,7 +210,7 @@ TEST_CASE("A survey tells of each process once, with all that it has") {
   CHECK(processes[2].pid == 7);
 }
 
-TEST_CASE("A survey tells the energy and the utilization of the GPUs that have them") {
+TEST_CASE("A survey has the energy and the utilization of the GPUs that report them") {
   Nvml host;
   const auto look = [&] {
     Looking looking(host);
@@ -230,7 +230,7 @@ TEST_CASE("A survey tells the energy and the utilization of the GPUs that have t
   CHECK(look().utilization == std::nullopt);
 }
 
-TEST_CASE("A survey goes on while it is needed, and leaves no child when it is not") {
+TEST_CASE("Surveys continue while they are needed, and leave no child process afterwards") {
   const Nvml host;
   Looking looking(host);
   looking.until([&] { return looking.answers > 3; });
@@ -246,7 +246,7 @@ TEST_CASE("A survey goes on while it is needed, and leaves no child when it is n
   looking.until([&] { return looking.answers > before; });
 }
 
-TEST_CASE("A survey with many processes is whole, and one with too many says nothing of the GPU") {
+TEST_CASE("A survey with many processes is complete, and a survey with too many has nothing about the GPU") {
   const Nvml host;
   SECTION("as many as are told of") {
     nvml.processes = kMostSurveyedProcesses;
@@ -291,7 +291,7 @@ TEST_CASE("A survey needs no list of graphics processes") {
   CHECK(looking.last[0].processes.size() == 2);
 }
 
-TEST_CASE("A survey tells of the health of each GPU, also of one that tells nothing else") {
+TEST_CASE("A survey has the health of each GPU, even of a GPU that reports nothing else") {
   const Nvml host;
   nvml.failing_device = 1;
   SECTION("lost") { nvml.failure = 15; }
@@ -322,7 +322,7 @@ TEST_CASE("A survey passes on the errors that GPUs report") {
   CHECK(looking.signs[2].kind == GpuSign::Kind::ecc_error);
 }
 
-TEST_CASE("A survey lists all GPUs, or says that it may not have") {
+TEST_CASE("A survey lists all GPUs, or says that its list may be incomplete") {
   const Nvml host;
   SECTION("one is lost, and has no name") {
     nvml.lost_handle = 0;
@@ -360,7 +360,7 @@ TEST_CASE("A survey without NVML says so and tries again") {
   looking.until([&] { return looking.answers > 0; });
 }
 
-TEST_CASE("A survey's child that is silent is killed, and another one comes") {
+TEST_CASE("A survey's child process that is silent is killed, and a new one is started") {
   const Nvml host;
   nvml.hangs = true;
   Looking looking(host, 30ms);
@@ -370,7 +370,7 @@ TEST_CASE("A survey's child that is silent is killed, and another one comes") {
   looking.until([&] { return looking.answers > 0; });
 }
 
-TEST_CASE("A survey's child that cannot be watched is not left behind") {
+TEST_CASE("A survey's child process that cannot be watched is not left behind") {
   struct Host : Nvml {
     mutable int refused = 0;
     UniqueFd open_process(pid_t pid) const override {
@@ -388,7 +388,7 @@ TEST_CASE("A survey's child that cannot be watched is not left behind") {
 
 // A library that writes to the survey's connection itself. The connection is the first descriptor after the
 // standard ones, since the child has no others.
-TEST_CASE("A survey's child that answers nonsense is killed, and nothing of it counts") {
+TEST_CASE("A survey's child process that sends invalid data is killed, and its data is dropped") {
   struct Host : Nvml {
     SurveyLine line;
     unsigned lines = 1;

@@ -24,7 +24,7 @@ JobClass job_class(std::string_view partition, std::string_view qos = {}) {
   return job;
 }
 
-TEST_CASE("A job's priority is that of its QOS, and on top what it states, within bounds") {
+TEST_CASE("A job's priority is the sum of its QOS's priority and its own, within bounds") {
   const Settings node = settings(
       "MaxPriority=10\n[qos high]\nPriority=100\n[qos urgent]\nPriority=1000\nMaxPriority=1000\n"
       "[partition low]\nPriority=-20\n");
@@ -98,7 +98,7 @@ TEST_CASE("The units of a tenant bring what SwapPerUnit states for each") {
   }
 }
 
-TEST_CASE("What units bring is known when they come, unless it depends on the GPU") {
+TEST_CASE("The host memory of units is known when they are registered, unless it depends on the GPU") {
   TenantInfo job;
   job.options.units = 3;
   const auto brought = [&](const char* text) { return brought_now(job, settings(text)); };
@@ -110,7 +110,7 @@ TEST_CASE("What units bring is known when they come, unless it depends on the GP
   CHECK(brought("SwapPerUnit=1GiB,large:auto\n") == Bytes{});
 }
 
-TEST_CASE("A MaxPriority below nothing binds whoever is no job as well") {
+TEST_CASE("A negative MaxPriority also limits tenants that are no jobs") {
   const Settings node = settings("MaxPriority=-10\n");
   TenantInfo tenant;
   tenant.name.job = 7;
@@ -122,7 +122,8 @@ TEST_CASE("A MaxPriority below nothing binds whoever is no job as well") {
   CHECK(claims_of(tenant, node).priority == -20);
 }
 
-TEST_CASE("A step states for its job what nobody has stated yet, and the batch step all of it") {
+TEST_CASE(
+    "A step states the options that no earlier step has stated, and the batch step states all options") {
   RegisterJob step;
   step.step = {.job = 7, .step = 0};
   step.options.units = 2;
@@ -161,7 +162,7 @@ TEST_CASE("A step states for its job what nobody has stated yet, and the batch s
   CHECK(merged(stated, next).share_limit == 0);
 }
 
-TEST_CASE("A QOS bounds what its jobs may request") {
+TEST_CASE("A QOS limits what its jobs may request") {
   const Settings node = settings("[qos free]\nMaxRequest=10%\n");
   TenantInfo job;
   job.name.job = 7;
@@ -200,7 +201,7 @@ struct NodeOfTerms {
   }
 };
 
-TEST_CASE("A partition's rules hold where all tenants are its jobs") {
+TEST_CASE("A partition's rules apply on a GPU if all tenants of the GPU are the partition's jobs") {
   const Settings node = settings("Policy=credit\n[partition debug]\nPolicy=priority\n[gpu 1]\nQuantum=3s\n");
   NodeOfTerms host;
   const auto policy_on = [&](const GpuUuid& gpu) {
@@ -245,7 +246,7 @@ TEST_CASE("A job is counted on each of the GPUs that it is placed on, and proces
   host.place(host.job(2, ""), kFirst);
   host.place(TenantId{99}, kSecond);  // the host knows nothing of this tenant
   CHECK(partitions_of(host.state, host.tenants).empty());
-  host.state.sessions.emplace_back().tenant = job;  // it has no GPU yet
+  host.state.sessions.emplace_back().tenant = job;  // the session has no GPU yet
   CHECK(partitions_of(host.state, host.tenants).empty());
 }
 

@@ -14,7 +14,7 @@ unsigned taken(TokenBucket& bucket, Nanoseconds now) {
   return count;
 }
 
-TEST_CASE("So many at once, and then so many a second") {
+TEST_CASE("A bucket allows a number at once, and then a number per second") {
   TokenBucket bucket(10, 2);
   CHECK(taken(bucket, 1000s) == 10);
   CHECK(taken(bucket, 1000s) == 0);
@@ -23,7 +23,7 @@ TEST_CASE("So many at once, and then so many a second") {
   CHECK(taken(bucket, 1002s) == 3);  // the earlier remainder counts
 }
 
-TEST_CASE("A bucket is full when nothing of what happened is left") {
+TEST_CASE("A bucket is full when all earlier use has been regained") {
   TokenBucket bucket(10, 2);
   CHECK(bucket.is_full(1000s));
   CHECK(bucket.take(1000s));
@@ -31,7 +31,7 @@ TEST_CASE("A bucket is full when nothing of what happened is left") {
   CHECK(bucket.is_full(1000s + 600ms));
 }
 
-TEST_CASE("More may be used than there is, and is owed then") {
+TEST_CASE("A use may exceed the content of the bucket, and the excess is owed") {
   TokenBucket bucket(10, 2);
   CHECK(bucket.charge(9, 1000s) == 0s);
   CHECK(bucket.charge(2, 1000s) == 500ms);
@@ -40,13 +40,13 @@ TEST_CASE("More may be used than there is, and is owed then") {
   CHECK(bucket.charge(1, 1002s) == 0s);
 }
 
-TEST_CASE("Who has not come for long may come as often as at first, and no oftener") {
+TEST_CASE("A user that has not come for long may come as often as at first, and no more often") {
   TokenBucket bucket(10, 2);
   CHECK(taken(bucket, 1000s) == 10);
   CHECK(taken(bucket, 5000s) == 10);
 }
 
-TEST_CASE("Each key has a bucket, and those that are full are not kept") {
+TEST_CASE("Each key has a bucket, and full buckets are not kept") {
   TokenBuckets<int> buckets(2, 1);
   for (int key = 0; key < 1000; ++key) CHECK(buckets.take(key, 1000s));
   CHECK(buckets.take(1, 1000s));

@@ -208,7 +208,7 @@ TEST_CASE("Unmanaged processes are those without a session but for the arbiter's
   board.add(kPid + 1, mebibytes(50), {.uid = 0});
   board.add(kPid + 2, mebibytes(50), {.parent = getpid()});
   Board::list(kPid + 3, mebibytes(50).count);  // the process has ended, or is in another PID namespace
-  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML cannot tell
+  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML does not know the amount
   const Scene scene(board, Measure::ignore);
   CHECK(scene.pids() == Pids{kPid, kPid + 1});
   const Json gpu = scene.gpu();
@@ -464,7 +464,7 @@ TEST_CASE("Contexts beyond the usual are hidden memory") {
   for (int i = 0; i < 3; ++i) scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
   CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(180).count);
-  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // and no memory counts twice
+  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // no memory counts twice
 }
 
 TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not handed out") {
@@ -501,7 +501,7 @@ TEST_CASE("Hidden memory of all processes of a tenant together names them") {
     return Json();
   };
   if (!both) {
-    CHECK(scene.pids() == Pids{second.process.pid()});  // which has no session
+    CHECK(scene.pids() == Pids{second.process.pid()});  // the second process has no session
     CHECK(tenant()["unreported_bytes"] == 0);
     return;
   }

@@ -38,7 +38,7 @@ TEST_CASE("Administrators and StatusUsers see all tenants, and StatusUsers do no
   CHECK_FALSE(some.has(9));
 }
 
-TEST_CASE("Where no user is found by name, numbers and root administer still") {
+TEST_CASE("If no user is found by name, root and the users given by number stay administrators") {
   test::FaultySystem system;
   system.users = false;
   CHECK_FALSE(find_user(system, "daemon"));

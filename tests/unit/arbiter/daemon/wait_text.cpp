@@ -66,9 +66,9 @@ TEST_CASE("A tenant waits if a thread wants the GPU and the tenant has no lease"
   const LeaseBook& leases = scene.bench.core->leases();
   CHECK(wait_of(scene.state.tenants[0], leases, 1000s) == std::optional<Nanoseconds>(30s));
   scene.state.tenants[1].wants = true;
-  CHECK_FALSE(wait_of(scene.state.tenants[1], leases, 1000s));  // it holds a lease
+  CHECK_FALSE(wait_of(scene.state.tenants[1], leases, 1000s));  // the tenant holds a lease
   scene.state.tenants[0].absent = true;
-  CHECK_FALSE(wait_of(scene.state.tenants[0], leases, 1000s));  // it is stopped
+  CHECK_FALSE(wait_of(scene.state.tenants[0], leases, 1000s));  // the tenant is stopped
   scene.state.tenants[0].absent = scene.state.tenants[0].wants = false;
   CHECK_FALSE(wait_of(scene.state.tenants[0], leases, 1000s));
 }
@@ -96,7 +96,7 @@ TEST_CASE("The line about a wait has the place in the queue, whoever the others 
   scene.queue = {TenantId{3}, TenantId{4}, TenantId{1}, TenantId{5}};
   CHECK(scene.text() ==
         start + "; it is number 3 of 4 in the queue, so about 2 turns of 20 s come before its own");
-  scene.queue = {TenantId{3}, TenantId{4}};  // as while the arbiter has just started
+  scene.queue = {TenantId{3}, TenantId{4}};  // the arbiter has just started
   CHECK(scene.text() == start);
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("The line about a wait names only jobs that its user may see, as users
   scene.state.tenants[2].wants = false;
   scene.viewer = 1;
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of another job lasts up to 12 s more");
-  scene.tenants.find(TenantId{2})->account = 1;  // it is in a rootless container of user 1
+  scene.tenants.find(TenantId{2})->account = 1;  // tenant 2 is in a rootless container of user 1
   CHECK(scene.text() == "this job has waited 30 s for GPU 3: the turn of run 2 lasts up to 12 s more");
   scene.tenants.find(TenantId{2})->account = 2;
   scene.viewer = 2;

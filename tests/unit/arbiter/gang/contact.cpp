@@ -145,7 +145,7 @@ TEST_CASE("Members are in contact at once, and a quiet gang costs each node a fe
   CHECK(net.letters >= 4 * 59);
 }
 
-TEST_CASE("A report that is lost is repeated soon, and its answer as soon") {
+TEST_CASE("A lost report is repeated soon, and so is a lost answer") {
   Network net;
   net.say_all();
   net.cut = {"b"};
@@ -176,7 +176,7 @@ TEST_CASE("A gang that loses a node begins no turn, and goes on when it is back"
   CHECK(net.nodes["b"].told.back()->possible);
 }
 
-TEST_CASE("Nodes that do not reach each other for long go on by themselves until they do") {
+TEST_CASE("Nodes that do not reach each other for long have independent turns until they do") {
   Network net;
   net.say_all();
   net.cut = {"b"};
@@ -199,7 +199,7 @@ TEST_CASE("Nodes that do not reach each other for long go on by themselves until
   CHECK(net.nodes["b"].told.back());
 }
 
-TEST_CASE("A coordinator that is never heard is given up soon") {
+TEST_CASE("A coordinator that was never heard is soon given up") {
   Network net;
   net.cut = {"b"};
   SECTION("where the gang is new") { net.new_job = true; }
@@ -224,7 +224,7 @@ TEST_CASE("A coordinator that is never heard is given up soon") {
   CHECK_FALSE(net.nodes["b"].told.back());
 }
 
-TEST_CASE("A coordinator that begins anew gives orders when it has heard all") {
+TEST_CASE("A restarted coordinator gives orders when it has heard all members") {
   Network net;
   net.say_all();
   net.boot("a");
@@ -254,7 +254,7 @@ TEST_CASE("A coordinator that begins anew gives orders when it has heard all") {
   }
 }
 
-TEST_CASE("A gang that is new waits for processes on its other nodes, and not for long") {
+TEST_CASE("A new gang waits for processes on its other nodes, but not for long") {
   Network net;
   net.new_job = true;
   for (auto& [name, node] : net.nodes) node.report.offers = true;
@@ -297,7 +297,7 @@ TEST_CASE(
   CHECK(net.gang("a").order);
 }
 
-TEST_CASE("A gang that is new is apart on all nodes alike where one of them does not answer") {
+TEST_CASE("A new gang is apart on all of its nodes if one of them does not answer") {
   Network net;
   net.new_job = true;
   Nanoseconds patience = kTimes.never;
@@ -360,7 +360,7 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(!heard.has("b", 5s));
   for (std::size_t i = 1; i < HeardNodes::kMost; ++i) heard.hear(std::to_string(i), 7s);
   heard.hear("b", 8s);
-  CHECK(!heard.has("b", 8s));  // there are too many
+  CHECK(!heard.has("b", 8s));  // the list of heard nodes is full
   heard.hear("b", 15s);        // "a" is forgotten
   CHECK(heard.has("b", 15s));
 }
@@ -378,7 +378,7 @@ TEST_CASE("The nodes that were heard are kept for the next arbiter on the same b
   after.restore(before.text("b7", 8s), "b7", 9s);
   CHECK(after.has("a", 16s));
   CHECK_FALSE(after.has("a", 17s));
-  CHECK(after.has("n-2.site", 18s));  // heard since
+  CHECK(after.has("n-2.site", 18s));  // heard after the text was written
   SECTION("a node whose last letter was long ago is forgotten, and is news when it is heard again") {
     CHECK(before.text("b7", 14s) == "b7\na 7\n");
     after.restore("b7\nc 1\n", "b7", 11s);
@@ -448,7 +448,7 @@ TEST_CASE("A gang that is apart stays so until all of its nodes are in contact")
   CHECK(order->possible);
 }
 
-TEST_CASE("A node without processes that falls silent may have some by now, and is given up in the end") {
+TEST_CASE("A silent node without processes may have some by now, and is given up in the end") {
   Network net;
   net.new_job = true;
   net.say("a");
@@ -467,7 +467,7 @@ TEST_CASE("A node without processes that falls silent may have some by now, and 
   CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some questions
 }
 
-TEST_CASE("Where the first node that a user names does not answer, the one that Slurm names coordinates") {
+TEST_CASE("If the first node that a user names does not answer, the node that Slurm names coordinates") {
   HeardNodes heard(kTimes.recent);
   GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
@@ -539,7 +539,7 @@ TEST_CASE("A new gang names a node that was heard lately and does not answer") {
   CHECK(net.aparts.empty());
 }
 
-TEST_CASE("A coordinator that was never heard is given up, and named once for that") {
+TEST_CASE("A coordinator that was never heard is given up, and named once in the log") {
   Network net;
   net.new_job = true;
   net.cut = {"b"};
@@ -620,7 +620,7 @@ TEST_CASE("A node that Slurm names late is waited for if it was heard lately, th
   CHECK_FALSE(order->apart);
 }
 
-TEST_CASE("A process that ends while its arbiter is away keeps nobody waiting once that one answers") {
+TEST_CASE("A process that ended during an outage of its arbiter delays nobody once the arbiter answers") {
   Network net;
   net.say_all();
   net.cut = {"b"};
@@ -632,7 +632,7 @@ TEST_CASE("A process that ends while its arbiter is away keeps nobody waiting on
   CHECK(net.order("a").possible);
 }
 
-TEST_CASE("A job that is requeued waits for no node of its run before") {
+TEST_CASE("A requeued job does not wait for nodes of its previous run") {
   Network net;
   net.say_all();
   net.run = 1;
@@ -644,7 +644,7 @@ TEST_CASE("A job that is requeued waits for no node of its run before") {
   CHECK(net.contact("a") == Contact::held);
 }
 
-TEST_CASE("A member whose letters cannot go out yet is not given up for that") {
+TEST_CASE("A member is not given up because its letters cannot be sent yet") {
   HeardNodes heard(kTimes.recent);
   GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
@@ -659,7 +659,7 @@ TEST_CASE("A member whose letters cannot go out yet is not given up for that") {
   CHECK(members.find(kTenant)->contact == Contact::given_up);
 }
 
-TEST_CASE("A job that has ended on a node keeps nobody waiting, and is forgotten") {
+TEST_CASE("A job that has ended on a node does not delay others, and is forgotten") {
   Network net;
   net.say_all();
   net.nodes["b"].report = {.number = net.nodes["b"].report.number};
@@ -739,7 +739,7 @@ TEST_CASE("Jobs that are apart begin in the order in which Slurm has started the
   CHECK(line.questions < 12);
 }
 
-TEST_CASE("A job that is apart waits for none that has ended, or whose nodes reach each other") {
+TEST_CASE("A job that is apart does not wait for a job that has ended, or whose nodes reach each other") {
   Line line;
   line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
   line.say(4);
@@ -760,7 +760,7 @@ TEST_CASE("A job that is apart waits for none that has ended, or whose nodes rea
   CHECK(line.alone(4));
 }
 
-TEST_CASE("One that follows a job whose processes have ended asks Slurm at once whether the job has") {
+TEST_CASE("The next job asks Slurm at once whether a job without processes has ended") {
   Line line;
   line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
   line.say(3);
@@ -780,7 +780,7 @@ TEST_CASE("One that follows a job whose processes have ended asks Slurm at once 
   CHECK(line.questions <= before + 2);
 }
 
-TEST_CASE("A turn that has begun goes on where the nodes do not reach each other any more") {
+TEST_CASE("A turn that has begun continues if the nodes no longer reach each other") {
   Line line;
   line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
   line.say(4, Phase::running);
@@ -789,7 +789,7 @@ TEST_CASE("A turn that has begun goes on where the nodes do not reach each other
   CHECK(line.alone(4));
 }
 
-TEST_CASE("Where Slurm does not answer, a job that is apart begins after some minutes") {
+TEST_CASE("If Slurm does not answer, a job that is apart begins after some minutes") {
   Line line;
   line.say(4);
   line.pass(kTimes.never + kTimes.unlisted - 1s);
@@ -813,7 +813,7 @@ TEST_CASE("A job that is apart waits for one before it for as long as Slurm list
   CHECK(line.alone(4));
 }
 
-TEST_CASE("A turn of which nothing has begun on a node does not begin there out of the line") {
+TEST_CASE("A turn that has not begun on a node waits there for the job's place in the line") {
   Line line;
   line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
   GangOrder order{.possible = true, .apart = true};
@@ -829,7 +829,7 @@ TEST_CASE("A turn of which nothing has begun on a node does not begin there out 
   CHECK(line.alone(4) == began);
 }
 
-TEST_CASE("A node that a job no longer has is forgotten when Slurm names the others") {
+TEST_CASE("A node that a job no longer has is forgotten when Slurm names the job's nodes") {
   HeardNodes heard(kTimes.recent);
   GangDesk desk("a", 7, kTimes, GangPace{}, 0s, heard);
   Nanoseconds now = 10s;
@@ -857,7 +857,7 @@ TEST_CASE("A node that a job no longer has is forgotten when Slurm names the oth
   CHECK(pass(kTimes.listing + 2s, {"a"})->possible);
 }
 
-TEST_CASE("A list that Slurm made before a job had surely started counts nothing for it") {
+TEST_CASE("A list of Slurm does not count for a job that may have started after the list was made") {
   Line line;
   line.slurm = {{.number = 4, .started = 20s}};
   line.say(4);
@@ -888,7 +888,7 @@ TEST_CASE("The core is told that a gang which is apart can begin no turn, until 
   CHECK_FALSE(orders[0].order->possible);
 }
 
-TEST_CASE("A process that changes its mind all the time costs a node no more letters than one in 10 ms") {
+TEST_CASE("A process whose state changes all the time causes at most one letter in 10 ms") {
   Network net;
   net.say_all();
   net.pass(1s);
@@ -933,7 +933,7 @@ TEST_CASE("Many silent nodes are not asked all at once") {
   CHECK(asked.size() >= 900);
 }
 
-TEST_CASE("Orders for an earlier life of the arbiter, and of jobs that are not here, are dropped") {
+TEST_CASE("Orders for an earlier life of the arbiter, or for jobs without processes here, are dropped") {
   Network net;
   net.say_all();
   const std::size_t told = net.nodes["b"].told.size();

@@ -109,7 +109,7 @@ TEST_CASE("A turn begins when all members offer it, and gates open when all are 
   CHECK(gang.command() == GangCommand::run);
 }
 
-TEST_CASE("A member without processes keeps nobody waiting, and a gang without any has no turn") {
+TEST_CASE("A member without processes delays nobody, and a gang without any process has no turn") {
   Members gang(2);
   gang.last[1] = {.number = 1};
   gang.offer_all();
@@ -123,7 +123,7 @@ TEST_CASE("A member without processes keeps nobody waiting, and a gang without a
   CHECK(nobody.command() == GangCommand::wait);
 }
 
-TEST_CASE("One member ends the turn of all, and the next one waits until all have drained") {
+TEST_CASE("One member ends the turn of all, and the next turn begins when all have drained") {
   Members gang(2);
   gang.run_all();
   REQUIRE(gang.command() == GangCommand::run);
@@ -151,7 +151,7 @@ TEST_CASE("A turn that cannot begin on one node begins on none") {
   CHECK(gang.command() == GangCommand::leave);
 }
 
-TEST_CASE("Members that have drained submit once for those that have not") {
+TEST_CASE("Members that have drained submit once if other members have not drained") {
   Members gang(3);
   gang.run_all();
   gang.last[0].ends = true;
@@ -185,7 +185,7 @@ TEST_CASE("Members that have drained submit once for those that have not") {
   }
 }
 
-TEST_CASE("A gang that is stopped on one node begins no turn before it goes on there") {
+TEST_CASE("A gang that is stopped on one node begins no turn until it is resumed there") {
   Members gang(2);
   gang.offer_all();
   REQUIRE(gang.command() == GangCommand::enter);
@@ -255,7 +255,7 @@ TEST_CASE("A member that is out of contact begins no turn, and ends none that ha
   }
 }
 
-TEST_CASE("A member that contradicts itself keeps the coordinator busy now and then, and not for ever") {
+TEST_CASE("A member that contradicts itself does not make the coordinator run without a pause") {
   Members gang(2);
   for (unsigned bits = 0; bits < 1024; ++bits) {
     const auto flag = [bits](unsigned place) { return (bits >> place & 1) != 0; };
@@ -275,7 +275,7 @@ TEST_CASE("A member that contradicts itself keeps the coordinator busy now and t
   }
 }
 
-TEST_CASE("A member that comes late is given its place in the turn") {
+TEST_CASE("A late member gets its place in the turn") {
   Members gang(1);
   gang.run_all();
   REQUIRE(gang.command() == GangCommand::run);
@@ -284,7 +284,7 @@ TEST_CASE("A member that comes late is given its place in the turn") {
   CHECK(gang.order(1).command == GangCommand::run);
 }
 
-TEST_CASE("Members that had turns by themselves go on with them, or end them together") {
+TEST_CASE("Members that had independent turns continue them, or end them together") {
   Members gang(2);
   gang.run_all();
   gang.coordinator.set_apart(true, gang.now);
@@ -306,7 +306,7 @@ TEST_CASE("Members that had turns by themselves go on with them, or end them tog
     CHECK(gang.command() == (gang.last[1].ready ? GangCommand::run : GangCommand::enter));
 }
 
-TEST_CASE("A member that had a turn by itself while nobody else knew ends it") {
+TEST_CASE("A member ends an independent turn that no other member knows") {
   Members gang(2);
   gang.say_all();
   REQUIRE(gang.command() == GangCommand::wait);
@@ -318,7 +318,7 @@ TEST_CASE("A member that had a turn by itself while nobody else knew ends it") {
   CHECK(gang.order(0).urgent);  // the work of member 1 may wait for member 0
 }
 
-TEST_CASE("A member whose gate may have opened is waited for though it was never heard to run") {
+TEST_CASE("The coordinator waits for a member whose gate may have opened without a report") {
   Members gang(2);
   gang.offer_all();
   gang.enter_all();
@@ -360,7 +360,7 @@ TEST_CASE("Without contact to a member that had no processes no turn begins, and
   CHECK_FALSE(gang.order().possible);
 }
 
-TEST_CASE("A coordinator that begins anew goes on with what it finds") {
+TEST_CASE("A restarted coordinator continues with the state that the members report") {
   Members gang(2);
   SECTION("a turn") {
     for (GangReport& report : gang.last) report = {.number = 1, .phase = Phase::running, .present = true};
@@ -411,7 +411,7 @@ struct WithoutPlace : Members {
   }
 };
 
-TEST_CASE("While a member has no place in a turn, none submits what could not end without it") {
+TEST_CASE("While a member has no place in a turn, no member submits work that might wait for it") {
   WithoutPlace gang;
   REQUIRE(gang.command() == GangCommand::leave);
   CHECK(gang.order(1).lacks);
@@ -423,7 +423,7 @@ TEST_CASE("While a member has no place in a turn, none submits what could not en
   CHECK_FALSE(gang.order(1).lacks);
 }
 
-TEST_CASE("A member that finds no place is let try again, at longer and longer intervals") {
+TEST_CASE("A member that finds no place tries again, at growing intervals") {
   WithoutPlace gang;
   CHECK(gang.try_once() == 100ms);
   CHECK(gang.try_once() == 200ms);
@@ -432,7 +432,7 @@ TEST_CASE("A member that finds no place is let try again, at longer and longer i
   CHECK(gang.try_once() == 10s);
 }
 
-TEST_CASE("Where one cannot drain without a process that has come late, that one is let in") {
+TEST_CASE("A process that has come late is let in if another process cannot drain without it") {
   Members gang(2);
   gang.run_all();
   gang.last[1] = {.number = 9, .phase = Phase::out, .offers = false, .ready = false, .present = true};

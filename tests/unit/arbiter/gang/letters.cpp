@@ -75,7 +75,7 @@ TEST_CASE("A letter is read as it was written, and fits a datagram") {
   }
 }
 
-TEST_CASE("A text that is cut, longer or not quite a letter is none") {
+TEST_CASE("A text that is cut, too long or malformed is no letter") {
   Dice dice(2);
   for (int i = 0; i < 100; ++i) {
     const std::string text = format_letter(any_letter(dice));
@@ -104,7 +104,9 @@ TEST_CASE("A text that is cut, longer or not quite a letter is none") {
       parse_letter("sharedgpu-question-3 " + std::string(kLongestNodeName + 1, 'n') + " 1 0 1 1 0 0 0"));
 }
 
-TEST_CASE("Of two letters of one life the one with the higher number is newer, and another life always is") {
+TEST_CASE(
+    "Of two letters of one life, the letter with the higher number is newer, and a letter of another life is "
+    "always newer") {
   NewestLetter newest;
   const auto take = [&newest](std::uint64_t life, std::uint64_t number) {
     return newest.take({.node = "n1", .life = life, .number = number, .what = GangReport{}});

@@ -121,7 +121,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     case 10:
       return {.at = at, .what = EnergyRecord{.tenant = tenant, .gpu = gpu, .energy = {upto(9)}}};
     default: {
-      const bool is_job = tenant.value < 3;  // its steps are its own
+      const bool is_job = tenant.value < 3;  // only jobs have steps
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,
                           .step = is_job ? upto(1) : 0};
       return lease(upto(1) == 0, at, tenant.value, step, gpu);
@@ -129,7 +129,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   }
 }
 
-TEST_CASE("A checkpoint tells a new history what the old one knew") {
+TEST_CASE("A history that is read from a checkpoint knows what the old history knew") {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     History old;
@@ -159,7 +159,7 @@ TEST_CASE("A checkpoint tells a new history what the old one knew") {
   }
 }
 
-TEST_CASE("Numbers are not given twice, and jobs that are long over are left out") {
+TEST_CASE("No number is used twice, and a checkpoint leaves out jobs that ended long ago") {
   History old;
   old.add(kBoot);
   old.add(job_record(1s, 1, 11));
@@ -179,7 +179,7 @@ TEST_CASE("Numbers are not given twice, and jobs that are long over are left out
   CHECK(fresh.tenants.get(name, 1).id == TenantId{8});
 }
 
-TEST_CASE("A run that is over stays so, wherever a power cut tears the checkpoint") {
+TEST_CASE("A run that is over stays over, wherever a power cut tears the checkpoint") {
   History old;
   old.add(kBoot);
   old.add(job_record(1s, 1, 11));
@@ -199,7 +199,7 @@ TEST_CASE("A run that is over stays so, wherever a power cut tears the checkpoin
   CHECK(after.tenants.find(TenantId{1})->options.units == old.tenants.find(TenantId{1})->options.units);
 }
 
-TEST_CASE("A job with a process here is kept, however long nothing has been written of it") {
+TEST_CASE("A job with a process here is kept, however old its last record is") {
   const auto kept = [](bool gone) {
     History old;
     old.add(kBoot);
@@ -250,7 +250,7 @@ Record place_record(std::uint64_t tenant, std::uint32_t pid) {
   return {.at = 1s, .what = place};
 }
 
-TEST_CASE("A job may come again within a week after anything that was written of it") {
+TEST_CASE("A job is kept for a week after its last record") {
   const Nanoseconds last = 72h;
   const std::vector<std::vector<Record>> anything = {
       {job_record(last, 1, 11)},
@@ -273,7 +273,7 @@ TEST_CASE("A job may come again within a week after anything that was written of
     }
 }
 
-TEST_CASE("Tenants that something still holds are kept, however long nothing has been written of them") {
+TEST_CASE("Tenants with a placement or a process are kept, however old their last records are") {
   History old;
   old.add(kBoot);
   for (std::uint32_t id = 1; id <= 10; ++id) old.add(job_record(1s, id, id));
@@ -292,7 +292,7 @@ TEST_CASE("Tenants that something still holds are kept, however long nothing has
   CHECK(fresh.keepers.size() == 2);
 }
 
-TEST_CASE("A checkpoint says nothing of what is not known") {
+TEST_CASE("A checkpoint has no records of unknown things") {
   History old;
   old.add(job_record(1s, 1, 11));
   old.add(session_record(1, 1, 2));
@@ -303,7 +303,7 @@ TEST_CASE("A checkpoint says nothing of what is not known") {
   CHECK(kinds == "checkpoint tenant options session complete ");
 }
 
-TEST_CASE("The lease time of each GPU is its own, also over a checkpoint that finds leases open on both") {
+TEST_CASE("Each GPU has its own lease time, even over a checkpoint with open leases on two GPUs") {
   History old;
   old.add(kBoot);
   old.add(job_record(1s, 1, 9));
@@ -334,7 +334,7 @@ std::map<GpuUuid, std::string> gpus_of(const History& history) {
   return all;
 }
 
-TEST_CASE("What is told of a GPU is in a checkpoint, and a boot of the host ends all of it but the drain") {
+TEST_CASE("The state of a GPU is in a checkpoint, and after a boot of the host only the drain remains") {
   using All = std::map<GpuUuid, std::string>;
   History history;
   for (const Record& record : {kBoot, told_of(kGpus[0], 1, "the_fan"), told_of(kGpus[1], 2, "-")})

@@ -16,12 +16,12 @@ constexpr EnergyBook::Key kOne{TenantId{1}, kFirstGpu};
 constexpr EnergyBook::Key kTwo{TenantId{2}, kFirstGpu};
 
 // A book in which the first GPU's counter is read at 10 s for the first time.
-struct Read : EnergyBook {
-  Read() { read(kFirstGpu, {5000}, 10s); }
+struct ReadBook : EnergyBook {
+  ReadBook() { read(kFirstGpu, {5000}, 10s); }
 };
 
 TEST_CASE("Energy counts for the tenant whose lease was held, and for nobody while no lease was held") {
-  Read book;
+  ReadBook book;
   book.grant(kOne, 10s);
   book.release(kOne, 10250ms);
   book.grant(kTwo, 10500ms);
@@ -35,7 +35,7 @@ TEST_CASE("Energy counts for the tenant whose lease was held, and for nobody whi
 }
 
 TEST_CASE("Tenants that hold leases at the same time share the power of this time equally") {
-  Read book;
+  ReadBook book;
   book.grant(kOne, 10s);
   book.grant(kTwo, 10500ms);
   book.read(kFirstGpu, {9000}, 11s);
@@ -44,7 +44,7 @@ TEST_CASE("Tenants that hold leases at the same time share the power of this tim
 }
 
 TEST_CASE("A tenant counts once, however many of its steps hold a lease") {
-  Read book;
+  ReadBook book;
   book.grant(kOne, 10s);
   book.grant(kOne, 10s);
   book.grant(kTwo, 10s);
@@ -68,8 +68,8 @@ TEST_CASE("The first reading, a counter that starts again and two readings at on
   CHECK(book.unleased(kFirstGpu) == Energy{});
 }
 
-TEST_CASE("A counter that stands still for a while tells the energy of the whole time") {
-  Read book;
+TEST_CASE("A counter that stands still for a while later has the energy of the whole time") {
+  ReadBook book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {5000}, 12s);
   book.release(kOne, 12s);
@@ -80,7 +80,7 @@ TEST_CASE("A counter that stands still for a while tells the energy of the whole
   CHECK(book.of(kTwo) == Energy{1000});
 }
 
-TEST_CASE("A counter that steps back and forth tells no energy twice") {
+TEST_CASE("No energy counts twice if the counter steps back and forth") {
   EnergyBook book;
   constexpr std::uint64_t kBase = 1'000'000'000;
   book.grant(kOne, 10s);
@@ -91,8 +91,8 @@ TEST_CASE("A counter that steps back and forth tells no energy twice") {
   CHECK(book.unleased(kFirstGpu) == Energy{});
 }
 
-TEST_CASE("A counter that shows more than a GPU can consume for a moment tells no energy") {
-  Read book;
+TEST_CASE("A counter that briefly shows more than a GPU can consume adds no energy") {
+  ReadBook book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {6000}, 11s);
   book.read(kFirstGpu, {~std::uint64_t{1}}, 12s);
@@ -140,8 +140,8 @@ TEST_CASE("The parts are never more than the whole, whatever the counter does") 
   }
 }
 
-TEST_CASE("A lease that ended in retrospect takes no energy back") {
-  Read book;
+TEST_CASE("A lease that ended in retrospect removes no energy") {
+  ReadBook book;
   book.grant(kOne, 10s);
   book.read(kFirstGpu, {6000}, 11s);
   book.release(kOne, 10s);
@@ -151,7 +151,7 @@ TEST_CASE("A lease that ended in retrospect takes no energy back") {
 }
 
 TEST_CASE("Each GPU has its own energy") {
-  Read book;
+  ReadBook book;
   const EnergyBook::Key other{TenantId{1}, kSecondGpu};
   book.grant(kOne, 10s);
   book.grant(other, 10s);
@@ -163,7 +163,7 @@ TEST_CASE("Each GPU has its own energy") {
 }
 
 TEST_CASE("Parts of a millijoule are not lost") {
-  Read book;
+  ReadBook book;
   book.grant(kOne, 10s);
   book.grant(kTwo, 10s);
   for (unsigned i = 1; i <= 10; ++i) book.read(kFirstGpu, {5000 + i}, 10s + i * 1s);
@@ -172,7 +172,7 @@ TEST_CASE("Parts of a millijoule are not lost") {
 }
 
 TEST_CASE("Changed energies are news every 15 seconds, or at once at the end") {
-  Read book;
+  ReadBook book;
   CHECK(book.take_news(100s).empty());
   book.grant(kOne, 110s);
   book.read(kFirstGpu, {6000}, 114s);
@@ -187,7 +187,7 @@ TEST_CASE("Changed energies are news every 15 seconds, or at once at the end") {
 }
 
 TEST_CASE("A forgotten tenant has no energy, and the others keep theirs") {
-  Read book;
+  ReadBook book;
   book.carry(kOne, {7});
   book.carry(kTwo, {8});
   book.grant(kOne, 10s);

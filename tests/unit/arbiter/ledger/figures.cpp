@@ -27,7 +27,7 @@ struct Watched : Bench {
   }
 };
 
-TEST_CASE("Backends are told of each tenant and step") {
+TEST_CASE("The backends of each tenant and step are recorded") {
   FigureBook figures;
   const StepName first{.job = 9, .step = 0};
   const StepName second{.job = 9, .step = 1};
@@ -39,7 +39,7 @@ TEST_CASE("Backends are told of each tenant and step") {
   CHECK(figures.of(kSecond).backends == 0);
 }
 
-TEST_CASE("The time of an entry and that of an eviction count, and each is told when it ends") {
+TEST_CASE("The times of entries and evictions are recorded when they end") {
   Watched w;
   w.settle_in(1, 1, 80);
   w.come(2, 2);
@@ -68,7 +68,7 @@ TEST_CASE("The time of an entry and that of an eviction count, and each is told 
   CHECK(w.figures.of(kFirst).evicting == 3s);
 }
 
-TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {
+TEST_CASE("Work that the GPU finishes within a yielded turn is not overuse") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Watched w;
   w.handle(RulesSet{.node = {.policy = elastic.get()}});
@@ -93,7 +93,7 @@ TEST_CASE("What the GPU finishes within a turn that was given back is not overus
                                                // `left` is no overuse
 }
 
-TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
+TEST_CASE("Waiting, handoffs and overuse of each tenant and step are recorded") {
   Watched w;
   w.after(0s, [&] { w.settle_in(1, 1, 80); });
   w.after(1s, [&] {
@@ -141,7 +141,7 @@ TEST_CASE("A step waits while any of its processes does") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 5s);
 }
 
-TEST_CASE("What was moved counts for the step and for its tenant, once outside of Slurm") {
+TEST_CASE("Moved bytes count for the step and for its tenant, and outside of Slurm only once") {
   FigureBook figures;
   const Traffic some{.evicted = mebibytes(3), .restored = mebibytes(1)};
   figures.add(kFirst, {.job = 1, .step = 0}, some);
@@ -159,6 +159,28 @@ TEST_CASE("What was moved counts for the step and for its tenant, once outside o
   figures.forget(kFirst);
   CHECK(figures.of(kFirst) == Figures{});
   CHECK(figures.of(kSecond).moved == some);
+}
+
+TEST_CASE("What exchanges have cost counts for the step and for its tenant, with the highest speed") {
+  FigureBook figures;
+  const StepName first{.job = 1, .step = 0};
+  const StepName second{.job = 1, .step = 1};
+  const Exchanges some{.moved = {.evicted = mebibytes(3), .restored = mebibytes(1)},
+                       .moving = 1s,
+                       .waited = 2s,
+                       .copied = mebibytes(3),
+                       .fastest = mebibytes(5),
+                       .slowed = 3s};
+  const Exchanges slower{.moving = 1s, .copied = mebibytes(3), .fastest = mebibytes(4)};
+  figures.add_exchanges(kFirst, first, some);
+  figures.add_exchanges(kFirst, second, slower);
+  CHECK(figures.of(kFirst, first).exchanges == some);
+  CHECK(figures.of(kFirst, second).exchanges == slower);
+  CHECK(figures.of(kFirst).exchanges == some + slower);
+  CHECK(figures.of(kFirst).exchanges.fastest == mebibytes(5));
+  CHECK(figures.take_news(10s).size() == 3);
+  figures.add_exchanges(kFirst, first, Exchanges{.fastest = mebibytes(5)});
+  CHECK(figures.take_news(20s).empty());
 }
 
 // The first tenant has the turn, and the second waits for its turn.
@@ -182,7 +204,7 @@ const std::vector<FigureBook::Key> kBoth = {
     {kFirst, {}}, {kFirst, Queue::kFirstStep}, {kSecond, {}}, {kSecond, Queue::kSecondStep}};
 const std::vector<FigureBook::Key> kOfFirst(kBoth.begin(), kBoth.begin() + 2);
 
-TEST_CASE("A lease that is given up is news at once, and bytes that are moved right after it are not") {
+TEST_CASE("The figures are news as soon as a lease ends; bytes that move right after it are not") {
   Queue q;
   q.after(20s, [&] { q.pass(0s); });  // the turn is over: the gate is closed
   q.news();
@@ -217,7 +239,7 @@ TEST_CASE("Figures that grow for long are news every 15 seconds, and those that 
   CHECK(q.news() == std::vector<FigureBook::Key>(kBoth.begin() + 2, kBoth.end()));
 }
 
-TEST_CASE("Everything is news when the arbiter ends, and at once") {
+TEST_CASE("When the arbiter ends, all figures are news at once") {
   Queue q;
   q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
   REQUIRE(q.news() == kOfFirst);
@@ -226,7 +248,7 @@ TEST_CASE("Everything is news when the arbiter ends, and at once") {
   CHECK(q.news() == kBoth);
 }
 
-TEST_CASE("Time waited counts up to the moment at which it is asked for, and is then counted once") {
+TEST_CASE("A wait counts up to the moment of the query, and no part of it counts twice") {
   Queue q;
   CHECK(q.figures.of(kSecond).waited == 0s);
   CHECK(q.figures.of(kSecond, {}, q.now + 3s).waited == 3s);
@@ -237,7 +259,7 @@ TEST_CASE("Time waited counts up to the moment at which it is asked for, and is 
   CHECK(q.figures.of(kSecond, {}, q.now).waited == 3s);
 }
 
-TEST_CASE("Figures that are forgotten begin at zero, and nothing of them is news") {
+TEST_CASE("Forgotten figures begin at zero, and are no news") {
   Queue q;
   q.news();
   q.after(15s, [] {});
@@ -256,7 +278,7 @@ TEST_CASE("Figures that are forgotten begin at zero, and nothing of them is news
   CHECK(q.news() == kBoth);
 }
 
-TEST_CASE("Figures of another run that are the same as those of the last are news") {
+TEST_CASE("Figures of a new run are news even if they equal those of the last run") {
   Queue q;
   q.news();
   q.after(15s, [] {});
@@ -266,7 +288,7 @@ TEST_CASE("Figures of another run that are the same as those of the last are new
   CHECK(q.news() == kBoth);
 }
 
-TEST_CASE("The figures that the ledger had are no news, and are added to") {
+TEST_CASE("Figures from the ledger are no news, and new figures are added to them") {
   FigureBook figures;
   const FigureBook::Key key{kFirst, {.job = 1, .step = 0}};
   figures.carry(key, {.moved = {.evicted = mebibytes(1), .restored = mebibytes(2)}, .handoffs = 3});

@@ -102,18 +102,25 @@ std::vector<Record> records() {
   add(StepTimeRecord{
       .tenant = TenantId{83}, .step = {.job = 84, .step = 85}, .time = Nanoseconds(10'000'000'086)});
   add(GpuTimeRecord{.tenant = TenantId{87}, .gpu = gpu(0x88), .time = Nanoseconds(10'000'000'089)});
-  add(UsedRecord{.tenant = TenantId{90},
-                 .step = {.job = 91, .step = 92},
-                 .figures = {.moved = {.evicted = {10'000'000'093}, .restored = {10'000'000'094}},
-                             .waited = Nanoseconds(10'000'000'095),
-                             .overuse = Nanoseconds(10'000'000'096),
-                             .handoffs = 97,
-                             .footprint = {10'000'000'098},
-                             .resident = {10'000'000'099},
-                             .backends = 5,
-                             .host = {10'000'000'100},
-                             .entering = Nanoseconds(10'000'000'101),
-                             .evicting = Nanoseconds(10'000'000'102)}});
+  add(UsedRecord{
+      .tenant = TenantId{90},
+      .step = {.job = 91, .step = 92},
+      .figures = {.moved = {.evicted = {10'000'000'093}, .restored = {10'000'000'094}},
+                  .waited = Nanoseconds(10'000'000'095),
+                  .overuse = Nanoseconds(10'000'000'096),
+                  .handoffs = 97,
+                  .footprint = {10'000'000'098},
+                  .resident = {10'000'000'099},
+                  .backends = 5,
+                  .host = {10'000'000'100},
+                  .entering = Nanoseconds(10'000'000'101),
+                  .evicting = Nanoseconds(10'000'000'102),
+                  .exchanges = {.moved = {.evicted = {10'000'000'103}, .restored = {10'000'000'104}},
+                                .moving = Nanoseconds(10'000'000'105),
+                                .waited = Nanoseconds(10'000'000'106),
+                                .copied = {10'000'000'107},
+                                .fastest = {10'000'000'108},
+                                .slowed = Nanoseconds(10'000'000'109)}}});
   add(EnergyRecord{.tenant = TenantId{99}, .gpu = gpu(0x88), .energy = {10'000'000'101}});
   add(BeginRecord{.tenant = TenantId{100}});
   add(OverRecord{.tenant = TenantId{101}});

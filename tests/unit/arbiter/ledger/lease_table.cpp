@@ -10,13 +10,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const GpuUuid kGpu{{1}};
+const GpuUuid kTableGpu{{1}};
 constexpr Nanoseconds kBooted = 1700000000s;
 
-struct Read {
+struct ReadTable {
   LeaseTable table;
 
-  explicit Read(const char* boot = "one") { starts(boot, 0s); }
+  explicit ReadTable(const char* boot = "one") { starts(boot, 0s); }
   void starts(const char* boot, Nanoseconds at, Nanoseconds booted = kBooted) {
     table.add({.at = at, .what = BootRecord{.boot_id = boot, .booted = booted}});
   }
@@ -26,13 +26,13 @@ struct Read {
     table.add({.at = {}, .what = TenantRecord{.tenant = TenantId{tenant}, .name = name, .uid = 1000}});
   }
   void lease(bool grant, Nanoseconds at, std::uint32_t step = 0, std::uint64_t tenant = 1) {
-    const LeaseKey key{.tenant = TenantId{tenant}, .gpu = kGpu, .step = {.job = 9, .step = step}};
+    const LeaseKey key{.tenant = TenantId{tenant}, .gpu = kTableGpu, .step = {.job = 9, .step = step}};
     table.add({.at = at, .what = LeaseRecord{.grant = grant, .epoch = Epoch{1}, .key = key}});
   }
 };
 
-TEST_CASE("A lease is told by the clock on the wall, with who held it") {
-  Read read;
+TEST_CASE("A lease is shown in wall-clock time, with its holder") {
+  ReadTable read;
   read.job(1, 9);
   read.lease(true, 4s);
   read.lease(false, 9s);
@@ -47,7 +47,7 @@ TEST_CASE("A lease is told by the clock on the wall, with who held it") {
 }
 
 TEST_CASE("The rows of an array's element know the element, over a checkpoint and a requeue") {
-  Read read;
+  ReadTable read;
   read.job(1, 22);
   read.table.add(
       {.at = {},
@@ -62,7 +62,7 @@ TEST_CASE("The rows of an array's element know the element, over a checkpoint an
 }
 
 TEST_CASE("The highest host memory of a run's group is known after its leases, and belongs to that run") {
-  Read read;
+  ReadTable read;
   read.job(1, 9);
   read.lease(true, 1s);
   read.lease(false, 2s);
@@ -80,8 +80,8 @@ TEST_CASE("The highest host memory of a run's group is known after its leases, a
   CHECK(rows[1].host == Bytes{});
 }
 
-TEST_CASE("A number that is given out again stands for the new tenant from there on") {
-  Read read;
+TEST_CASE("A reused number stands for the new tenant from its next record on") {
+  ReadTable read;
   read.job(1, 9);
   read.lease(true, 1s);
   read.lease(false, 2s);
@@ -96,8 +96,8 @@ TEST_CASE("A number that is given out again stands for the new tenant from there
   CHECK(rows[1].held == 2s);
 }
 
-TEST_CASE("What nobody ended was held to the ledger's last record, or to its boot's") {
-  Read read;
+TEST_CASE("A lease without an end was held until the last record of the ledger, or of the lease's boot") {
+  ReadTable read;
   read.lease(true, 10s, 0);
   read.lease(true, 12s, 1);
   read.lease(false, 15s, 1);
@@ -125,8 +125,8 @@ TEST_CASE("What nobody ended was held to the ledger's last record, or to its boo
   }
 }
 
-TEST_CASE("Steps side by side are added up each, and count once for their tenant") {
-  Read read;
+TEST_CASE("Concurrent steps count separately, and once for their tenant") {
+  ReadTable read;
   read.lease(true, 0s, 0);
   read.lease(true, 2s, 1);
   read.lease(false, 4s, 0);
@@ -147,8 +147,8 @@ TEST_CASE("Steps side by side are added up each, and count once for their tenant
   CHECK_FALSE(tenants[0].step);
 }
 
-TEST_CASE("The runs of a requeued job are told apart") {
-  Read read;
+TEST_CASE("The runs of a requeued job are distinguished") {
+  ReadTable read;
   read.job(1, 9);
   read.lease(true, 1s);
   read.lease(false, 3s);
@@ -164,7 +164,7 @@ TEST_CASE("The runs of a requeued job are told apart") {
 }
 
 TEST_CASE("A release that was lost ends the lease where the ledger saw it last") {
-  Read read;
+  ReadTable read;
   auto add = [&](Nanoseconds at, auto what) { read.table.add({.at = at, .what = what}); };
   read.lease(true, 1s, 0);
   read.lease(true, 4s, 1);
@@ -183,7 +183,7 @@ TEST_CASE("A release that was lost ends the lease where the ledger saw it last")
     CHECK(rows[1].open);
   }
   SECTION("the step's next turn shows that the last one is over") {
-    const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+    const LeaseKey key{.tenant = TenantId{1}, .gpu = kTableGpu, .step = {.job = 9, .step = 0}};
     add(12s, LeaseRecord{.grant = true, .epoch = Epoch{2}, .key = key});
     read.lease(false, 14s, 0);
     const auto rows = read.table.leases();
@@ -198,8 +198,8 @@ TEST_CASE("A release that was lost ends the lease where the ledger saw it last")
   }
 }
 
-TEST_CASE("A window cuts what reaches into it, and two that meet lose nothing") {
-  Read read;
+TEST_CASE("A window cuts leases at its bounds, and two adjacent windows together lose nothing") {
+  ReadTable read;
   read.lease(true, 0s);
   read.lease(false, 4s);
   read.lease(true, 6s);
@@ -217,12 +217,12 @@ TEST_CASE("A window cuts what reaches into it, and two that meet lose nothing") 
 }
 
 TEST_CASE("Each GPU and each tenant has a row of its own") {
-  Read read;
+  ReadTable read;
   read.job(1, 9);
   read.job(2, 10);
   const GpuUuid other{{2}};
   for (const auto& [tenant, gpu, end] :
-       {std::tuple(1u, kGpu, 2s), std::tuple(1u, other, 3s), std::tuple(2u, kGpu, 4s)})
+       {std::tuple(1u, kTableGpu, 2s), std::tuple(1u, other, 3s), std::tuple(2u, kTableGpu, 4s)})
     for (const bool grant : {true, false})
       read.table.add({.at = grant ? 1s : end,
                       .what = LeaseRecord{.grant = grant,
@@ -230,9 +230,9 @@ TEST_CASE("Each GPU and each tenant has a row of its own") {
                                           .key = {.tenant = TenantId{tenant}, .gpu = gpu, .step = {9, 0}}}});
   const auto check = [&](const std::vector<LeaseRow>& rows) {
     REQUIRE(rows.size() == 3);
-    CHECK((rows[0].name.job == 9 && rows[0].gpu == kGpu && rows[0].held == 1s));
+    CHECK((rows[0].name.job == 9 && rows[0].gpu == kTableGpu && rows[0].held == 1s));
     CHECK((rows[1].name.job == 9 && rows[1].gpu == other && rows[1].held == 2s));
-    CHECK((rows[2].name.job == 10 && rows[2].gpu == kGpu && rows[2].held == 3s));
+    CHECK((rows[2].name.job == 10 && rows[2].gpu == kTableGpu && rows[2].held == 3s));
   };
   check(by_step(read.table.leases()));
   const auto tenants = by_tenant(read.table.leases());
@@ -240,8 +240,8 @@ TEST_CASE("Each GPU and each tenant has a row of its own") {
   for (const LeaseRow& row : tenants) CHECK_FALSE(row.step);
 }
 
-TEST_CASE("A sum is open as long as one of its leases is, and lasts to the end of the latest") {
-  Read read;
+TEST_CASE("A sum is open as long as one of its leases is open, and ends with the last of them") {
+  ReadTable read;
   read.lease(true, 0s, 0);
   read.lease(true, 1s, 1);
   read.lease(false, 2s, 0);
@@ -265,7 +265,7 @@ TEST_CASE("A sum is open as long as one of its leases is, and lasts to the end o
 }
 
 TEST_CASE("A lease that begins as another one of its tenant ends is a further turn") {
-  Read read;
+  ReadTable read;
   read.lease(true, 0s, 0);
   read.lease(false, 4s, 0);
   read.lease(true, 4s, 1);
@@ -277,7 +277,7 @@ TEST_CASE("A lease that begins as another one of its tenant ends is a further tu
 }
 
 TEST_CASE("A lease that ended before it began lasted no time") {
-  Read read;
+  ReadTable read;
   read.lease(true, 5s);
   read.lease(false, 4s);
   const auto rows = read.table.leases();
@@ -287,8 +287,8 @@ TEST_CASE("A lease that ended before it began lasted no time") {
   CHECK(rows[0].last == kBooted + 5s);
 }
 
-TEST_CASE("A window ends before what begins with its end, and what goes on after it is not open in it") {
-  Read read;
+TEST_CASE("A lease that begins at a window's end is outside, and one that continues is not open in it") {
+  ReadTable read;
   read.lease(true, 2s, 0);
   read.lease(false, 4s, 0);
   read.lease(true, 6s, 1);
@@ -310,8 +310,8 @@ TEST_CASE("A window ends before what begins with its end, and what goes on after
   CHECK(cut.held == 2s);
 }
 
-TEST_CASE("The holder of a number is whoever had it last, with the run that it is in") {
-  Read read;
+TEST_CASE("The holder of a number is the last tenant with this number, in its current run") {
+  ReadTable read;
   CHECK(read.table.holder(TenantId{1}).name == TenantName{});
   read.job(1, 9);
   for (int run = 0; run < 2; ++run) read.table.add({.at = 1s, .what = BeginRecord{.tenant = TenantId{1}}});
@@ -323,11 +323,11 @@ TEST_CASE("The holder of a number is whoever had it last, with the run that it i
   CHECK(read.table.holder(TenantId{1}).run == 0);
 }
 
-TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") {
-  Read read;
+TEST_CASE("A lease that ended because its GPU was lost has the reason, and so do sums") {
+  ReadTable read;
   const auto lose = [&](std::uint64_t tenant) {
     read.table.add(
-        {.at = 6s, .what = LossRecord{.tenant = TenantId{tenant}, .gpu = kGpu, .fault = "Xid_79"}});
+        {.at = 6s, .what = LossRecord{.tenant = TenantId{tenant}, .gpu = kTableGpu, .fault = "Xid_79"}});
   };
   read.job(1, 9);
   read.job(2, 10);
@@ -340,7 +340,7 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
   read.lease(false, 5s, 0, 2);  // the tenant's process died of the loss before the arbiter noticed the loss
   lose(1);
   lose(2);
-  lose(4);  // it never had a lease
+  lose(4);  // tenant 4 never had a lease
   read.lease(false, 6s);
   read.lease(false, 6s, 0, 3);
   read.lease(true, 7s);
@@ -354,16 +354,18 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
 
 TEST_CASE(
     "A GPU that is lost says nothing of the leases of an earlier run, nor does what a checkpoint repeats") {
-  Read read;
+  ReadTable read;
   read.job(1, 9);
   read.lease(true, 1s);
   read.lease(false, 2s);
   SECTION("an earlier run") {
     read.table.add({.at = 3s, .what = BeginRecord{.tenant = TenantId{1}}});
-    read.table.add({.at = 3s, .what = LossRecord{.tenant = TenantId{1}, .gpu = kGpu, .fault = "Xid_79"}});
+    read.table.add(
+        {.at = 3s, .what = LossRecord{.tenant = TenantId{1}, .gpu = kTableGpu, .fault = "Xid_79"}});
   }
   SECTION("a checkpoint") {
-    read.table.add({.at = 3s, .what = PastLossRecord{.tenant = TenantId{1}, .gpu = kGpu, .fault = "Xid_79"}});
+    read.table.add(
+        {.at = 3s, .what = PastLossRecord{.tenant = TenantId{1}, .gpu = kTableGpu, .fault = "Xid_79"}});
   }
   CHECK(read.table.leases().at(0).lost.empty());
 }

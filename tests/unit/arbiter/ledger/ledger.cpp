@@ -116,7 +116,7 @@ std::vector<Record> all_kinds() {
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }
 
-TEST_CASE("A process of which nothing is known keeps its session and its placement") {
+TEST_CASE("A process of unknown state keeps its session and its placement") {
   const auto unknown = [](pid_t) { return std::optional<std::uint64_t>(); };
   History history;
   history.add({.at = 1s, .what = BootRecord{.boot_id = "b-1"}});
@@ -165,7 +165,7 @@ TEST_CASE("Records are read as they were written") {
   CHECK(crc32c("123456789") == 0xe3069283);  // the published check value of CRC-32C
 }
 
-TEST_CASE("A line that was changed anywhere is not believed") {
+TEST_CASE("A line that was changed anywhere is rejected") {
   for (const Record& record : all_kinds()) {
     std::string line = format_record(record);
     line.pop_back();
@@ -316,7 +316,7 @@ TEST_CASE("A process with two GPUs finds the session of each again") {
   CHECK(history.take_session(44, 99, kGpu).id == SessionId{5});
 }
 
-TEST_CASE("Sessions whose processes are dead are not") {
+TEST_CASE("Sessions of dead processes are not expected back") {
   History history;
   std::vector<Record> records = all_kinds();
   records.resize(8);
@@ -327,7 +327,7 @@ TEST_CASE("Sessions whose processes are dead are not") {
   CHECK(history.recovered.expected_sessions == 0);
 }
 
-TEST_CASE("A placement lasts as long as a process that was told of it") {
+TEST_CASE("A placement lasts as long as a process that was informed of it") {
   auto kept = [](const std::vector<Record>& records, const std::string& boot = "b-1") {
     History history;
     for (const Record& record : records) history.add(record);
@@ -356,7 +356,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }
 
-TEST_CASE("Runs and processes of which nothing lives are over, and jobs are not") {
+TEST_CASE("Runs and processes without a living process are over, and jobs are not") {
   TenantName run;
   run.run.bytes[0] = 7;
   TenantName process;
@@ -412,14 +412,14 @@ TEST_CASE("Boots, options and figures as older arbiters wrote them are read") {
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
 }
 
-TEST_CASE("An older arbiter can read what a newer one writes, unless a job uses what is new") {
+TEST_CASE("An older arbiter can read the records of a newer one, unless a job uses a new feature") {
   OptionsRecord options;
   CHECK(format_record({.at = 5ns, .what = options}) == line_of(" 5 options 0 0 0 0 0 0 0 0 0") + "\n");
   options.brought = Bytes{7};
   CHECK(format_record({.at = 5ns, .what = options}) == line_of(" 5 options 0 0 0 0 0 0 0 0 0 0 7") + "\n");
 }
 
-TEST_CASE("The run of a job is over until options of another one come, also in what a checkpoint keeps") {
+TEST_CASE("The run of a job is over until the options of the next run, also in a checkpoint") {
   History history;
   const auto is_over = [](const History& each) { return each.tenants.all().at(TenantId{1}).over; };
   const auto kept = [&] {
@@ -438,7 +438,7 @@ TEST_CASE("The run of a job is over until options of another one come, also in w
   CHECK_FALSE(kept());
 }
 
-TEST_CASE("A job that runs anew begins at zero, and others keep what they had") {
+TEST_CASE("The figures of a job that runs anew begin at zero, and other jobs keep theirs") {
   History history;
   for (const Record& record : {tenant(1, job(9)), tenant(2, job(10)), lease(true, 2s), lease(false, 5s),
                                lease(true, 2s, 2, 10), lease(false, 4s, 2, 10)})
@@ -458,7 +458,7 @@ TEST_CASE("A job that runs anew begins at zero, and others keep what they had") 
   CHECK(leases.of_step({9, 0}, 9s) == 1s);
 }
 
-TEST_CASE("A process of an earlier boot of the host is not taken for one that has its number") {
+TEST_CASE("A process of an earlier boot is not taken for a process with the same pid") {
   History history;
   std::vector<Record> records = all_kinds();
   records.resize(8);
@@ -466,7 +466,7 @@ TEST_CASE("A process of an earlier boot of the host is not taken for one that ha
   history.add(placed(1, 44, 99));
   history.add({.at = 1s, .what = BootRecord{.boot_id = "b-2"}});
   const auto news = history.finish({.boot_id = "b-2"}, only_44_lives, 2s);
-  CHECK(news.size() == 1);  // the boot
+  CHECK(news.size() == 1);  // the record of the boot
   CHECK(history.recovered.leases.open().empty());
   CHECK(history.recovered.expected_sessions == 0);
   CHECK(history.recovered.placements.empty());
@@ -518,7 +518,7 @@ std::string bodies_of(const std::vector<Record>& records) {
   return text;
 }
 
-TEST_CASE("Records are added for what ended without an arbiter: sessions first, then tenants") {
+TEST_CASE("For sessions and tenants that ended without an arbiter, records are added, sessions first") {
   const auto lives = [](pid_t pid) { return pid == 44 || pid == 46 ? 99u : 0u; };
   TenantName first, second, third;
   first.run.bytes[0] = 1;

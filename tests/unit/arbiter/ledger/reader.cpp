@@ -170,7 +170,7 @@ TEST_CASE("The end of a boot of the host ends all leases") {
   CHECK(ledger.reader().boot().boot_id == "two");
 }
 
-TEST_CASE("The lines of a text are read one by one: empty ones are nothing, damaged ones are told in place") {
+TEST_CASE("The lines of a text are read one by one: empty lines are skipped, damaged lines are reported") {
   const auto line = [](Nanoseconds at, auto what) { return format_record({.at = at, .what = what}); };
   const std::string text = "\n" + line(3s, SeenRecord{}) + "\n\n" + line(5s, LostRecord{.records = 4}) +
                            "damaged\n" + line(7s, LostRecord{.records = 2}) + "\n" + "torn";
@@ -198,7 +198,7 @@ std::string newer_line() {
   return checksum + text + "\n";
 }
 
-TEST_CASE("Records of a kind that only newer versions know are passed over, and are no damage") {
+TEST_CASE("Records of a kind that only newer versions know are skipped, and count as no damage") {
   const std::string known = format_record({.at = 3s, .what = SeenRecord{}});
   const std::string newer = newer_line();
   unsigned records = 0;

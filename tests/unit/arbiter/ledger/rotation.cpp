@@ -110,7 +110,7 @@ std::size_t turns_told(const Folder& folder) {
   return table.leases().size();
 }
 
-TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
+TEST_CASE("A full file becomes an older file, and the oldest file is removed") {
   Folder folder;
   {
     Ledger ledger(kSmall, even_ones_live);
@@ -136,7 +136,7 @@ TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
   CHECK(lease_time(folder) == 130s);
 }
 
-TEST_CASE("Nothing is missing wherever the change of files stops") {
+TEST_CASE("No record is missing, wherever the change of files stops") {
   for (bool for_good : {false, true})
     for (int fails_at = 1;; ++fails_at) {
       Folder folder;
@@ -173,7 +173,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
     }
 }
 
-TEST_CASE("A new file that a power cut tore is gone on with from the one before") {
+TEST_CASE("After a power cut tore a new file, the arbiter continues from the previous file") {
   Folder folder;
   {
     Ledger ledger(kSmall, even_ones_live);
@@ -235,7 +235,7 @@ TEST_CASE("Whichever file cannot be read, the failure names it, and the older on
                                         folder.file(".2: No space left on device")});
 }
 
-TEST_CASE("A file that goes while the ledger is read is no failure") {
+TEST_CASE("A file that is removed while the ledger is read is no failure") {
   struct GoneCalls : FileCalls {
     std::string gone;
     int open(const std::string& path, int flags) override {
@@ -281,7 +281,7 @@ TEST_CASE("An arbiter starts without an older file that it cannot read, and comp
   CHECK(complained == 3);  // the older file is opened once and read twice
 }
 
-TEST_CASE("Files are met once while they change their names") {
+TEST_CASE("Each file is read once while files are renamed") {
   Folder folder;
   {
     Ledger ledger({}, even_ones_live);
@@ -295,7 +295,7 @@ TEST_CASE("Files are met once while they change their names") {
   CHECK(turns_told(folder) == 3);
 }
 
-TEST_CASE("Records that are lost are told, and the next checkpoint makes them good") {
+TEST_CASE("Lost records are reported, and the next checkpoint replaces them") {
   Folder folder;
   Faults faults;
   Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
@@ -325,7 +325,7 @@ TEST_CASE("Records that are lost are told, and the next checkpoint makes them go
   CHECK(lost > 10);
 }
 
-TEST_CASE("Once records were lost a checkpoint makes them good, however little is written after that") {
+TEST_CASE("After a loss of records a checkpoint replaces them, however little is written later") {
   Folder folder;
   Faults faults;
   Ledger ledger({.size = 1 << 20, .files = 3, .waiting = 300}, even_ones_live,
@@ -447,7 +447,7 @@ TEST_CASE("A new file begins with the checkpoint, and its size counts") {
   CHECK(std::filesystem::file_size(folder.file(".1")) < 1000 + line_size());
 }
 
-TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so, and tries later") {
+TEST_CASE("Wherever a change of files fails, the ledger stays complete, reports this, and tries later") {
   const auto [failing, named] = GENERATE(table<std::string, std::string>({{"open ledger.new", "ledger.new"},
                                                                           {"write ledger.new", "ledger.new"},
                                                                           {"link ledger.1", "ledger.1"},
@@ -507,7 +507,7 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   CHECK(lease_time(folder) == std::chrono::seconds(number / 2));
 }
 
-TEST_CASE("A checkpoint that makes lost records good is tried soon again, and once it is written no longer") {
+TEST_CASE("A checkpoint that replaces lost records is tried again soon, until it is written") {
   Folder folder;
   struct Calls : NamedCalls {
     using NamedCalls::NamedCalls;
@@ -544,7 +544,7 @@ TEST_CASE("A checkpoint that makes lost records good is tried soon again, and on
   CHECK(lines_until_next(24 + lines) > 50);
 }
 
-TEST_CASE("All that waits is written up to the limit, and what comes beyond is lost") {
+TEST_CASE("Queued records up to the limit are written, and further records are lost") {
   Folder folder;
   Faults faults;
   const std::size_t size = format_record(lease(true, 10s)).size();
@@ -594,7 +594,7 @@ TEST_CASE("Calls that a signal has cut short are made again, and a write of noth
   CHECK(texts == Texts{format_record(kBoot) + format_record(kBoot)});
 }
 
-TEST_CASE("Only names that the ledger gives itself are older files of it") {
+TEST_CASE("Only files with names that the ledger gives are its older files") {
   Folder folder;
   for (const char* end :
        {"", ".1", ".3", ".20", ".999", ".0", ".01", ".1000", ".1x", ".x", ".", ".new", ".1.1"})
@@ -662,7 +662,7 @@ TEST_CASE("An arbiter goes on from several files, in their order, and its next c
   CHECK(lease_time(folder) == std::chrono::seconds(turns + 30));
 }
 
-TEST_CASE("A file of which nothing is known is read whole, also through a link, or the failure names it") {
+TEST_CASE("A named file is read whole, also through a link, or the failure names it") {
   Folder folder;
   const std::string text = format_record(kBoot);
   std::ofstream(folder.file()) << text;
@@ -702,7 +702,7 @@ std::vector<std::string> after_change(const Folder& folder, unsigned files) {
   return found;
 }
 
-TEST_CASE("Older files move up as far as the first gap, and those beyond the limit go") {
+TEST_CASE("Older files are renamed up to the first gap, and files beyond the limit are removed") {
   Folder folder;
   SECTION("a gap") {
     write_older(folder, {1, 3, 4});
@@ -722,7 +722,7 @@ TEST_CASE("Older files move up as far as the first gap, and those beyond the lim
   }
 }
 
-TEST_CASE("An arbiter that died in a change of files leaves nothing twice, and nothing that is in the way") {
+TEST_CASE("An arbiter that died in a change of files leaves no record twice, and no obstacle") {
   Folder folder;
   std::ofstream(folder.file()) << format_record(job_record(1s, 1, 9));
   write_older(folder, {2});
@@ -735,7 +735,7 @@ TEST_CASE("An arbiter that died in a change of files leaves nothing twice, and n
   CHECK(folder.names() == Texts{"ledger", "ledger.1", "ledger.2"});
 }
 
-TEST_CASE("A second name that an arbiter that died left, and that cannot be taken away, is in the way") {
+TEST_CASE("A second name left by a dead arbiter is an obstacle if it cannot be removed") {
   Folder folder;
   std::ofstream(folder.file()) << format_record(job_record(1s, 1, 9));
   std::filesystem::create_hard_link(folder.file(), folder.file(".1"));

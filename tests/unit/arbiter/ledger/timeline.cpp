@@ -12,10 +12,10 @@ const GpuUuid kGpu{{1}};
 const GpuUuid kOther{{2}};
 constexpr Nanoseconds kBooted = 1700000000s;
 
-struct Read {
+struct ReadTimeline {
   Timeline line;
 
-  Read() { starts("one", 0s); }
+  ReadTimeline() { starts("one", 0s); }
   void starts(const char* boot, Nanoseconds at) {
     line.add({.at = at, .what = BootRecord{.boot_id = boot, .booted = kBooted}});
   }
@@ -41,10 +41,10 @@ struct Read {
     return found;
   }
 };
-using Intervals = std::vector<Read::Interval>;
+using Intervals = std::vector<ReadTimeline::Interval>;
 
 TEST_CASE("An element of a job array is known as such") {
-  Read read;
+  ReadTimeline read;
   read.job(22);
   read.line.add(
       {.at = 1s,
@@ -54,7 +54,7 @@ TEST_CASE("An element of a job array is known as such") {
 }
 
 TEST_CASE("A wait and an entry end with the next lease, overuse with the lease") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.lease(true, 10s);
   read.lease(false, 15s);
@@ -69,7 +69,7 @@ TEST_CASE("A wait and an entry end with the next lease, overuse with the lease")
 }
 
 TEST_CASE("An eviction ends when its record is written") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.lease(true, 1s);
   read.lease(false, 5s);
@@ -80,7 +80,7 @@ TEST_CASE("An eviction ends when its record is written") {
 }
 
 TEST_CASE("A wait that is recorded in several parts is one span") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.used(15s, {.waited = 10s});
   read.used(30s, {.waited = 25s});
@@ -92,7 +92,7 @@ TEST_CASE("A wait that is recorded in several parts is one span") {
 TEST_CASE(
     "Steps that hold a GPU together are one lease of their tenant, and open leases go up to the last "
     "record") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.lease(true, 1s, 1, 0);
   read.lease(true, 2s, 1, 1);
@@ -108,7 +108,7 @@ TEST_CASE(
 }
 
 TEST_CASE("Totals of steps are not counted again, and a new run of a job begins at zero") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.lease(true, 10s);
   read.used(12s, {.waited = 2s}, 1, {.job = 9, .step = 0});
@@ -122,7 +122,7 @@ TEST_CASE("Totals of steps are not counted again, and a new run of a job begins 
 }
 
 TEST_CASE("Times never exceed the time between two records, whatever the ledger says") {
-  Read read;
+  ReadTimeline read;
   read.job(1, 5s);
   read.lease(true, 6s);
   read.lease(false, 7s);
@@ -136,7 +136,7 @@ TEST_CASE("Times never exceed the time between two records, whatever the ledger 
 }
 
 TEST_CASE("A period cuts spans") {
-  Read read;
+  ReadTimeline read;
   read.job(1);
   read.lease(true, 10s);
   read.lease(false, 20s);

@@ -21,7 +21,7 @@ double lost(Nanoseconds handoff, Nanoseconds turn) {
   return static_cast<double>(handoff.count()) / static_cast<double>((handoff + turn).count());
 }
 
-TEST_CASE("A fixed quantum rules") {
+TEST_CASE("A fixed quantum determines the length of turns") {
   for (Nanoseconds handoff : {0ms, 400ms, 60000ms}) {
     TurnLength turn = turn_length({.fixed = 10s, .max_overhead = 0.05, .max_wait = 1s}, handoff, 7);
     CHECK(turn.length == 10s);
@@ -29,7 +29,7 @@ TEST_CASE("A fixed quantum rules") {
   }
 }
 
-TEST_CASE("Handoffs cost what they may") {
+TEST_CASE("Handoffs cost as much as MaxSwapOverhead allows") {
   TurnLength turn = turn_length({}, 400ms, 1);
   CHECK(turn.rule == TurnRule::swap_overhead);
   CHECK(turn.handoff == 400ms);
@@ -38,12 +38,12 @@ TEST_CASE("Handoffs cost what they may") {
   CHECK(lost(1s, turn.length) == Approx(0.01));
 }
 
-TEST_CASE("A handoff that costs next to nothing does not make turns that short") {
+TEST_CASE("A handoff without cost does not make turns arbitrarily short") {
   CHECK(turn_length({}, 0ms, 1).length == 100ms);
   CHECK(turn_length({}, 10us, 3).length == 100ms);
 }
 
-TEST_CASE("Nobody waits longer than MaxWait where that can be") {
+TEST_CASE("No tenant waits longer than MaxWait if that is possible") {
   const TurnRules rules{.fixed = {}, .max_overhead = 0.05, .max_wait = 30s};
   for (unsigned waiting = 1; waiting < 20; ++waiting)
     for (Nanoseconds handoff = 50ms; handoff < 20s; handoff = handoff * 3 / 2) {
@@ -59,13 +59,14 @@ TEST_CASE("Nobody waits longer than MaxWait where that can be") {
     }
 }
 
-TEST_CASE("Handoffs that take for ever give a length all the same") {
+TEST_CASE("Turns have a finite length even if handoffs take very long") {
   const TurnLength turn = turn_length({.fixed = {}, .max_overhead = 0.001, .max_wait = 8760h}, 8760h, 1);
   CHECK(turn.length > 0s);
   CHECK(turn.length <= 24h);
 }
 
-TEST_CASE("Whom another preempted goes on before those that have waited longer, but for who may preempt") {
+TEST_CASE(
+    "A preempted tenant comes before tenants that have waited longer, except tenants that may preempt") {
   const auto policy = make_policy("round-robin");
   const TurnRules rules;
   const TurnView turn{.rules = rules,
@@ -77,7 +78,7 @@ TEST_CASE("Whom another preempted goes on before those that have waited longer, 
   CHECK(policy->rank(preempted, turn) < policy->rank(urgent, turn));
 }
 
-TEST_CASE("round-robin: lag is earned in pauses and paid where others wait") {
+TEST_CASE("round-robin: lag is earned in pauses, and paid while others wait") {
   const auto policy = make_policy("round-robin");
   const ActivityInterval pause{.pauses = true, .pays = false, .sets = 4, .turn = 10s};
   const ActivityInterval work{.pauses = false, .pays = true, .sets = 4, .turn = 10s};
@@ -89,7 +90,7 @@ TEST_CASE("round-robin: lag is earned in pauses and paid where others wait") {
   CHECK(lag_after(policy->rules().account, 0s, work, 1h) == -10s);
 }
 
-TEST_CASE("A preemption has to be paid for, and who has earned one or has just come is left alone") {
+TEST_CASE("A preemption costs lag, and a tenant that has earned lag or is new is not preempted") {
   CHECK_FALSE(can_pay(0s, 0s));
   CHECK_FALSE(can_pay(799ms, 400ms));
   CHECK(can_pay(800ms, 400ms));
@@ -180,7 +181,7 @@ TEST_CASE(
   CHECK(rank(0s, 0s, 0s) < rank(11s, 1h, 0s));
 }
 
-TEST_CASE("priority lets nobody of a lower one run, until that has waited for MaxWait a step") {
+TEST_CASE("priority lets a lower priority run only after it has waited for MaxWait per step") {
   const auto policy = make_policy("priority");
   CHECK(policy->rank(tenant_view(9s, 1), turn_view()) > policy->rank(tenant_view(9s, 0), turn_view()));
   CHECK(policy->rank(tenant_view(0s, 1), turn_view()) < policy->rank(tenant_view(10s, 0), turn_view()));
@@ -226,7 +227,8 @@ TEST_CASE("credit is earned by units and paid by all that have the GPU") {
   CHECK(after({.pays = true, .turn = 100s, .holders = 2, .share = 0.25}) == -1s);
   CHECK(after({.turn = 100s, .comes_in = true, .share = 0.25}) == -3s);
   CHECK(after({.pays = true, .turn = 100s, .overuses = true, .share = 0.25}) == -7s);
-  CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // four turns are the most
+  CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // the balance is never below minus four
+                                                                   // turns
   TenantView rich;
   TenantView poor;
   rich.lag = 1s;
@@ -329,7 +331,7 @@ TEST_CASE(
   CHECK(rank(0s, 2300ms, 0.25) == rank(0s, 4600ms, 0.5));
 }
 
-TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {
+TEST_CASE("elastic: a tenant at its limit waits until it has earned the time that it used") {
   const auto policy = make_policy("elastic");
   const TurnRules rules;
   const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
@@ -376,7 +378,7 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   CHECK(turn_left(policy->rules(), view, 5ms, fixed) == 15ms);
 }
 
-TEST_CASE("elastic: when a turn ends does not change while it goes on, nor after that") {
+TEST_CASE("elastic: the end of a turn does not change during the turn, nor after it") {
   const auto policy = make_policy("elastic");
   const TurnRules rules;
   const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
@@ -437,7 +439,7 @@ TEST_CASE("deadline: a tenant that starves goes before those with deadlines") {
   CHECK(starves());
 }
 
-TEST_CASE("deadline: nobody preempts a tenant that starved until it was served") {
+TEST_CASE("deadline: nobody preempts a starving tenant until it has had its turn") {
   const auto policy = make_policy("deadline");
   const TurnRules rules;
   const TurnView turn{.rules = rules, .turn = {.length = 100ms, .waiting_sets = 2}};
@@ -456,7 +458,7 @@ TEST_CASE("deadline: nobody preempts a tenant that starved until it was served")
   CHECK(may_preempt(*policy, urgent, running, turn));
 }
 
-TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
+TEST_CASE("deadline: a tenant with deadlines preempts tenants of a lower priority") {
   const auto policy = make_policy("deadline");
   const TurnRules rules;
   const TurnView turn{.rules = rules,
@@ -495,7 +497,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
 }
 
-TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, up to 100 ms") {
+TEST_CASE("deadline: a turn is long enough for the work of a deadline, up to 100 ms") {
   const auto policy = make_policy("deadline");
   const TurnRules rules;
   TurnView turn{.rules = rules, .turn = {.length = 16ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};

@@ -40,7 +40,7 @@ struct Written {
   }
 };
 
-TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
+TEST_CASE("Leases become bursts, and the gaps without the waits become pauses") {
   Written ledger;
   JobOptions options;
   options.units = 4;
@@ -80,7 +80,7 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   REQUIRE(second.pieces.size() == 1);
 }
 
-TEST_CASE("What was waited for the first lease comes before it, and is not taken off the pauses") {
+TEST_CASE("The wait for the first lease comes before that lease, and is not subtracted from the pauses") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(2, 5s, 6s);
@@ -100,7 +100,7 @@ TEST_CASE("What was waited for the first lease comes before it, and is not taken
   CHECK(replay.gpus[1][0].arrival == 61s);
 }
 
-TEST_CASE("Of a ledger that begins with sums, what was waited before it is not taken off its pauses") {
+TEST_CASE("If a ledger begins with sums, the waits before its beginning are not subtracted from the pauses") {
   LedgerTrace trace;
   TenantName name;
   name.job = 9;
@@ -128,7 +128,7 @@ TEST_CASE("Of a ledger that begins with sums, what was waited before it is not t
   CHECK(replay.gpus[0][0].pieces[0].pause == 3s);
 }
 
-TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
+TEST_CASE("Sums that a later file of the ledger repeats are not subtracted again") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(1, 10s, 12s);
@@ -145,7 +145,7 @@ TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
   CHECK(replay.gpus[0][0].pieces[0].pause == 2s);
 }
 
-TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
+TEST_CASE("Concurrent steps are one burst; GPUs are separate, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);
   ledger.held(1, 1s, 4s, kGpu, 0);
@@ -165,7 +165,7 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[1].size() == 1);
 }
 
-TEST_CASE("A lease that the host's end cut short is no part of the turns after it") {
+TEST_CASE("A lease that a crash of the host ended is no part of the next turn") {
   Written ledger;
   ledger.job(1, 9);
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
@@ -222,7 +222,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   CHECK(trace.read(path + "-none", damaged).code() == ENOENT);
 }
 
-TEST_CASE("What was held is asked for again, under every policy, and done") {
+TEST_CASE("The leases of a ledger are demanded again under every policy, and the work is done") {
   Written ledger;
   for (std::uint64_t tenant : {1, 2, 3}) {
     ledger.job(tenant, static_cast<std::uint32_t>(tenant));

@@ -38,14 +38,14 @@ TEST_CASE("A program that waits misses each deadline that passes meanwhile") {
   CHECK(seen.missed <= 201);
 }
 
-TEST_CASE("A piece of work that is done as the next one comes is not in its way") {
+TEST_CASE("A piece of work that ends when the next one arrives does not delay the next one") {
   Stage stage(1, {}, 0ms, {paced(10ms, 10ms, 10ms)});
   stage.run(10s);
   CHECK(stage.seen(0).missed == 0);
   CHECK(stage.seen(0).met >= 985);
 }
 
-TEST_CASE("A piece of work that takes longer than its period leaves out those that come meanwhile") {
+TEST_CASE("While a piece of work takes longer than its period, pieces that arrive meanwhile are skipped") {
   Stage stage(1, {}, 0ms, {paced(15ms, 10ms, 20ms)});
   stage.run(10s);
   const Stage::Seen seen = stage.seen(0);

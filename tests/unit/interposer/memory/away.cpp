@@ -2,6 +2,7 @@
 // The memory of an oversized process: handles beyond the window are away, and change places with others.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
     REQUIRE(use.resident <= use.swappable);
     REQUIRE(this->device.physical() == mapped);
     REQUIRE(this->device.host_physical() == this->budget.uncharged());
+    REQUIRE(this->device.host_physical() == this->memory.uncharged());
     REQUIRE(in_blocks <= this->device.host_physical());
     REQUIRE(this->device.misuse() == "");
   }
@@ -188,6 +190,70 @@ TEST_CASE("an allocation for which no host memory is left is refused before it t
   REQUIRE(t.memory.free(address) == CUDA_SUCCESS);
   CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == kTwo);
+}
+
+TEST_CASE("unused blocks give way to growth that the arbiter refuses for lack of host memory", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.memory.uncharged() == kTwo);  // the unused blocks
+  t.books.host_limit = (kWindow + kPiece).count;
+  const unsigned asked = t.books.asked;
+  const CUdeviceptr third = t.added(kPiece, 3);
+  CHECK(t.books.asked > asked);
+  CHECK(t.memory.uncharged() == kPiece);
+  CHECK(t.is_away(third));
+  t.check_counts();
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.told_of_host == 1);
+  t.check_counts();
+}
+
+TEST_CASE("few unused blocks are kept beside evicted memory, and the arbiter gets to know it", "[away]") {
+  SwapOptions options = small_sizes();
+  options.kept_blocks = Bytes{5 * kPiece.count};
+  options.kept_besides = kPiece;
+  WorldOn<> t(gibibytes(1), options);
+  t.books.limit = kWindow.count;
+  t.books.beyond_limit = gibibytes(1).count;
+  t.memory.set_allowed(kWindow);
+  CUdeviceptr blocks[3] = {};
+  REQUIRE(t.memory.allocate(&blocks[0], kWindow) == CUDA_SUCCESS);
+  REQUIRE(t.memory.allocate(&blocks[1], kBeyond) == CUDA_SUCCESS);
+  REQUIRE(t.memory.allocate(&blocks[2], kPiece) == CUDA_SUCCESS);
+  REQUIRE(t.memory.free(blocks[1]) == CUDA_SUCCESS);
+  CHECK(t.memory.uncharged() == kBeyond + kPiece);
+  t.memory.tend();
+  CHECK(t.memory.uncharged() == Bytes{(5 + 1) * kPiece.count});  // unused blocks give way to evictions
+  fill(blocks[0], kWindow, 1);
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  REQUIRE(t.memory.use().host >= kWindow);
+  const unsigned reports = t.books.reports;
+  t.memory.tend();
+  CHECK(t.memory.uncharged() == kTwo);
+  CHECK(t.books.reports > reports);
+}
+
+TEST_CASE("an oversized process knows how much it may allocate without more device memory", "[away]") {
+  Oversized t;
+  t.budget.left = Bytes{5 * kPiece.count};
+  CHECK(t.away.growth({}) == Bytes{5 * kPiece.count});
+  t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(kTwo, 2);
+  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});
+  REQUIRE(t.away.exchange({t.all_here()[0]}, {}));
+  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});  // one block more, and room in the window
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.away.growth({}) == Bytes{5 * kPiece.count});  // unused blocks, and room in the window
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, Bytes{6 * kPiece.count}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.allocate(&address, Bytes{5 * kPiece.count}) == CUDA_SUCCESS);
+  CHECK(t.away.growth({}) == Bytes{});
+  t.budget.left = Bytes{~0ull};
+  CHECK(t.away.growth({}) > gibibytes(1));
 }
 
 TEST_CASE("handles change places, and keep their contents and addresses", "[away]") {
@@ -630,13 +696,13 @@ TEST_CASE("unused blocks give way to evicted memory and to the job itself", "[aw
 TEST_CASE("unused blocks beyond half a GiB are released, and all if nothing is away", "[away]") {
   SwapOptions options;  // handles of 64 MiB
   WorldOn<> t(gibibytes(4), options);
-  t.books.limit = mebibytes(64).count;
+  t.books.limit = mebibytes(512).count;
   t.books.beyond_limit = gibibytes(2).count;
-  t.memory.set_allowed(mebibytes(64));
+  t.memory.set_allowed(mebibytes(512));
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
   CUdeviceptr third = 0;
-  REQUIRE(t.memory.allocate(&first, mebibytes(64)) == CUDA_SUCCESS);
+  REQUIRE(t.memory.allocate(&first, mebibytes(512)) == CUDA_SUCCESS);
   REQUIRE(t.memory.allocate(&second, mebibytes(640)) == CUDA_SUCCESS);
   REQUIRE(t.memory.allocate(&third, mebibytes(64)) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == mebibytes(704));
@@ -683,11 +749,17 @@ class Refusing final : public FakeDevice {
   CUresult copy(Lane lane, CUdeviceptr to, CUdeviceptr from, Bytes size) override {
     return refuses(Kind::copy) ? CUDA_ERROR_UNKNOWN : FakeDevice::copy(lane, to, from, size);
   }
+  CUresult synchronize() override {
+    const CUresult result = FakeDevice::synchronize();
+    if (const auto what = std::exchange(after_synchronize, nullptr)) what();
+    return result;
+  }
   bool refuses(Kind asked) {
     if (asked != kind || refusals == 0 || (after != 0 && after-- != 0)) return false;
     --refusals;
     return true;
   }
+  std::function<void()> after_synchronize;  // called once, like another thread
   Kind kind = Kind::none;
   unsigned after = 0;  // calls of this kind that succeed before
   unsigned refusals = 0;
@@ -809,4 +881,30 @@ TEST_CASE("a handle that has entered without its contents can be evicted", "[awa
   REQUIRE(t.memory.restore());
   t.check_counts();
   CHECK(t.intact());
+}
+
+// The thread that frees has waited for the GPU, but not yet for the turn thread, whose copy is refused then.
+TEST_CASE("memory is freed only after the copies of an exchange that failed meanwhile", "[away]") {
+  const bool leaves = GENERATE(true, false);
+  Crowded t;
+  const CUdeviceptr freed = leaves ? t.first : t.second;
+  const Bytes size = leaves ? Bytes{5 * kPiece.count} : kTwo;
+  t.device.after_synchronize = [&] {
+    t.device.kind = Kind::wait;
+    t.device.refusals = 8;
+    const CUdeviceptr leaver = leaves ? t.first : t.all_here().back();
+    t.away.exchange({leaver}, {leaves ? t.second : freed});
+    t.device.refusals = 0;
+  };
+  const CUresult result = t.memory.free(freed).value_or(CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.device.misuse() == "");
+  CHECK(result == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.find(freed + size.count - 1));
+  for (int attempt = 0; attempt < 20 && !t.memory.restore(); ++attempt) {
+  }
+  REQUIRE(t.all_usable());
+  t.check_counts();
+  CHECK(holds(t.views[1], kTwo, kMade));
+  CHECK(
+      holds(leaves ? t.second : t.first, leaves ? kTwo : Bytes{5 * kPiece.count}, leaves ? kSecond : kFirst));
 }

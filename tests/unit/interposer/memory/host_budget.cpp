@@ -109,6 +109,28 @@ TEST_CASE("memory that no cgroup is charged for counts as if it were charged", "
   CHECK(budget.used() == gibibytes(5));
 }
 
+TEST_CASE("the recent room is read again after a while, and follows uncharged memory at once", "[budget]") {
+  using namespace std::chrono_literals;
+  const Root root;
+  root.write("/proc/self/cgroup", "0::/slurm/job_7\n");
+  const std::string job = "/sys/fs/cgroup/slurm/job_7";
+  root.write(job + "/memory.max", text(gibibytes(8)));
+  root.write(job + "/memory.current", text(gibibytes(5)));
+  CgroupBudget budget(root.path());
+  const Bytes before = gibibytes(3) - mebibytes(256);
+  CHECK(budget.recent_room(10s) == before);
+  root.write(job + "/memory.current", text(gibibytes(6)));
+  CHECK(budget.recent_room(10s + 99ms) == before);
+  budget.take_uncharged(gibibytes(1));
+  CHECK(budget.recent_room(10s + 99ms) == before - gibibytes(1));
+  CHECK(budget.recent_room(10s + 100ms) == before - gibibytes(2));
+  budget.give_uncharged(gibibytes(1));
+  CHECK(budget.recent_room(10s + 199ms) == before - gibibytes(2));
+  CHECK(budget.recent_room(10s + 200ms) == before - gibibytes(1));
+  budget.take_uncharged(gibibytes(4));
+  CHECK(budget.recent_room(10s + 201ms) == Bytes{});
+}
+
 TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
   const Root root;
   root.write("/proc/self/cgroup", "0::/slurm/job_7/step_0\n");

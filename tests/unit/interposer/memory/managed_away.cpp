@@ -72,6 +72,7 @@ struct ManagedOversized {
     REQUIRE(here + away_bytes == use.swappable + beyond);
     REQUIRE(use.host == held);
     REQUIRE(budget.uncharged() == promised);
+    REQUIRE(memory.uncharged() == promised);
     REQUIRE(device.misuse() == "");
   }
 };
@@ -172,6 +173,35 @@ TEST_CASE("managed handles change places, and turns leave those on the host wher
   }
   CHECK(holds(first, kRoom, 1));
   CHECK(holds(second, Bytes{3 * kHandle.count}, 2));
+}
+
+TEST_CASE("managed handles count as moved in both directions, and new memory does not", "[managed][away]") {
+  ManagedOversized t;
+  t.added(kRoom, 1);
+  t.added(Bytes{2 * kHandle.count}, 2);
+  CHECK(t.memory.moved() == Traffic{});
+  REQUIRE(t.exchange_all(2));  // the handles that enter have never had host memory
+  CHECK(t.memory.moved() == Traffic{.evicted = Bytes{2 * kHandle.count}, .restored = {}});
+  REQUIRE(t.exchange_all(2));
+  CHECK(t.memory.moved() ==
+        Traffic{.evicted = Bytes{4 * kHandle.count}, .restored = Bytes{2 * kHandle.count}});
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  t.memory.set_allowed(kRoom);
+  REQUIRE(t.memory.restore());
+  CHECK(t.memory.moved() ==
+        Traffic{.evicted = Bytes{4 * kHandle.count} + kRoom, .restored = Bytes{2 * kHandle.count} + kRoom});
+}
+
+TEST_CASE("the memory that a managed process could still get is unused window and host memory",
+          "[managed][away]") {
+  ManagedOversized t;
+  t.added(kRoom, 1);
+  const CUdeviceptr second = t.added(kHandle, 2);
+  t.budget.left = Bytes{4 * kHandle.count};
+  CHECK(t.away.growth({}) == Bytes{3 * kHandle.count});
+  REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.away.growth({}) == Bytes{4 * kHandle.count});
 }
 
 TEST_CASE("whatever call of an exchange of managed memory fails, the window holds", "[managed][away]") {

@@ -122,14 +122,6 @@ TEST_CASE("program memory is whole granules, of the kind that was asked for", "[
     CHECK((asked != nullptr && asked->location.id == 7));
 }
 
-TEST_CASE("memory that may be exported is one piece", "[program]") {
-  Program t;
-  CUmemAllocationProp kind = {};
-  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  t.made(kSize, kind);
-  CHECK(t.memory.handles().size() == 1);
-}
-
 TEST_CASE("a refused creation of memory leaves no trace", "[program]") {
   Program t;
   Program::Id id = 0;
@@ -502,35 +494,5 @@ TEST_CASE("a copy that may be under way is waited for before the memory goes", "
   CHECK(t.device.physical() == kHandle);
   CHECK(t.program.release(id) == CUDA_SUCCESS);
   CHECK(t.device.synchronizations() == 1);
-  CHECK(t.gone());
-}
-
-TEST_CASE("exported memory is one piece that stays, and the driver's own handle", "[program]") {
-  Program t;
-  CUmemGenericAllocationHandle real = 0;
-  CHECK_FALSE(t.program.settle(Program::Id{42}, &real));
-  const Program::Id in_pieces = t.made();
-  CHECK(t.program.settle(in_pieces, &real) == CUDA_ERROR_INVALID_VALUE);
-  CUmemAllocationProp kind = {};
-  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  const Program::Id id = t.made(kSize, kind);
-  REQUIRE(t.evict());
-  CHECK(t.program.settle(id, &real) == CUDA_ERROR_NOT_READY);
-  REQUIRE(t.restore());
-  t.device.fail_call(1);
-  CHECK(t.program.settle(id, &real) == CUDA_ERROR_UNKNOWN);
-  REQUIRE(t.program.settle(id, &real) == CUDA_SUCCESS);
-  CHECK(t.memory.use().pinned == kSize);
-  CHECK(real == t.device.mapped_at(id));
-  REQUIRE(t.evict());
-  CHECK(t.device.physical() == kSize);
-  REQUIRE(t.restore());  // restore() waits for no other thread
-  REQUIRE(t.evict());
-  CHECK(t.program.release(id) == CUDA_SUCCESS);
-  CHECK(t.memory.use().pinned == Bytes{});
-  CHECK(t.device.physical() == kSize);  // the caller's reference keeps the memory
-  CHECK(t.device.release(real) == CUDA_SUCCESS);
-  CHECK(t.device.physical() == Bytes{});
-  CHECK(t.program.release(in_pieces) == CUDA_SUCCESS);
   CHECK(t.gone());
 }

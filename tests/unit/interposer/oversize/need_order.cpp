@@ -29,7 +29,6 @@ TEST_CASE("before an order is learned, the least recently used handle is needed 
   CHECK(order.since(1) == kNever);
   note_range(order, 1, 3);
   CHECK_FALSE(order.learned());
-  CHECK(order.upcoming(10).empty());
   CHECK(order.since(3) == 0);
   CHECK(order.since(1) == 2);
   CHECK(order.next(1) > order.next(2));
@@ -53,8 +52,6 @@ TEST_CASE("a cycle is learned, and predicts distances", "[need_order]") {
   CHECK(order.next(1) == 16);
   CHECK(order.next(5) == 20);
   CHECK(order.next(21) == kNever);
-  CHECK(order.upcoming(3) == std::vector<std::uint64_t>{6, 7, 8});
-  CHECK(order.upcoming(100).size() == 20);
 }
 
 TEST_CASE("a single need outside the order does not disturb it", "[need_order]") {
@@ -145,18 +142,6 @@ TEST_CASE("a new program is not predicted by the old one", "[need_order]") {
   CHECK(order.learned());
   CHECK(order.next(113) == 1);
   CHECK(order.next(1) == kNever);
-}
-
-TEST_CASE("a freed handle is not needed until it is needed again", "[need_order]") {
-  NeedOrder order = cyclic(20, 5);
-  order.forget(7);
-  CHECK(order.next(7) == kNever);
-  CHECK(order.upcoming(2) == std::vector<std::uint64_t>{6, 8});
-  note_range(order, 6, 7);
-  CHECK(order.next(8) == 1);
-  CHECK(order.next(7) == 20);
-  order.forget(1000);
-  CHECK(order.next(1000) == kNever);
 }
 
 TEST_CASE("the oldest needs are forgotten", "[need_order]") {

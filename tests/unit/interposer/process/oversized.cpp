@@ -210,6 +210,20 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     program.all_right();
   });
 
+  // The session reports what exchanges have cost. Nothing else has moved.
+  const auto reports_all = [&] {
+    return arbiter.last_usage->exchanges.moved == its_session().memory()->moved() &&
+           arbiter.last_usage->exchanges.waited >= 1s;
+  };
+  arbiter.serve_until(reports_all);
+  const Exchanges& exchanges = arbiter.last_usage->exchanges;
+  CHECK(arbiter.last_usage->moved == exchanges.moved);
+  CHECK(exchanges.moved.evicted != Bytes{});
+  CHECK(exchanges.moved.restored != Bytes{});
+  CHECK(exchanges.moving > 0s);
+  CHECK(exchanges.moving_at_best() > 0s);
+  CHECK(exchanges.moving_at_best() <= exchanges.moving);
+
   // In the turn of others nothing moves.
   beside(arbiter, [&] {
     program.enter();

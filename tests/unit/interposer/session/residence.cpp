@@ -34,6 +34,7 @@ class FakeAway final : public AwayMemory {
       if (!moving.contains(address)) all.push_back({address, size_, is_away});
     return all;
   }
+  Bytes growth(Nanoseconds /*now*/) const override { return {}; }
   Bytes excess() const override { return {}; }
   Bytes window() const override { return {in_window() * size_.count}; }
   Bytes room() const override { return {(window_ - in_window()) * size_.count}; }
@@ -75,7 +76,8 @@ session::ExchangeResult result_of(bool complete) {
 struct Launches {
   explicit Launches(Bytes size = kHandle) : memory(8, 4, size) {}
   FakeAway memory;
-  Residence residence{memory};
+  session::ExchangeTotals totals;
+  Residence residence{memory, totals};
   Nanoseconds now = 1s;
 
   Residence::Choice choose(const KernelUse& use) { return residence.choose({&use, 1}, now); }
@@ -105,6 +107,25 @@ TEST_CASE("a launch whose operands are on the GPU moves nothing", "[residence]")
   REQUIRE(choice.operands.size() == 2);
   CHECK(choice.operands.front().size == kHandle);
   CHECK(choice.operands.front().away == Bytes{});
+}
+
+TEST_CASE("a launch counts as slowed by the learned cost of its operands that stay away", "[residence]") {
+  Launches t;
+  t.launch(use_of(1, {5}), 2ms, 0ms);  // timed; 2 ms for 64 MiB are less than two exchanges
+  CHECK(t.totals.read().slowed == 2ms);
+  t.launch(use_of(1, {6}), 2ms, 0ms);
+  CHECK(t.totals.read().slowed == 4ms);
+  t.launch(use_of(1, {1}), 2ms, 0ms);  // this operand is on the GPU
+  t.launch(use_of(2, {1}), 2ms, 0ms);
+  CHECK(t.totals.read().slowed == 4ms);
+}
+
+TEST_CASE("a launch whose operand comes in before it is not slowed", "[residence]") {
+  Launches t;
+  t.launch(use_of(1, {5, 1}), 10s, 1ms);
+  const Nanoseconds before = t.totals.read().slowed;
+  CHECK(t.launch(use_of(1, {5, 1}), 10s, 1ms).exchange.in == std::vector<CUdeviceptr>{5});
+  CHECK(t.totals.read().slowed == before);
 }
 
 TEST_CASE("words that are no addresses of the memory have no effect", "[residence]") {
@@ -154,6 +175,27 @@ TEST_CASE("no more comes in than the window can hold", "[residence]") {
   const Residence::Choice choice = t.residence.choose(uses, t.now);
   CHECK(choice.exchange.in.size() == 2);
   CHECK(choice.exchange.out.size() == 2);
+}
+
+TEST_CASE("operands that are needed on the GPU exceed the window or not", "[residence]") {
+  Launches t;  // the window holds 4 handles
+  const auto exceeds = [&](const std::vector<KernelUse>& uses) {
+    return t.residence.exceeds_window(uses, t.now);
+  };
+  CHECK_FALSE(exceeds({}));
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6})}));
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {6, 5, 100})}));
+  CHECK(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7})}));
+  // An operand of which a kernel touches little is not needed on the GPU, unless another kernel needs it
+  // there.
+  t.launch(use_of(3, {7}), 2us, 1us);
+  CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7})}));
+  CHECK(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7}), use_of(4, {7})}));
+  // While no exchange is tried, nothing could change places.
+  t.residence.exchanged({}, result_of(false), t.now);
+  CHECK_FALSE(exceeds({use_of(1, {1, 2, 5, 6, 7})}));
+  t.now += 1s;
+  CHECK(exceeds({use_of(1, {1, 2, 5, 6, 7})}));
 }
 
 TEST_CASE("after an exchange that was given up there is a pause, which doubles", "[residence]") {
@@ -257,6 +299,31 @@ TEST_CASE("beside work, a launch waits for handles that come already", "[residen
   CHECK_FALSE(t.choose(use_of(3, {5})).timed);  // where it is during the launch is not known
 }
 
+TEST_CASE("beside work, a launch is not slowed by an operand that is on its way", "[residence]") {
+  Launches t;
+  t.memory.beside_work = true;
+  t.launch(use_of(1, {5}), 10ms, 0ms);
+  CHECK(t.totals.read().slowed == 10ms);
+  t.memory.moving = {5};
+  CHECK(t.choose(use_of(1, {5})).exchange.coming == std::vector<CUdeviceptr>{5});
+  CHECK(t.totals.read().slowed == 10ms);
+  t.residence.waited(3ms);
+  CHECK(t.totals.read().waited == 3ms);
+}
+
+TEST_CASE("beside work, an operand is needed if it costs at least the time of two exchanges", "[residence]") {
+  for (const bool beside_work : {false, true}) {
+    Launches t;
+    t.memory.beside_work = beside_work;
+    t.launch(use_of(1, {5}), 2ms, 0ms);  // between the times of one exchange and of two
+    t.launch(use_of(2, {6}), 4ms, 0ms);
+    const KernelUse some[] = {use_of(3, {1, 2, 3, 4}), use_of(1, {5})};
+    const KernelUse others[] = {use_of(3, {1, 2, 3, 4}), use_of(2, {6})};
+    CHECK(t.residence.exceeds_window(some, t.now) != beside_work);
+    CHECK(t.residence.exceeds_window(others, t.now));
+  }
+}
+
 TEST_CASE("beside work, a working set that never fits is not waited for", "[residence]") {
   Launches t;
   t.memory.beside_work = true;
@@ -268,7 +335,8 @@ TEST_CASE("beside work, a working set that never fits is not waited for", "[resi
 TEST_CASE("beside work, the handles of coming launches come in once an order is learned", "[residence]") {
   FakeAway memory(64, 32, kHandle);
   memory.beside_work = true;
-  Residence residence(memory);
+  session::ExchangeTotals totals;
+  Residence residence(memory, totals);
   Nanoseconds now = 1s;
   unsigned early = 0;
   unsigned late = 0;

@@ -16,8 +16,8 @@
 
 namespace sharedgpu::test {
 
-// Grants while the footprint is at most `limit`, and the memory beyond the window at most `beyond_limit`. Set
-// `memory` before the first call.
+// Grants while the footprint is at most `limit`, the memory beyond the window at most `beyond_limit`, and the
+// memory that the host must be able to hold at most `host_limit`. Set `memory` before the first call.
 class FakeBooks final : public Books {
  public:
   Answer grow() override {
@@ -25,6 +25,8 @@ class FakeBooks final : public Books {
     if (when_asked) when_asked();
     const auto [use, beyond] = memory->reading();
     if (use.settling != Bytes{} && !settles) return {false};
+    if (use.swappable + std::max(beyond, memory->uncharged()) > Bytes{host_limit.load()})
+      return {.granted = false, .host_most = {host_limit.load()}};
     if (beyond > Bytes{beyond_limit.load()}) return {false};
     return {use.footprint() <= Bytes{limit.load()}};
   }
@@ -66,6 +68,7 @@ class FakeBooks final : public Books {
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<std::uint64_t> beyond_limit{0};
+  std::atomic<std::uint64_t> host_limit{~0ull};
   std::atomic<bool> makes_room{true};
   std::atomic<unsigned> windows{0};  // how often a window has opened
   std::atomic<bool> in_capture{false};

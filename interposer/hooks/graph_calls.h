@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's calls that make and change executable graphs, for the records of these graphs. Needs no
+// cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace sharedgpu::hooks {
+
+// What a driver function does to an executable graph, as its name shows: it makes the graph, updates the
+// whole graph, or updates one of its nodes. Its first argument is the graph or points to it. The second
+// argument is the CUgraph, or the node.
+enum class GraphForm { none, made, updated, copy, fill, child, any };
+constexpr GraphForm graph_form(std::string_view name) {
+  if (name.starts_with("cuGraphInstantiate")) return GraphForm::made;
+  if (name.starts_with("cuGraphExecUpdate")) return GraphForm::updated;
+  if (name == "cuGraphExecMemcpyNodeSetParams") return GraphForm::copy;
+  if (name == "cuGraphExecMemsetNodeSetParams") return GraphForm::fill;
+  if (name == "cuGraphExecChildGraphNodeSetParams") return GraphForm::child;
+  return name == "cuGraphExecNodeSetParams" ? GraphForm::any : GraphForm::none;
+}
+
+// The call has succeeded. `first`, `second` and `third` are its first arguments.
+void note_graph_call(GraphForm form, std::uintptr_t first, std::uintptr_t second, std::uintptr_t third);
+
+}  // namespace sharedgpu::hooks
