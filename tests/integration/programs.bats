@@ -121,7 +121,7 @@ contend() {
 }
 
 @test "the program's own memory becomes one handle and is pinned in place when the program exports it" {
-  start_arbiter
+  start_arbiter Oversize=yes
   tenant rival hold --bytes 25% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
   SHAREDGPU_DEBUG=1 tenant shared exported --how handle --bytes $((128 << 20)) --pieces 1 --shown 1 --seconds 3
