@@ -221,7 +221,7 @@ constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
-// What away memory (Usage::away) has cost a session since its connection to the arbiter began.
+// The costs of away memory (Usage::away) for a session since its connection to the arbiter began.
 struct Exchanges {
   Traffic moved = {};    // the bytes that exchanges have copied; a part of Usage::moved
   Nanoseconds moving{};  // the time in which exchanges moved handles

@@ -34,7 +34,7 @@ std::optional<StreamPlace> locate(CUstream stream);
 
 // A fence after all that was submitted to the stream so far; null on failure, with the error in *result.
 FencePtr mark(const StreamPlace& place, CUresult* result);
-// What is submitted to the stream from now on waits for the fence, which mark() has made. If the fence's
+// Work that is submitted to the stream from now on waits for the fence, which mark() has made. If the fence's
 // context has been destroyed, there is nothing to wait for.
 void wait_in(CUstream stream, Fence& fence);
 

@@ -8,9 +8,9 @@
 
 namespace sharedgpu::hooks {
 
-// What a driver function does to an executable graph, as its name shows: it makes the graph, updates the
-// whole graph, updates one of its nodes, or changes the graph in a way that is not followed. Its first
-// argument is the graph or points to it. The second argument is the CUgraph, or the node.
+// The effect of a driver function on an executable graph, as its name shows: the function makes the graph,
+// updates the whole graph, updates one of its nodes, or changes the graph in a way that is not followed. Its
+// first argument is the graph or points to it. The second argument is the CUgraph, or the node.
 enum class GraphForm { none, made, updated, copy, fill, child, lost };
 constexpr GraphForm graph_form(std::string_view name) {
   if (name.starts_with("cuGraphInstantiate")) return GraphForm::made;

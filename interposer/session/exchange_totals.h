@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What away memory has cost a session so far (protocol/messages.h, Exchanges). Thread-safe; no call waits.
+// The costs of away memory for a session so far (protocol/messages.h, Exchanges). Thread-safe; no call waits.
 #pragma once
 
 #include <algorithm>

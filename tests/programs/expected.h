@@ -8,7 +8,7 @@
 
 namespace sharedgpu::programs {
 
-// What a buffer must hold: each word is a linear function of the word that filled it.
+// The words that a buffer must hold: each word is a linear function of the word that filled it.
 class Expected {
  public:
   // `words`: the size of the buffer. The sum of all words is needed only for operands of products.
