@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,7 +38,10 @@ class Watched final : public FakeDevice {
     return FakeDevice::create(physical, size, kind);
   }
   CUresult set_access(CUdeviceptr address, Bytes size, const std::vector<CUmemAccessDesc>& access) override {
-    accesses[address] = access;
+    {
+      const std::lock_guard lock(mutex);
+      accesses[address] = access;
+    }
     return FakeDevice::set_access(address, size, access);
   }
   CUresult retain(Physical* physical, CUdeviceptr address) override {
@@ -53,6 +57,7 @@ class Watched final : public FakeDevice {
   std::function<void()> before_retain;  // called once, for example while memory is being mapped
   const CUmemAllocationProp* last_kind = nullptr;
   unsigned waits_refused = 0;
+  std::mutex mutex;  // guards accesses, as several threads may set access
   std::map<CUdeviceptr, std::vector<CUmemAccessDesc>> accesses;
 };
 
