@@ -13,8 +13,7 @@ namespace {
 
 constexpr int kMostQuestions = 5;
 
-// Reads `size` bytes of the file. Returns false if the file has fewer bytes because the arbiter has emptied
-// it.
+// Reads `size` bytes of the file. Returns false if the file is shorter, because the arbiter has emptied it.
 bool read_answer(int file, std::size_t size, std::string& text) {
   struct stat info = {};
   if (fstat(file, &info) != 0 || static_cast<std::size_t>(info.st_size) < size) return false;

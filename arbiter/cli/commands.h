@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand. If the user
-// chooses the subcommand, the subcommand runs and sets `status` to the exit status.
+// The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand. If the user has
+// chosen this subcommand, it runs and sets `status` to the exit status.
 //
 // To add a subcommand:
 //   1. Declare the add function of the subcommand here, and define it in arbiter/cli/NAME.cpp. Call the add
@@ -48,8 +48,8 @@ void complain(const std::string& text);
 // false.
 bool load_settings(const std::string& config, Settings& settings);
 
-// Finds a file of this installation by its path in the install tree, or else in the build tree; both are
-// relative to this program. Returns an empty path if there is no such file.
+// Finds a file of this installation. `installed` is its path in the install tree and `built` its path in the
+// build tree, both relative to the folder of this program. Returns an empty path if there is no such file.
 std::string find_sibling(const char* installed, const char* built);
 
 }  // namespace sharedgpu::cli

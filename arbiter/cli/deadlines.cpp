@@ -26,12 +26,12 @@ namespace {
 
 // The size of one read. If poll() reports that a pipe is writable, a write of this size does not block.
 constexpr int kPiece = 4096;
-// Milliseconds between two checks whether the child has ended. The end of stderr does not show that the child
-// has ended, since processes that the child leaves behind may keep stderr open forever.
+// Milliseconds between two checks of whether the child has ended. The end of stderr does not show that the
+// child has ended, since processes that the child leaves behind may keep stderr open forever.
 constexpr int kLook = 20;
 
-// Writes to stderr. Blocks while the reader is slow, as a write of the command itself would. Returns false if
-// the reader is gone, or if the child has ended and a signal has asked this process to end.
+// Writes to stderr. Blocks while the reader of stderr is slow, as a write of the user's command itself would.
+// Returns false if the reader is gone, or if the child has ended and a signal has asked this process to end.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {
     pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -49,7 +49,8 @@ bool write_all(const char* text, ssize_t size, StandIn& child) {
   return true;
 }
 
-// Passes on the available text. Returns false if no writer or no reader is left.
+// Copies the available text to stderr, and reports the deadlines in it. Returns false if no process can write
+// more text, or no process reads stderr.
 bool pass_on(int from, DeadlineLines& lines, StandIn& child) {
   char text[kPiece];
   const ssize_t size = read(from, text, sizeof text);
@@ -67,7 +68,8 @@ bool has_more(int from, int milliseconds) {
   return poll(&entry, 1, milliseconds) > 0;
 }
 
-// Opens a read end of the deadline pipe and keeps it open; without a read end, writes to the pipe would fail.
+// Returns the read end of the deadline pipe, or -1. This process keeps the read end open, since writes to the
+// pipe would fail otherwise.
 int reading_end_of_deadlines() {
   const char* text = std::getenv(environment::kDeadlineRead);
   return text == nullptr ? -1 : std::atoi(text);
@@ -96,7 +98,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
-  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // an end of the pipe may be fd 2
+  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // the pipe may have got descriptor 2
   StandIn child;
   const int error = child.start([&] {
     dup2(writing.get(), STDERR_FILENO);
@@ -115,8 +117,8 @@ int run_with_stderr_read(const std::function<int()>& execute) {
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
   if (!open) reading.reset();  // without a reader, writes of the child must fail
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
-  // Reads only text that is in the pipe now, since later text comes from processes that the program has left
-  // behind.
+  // Reads only the text that the pipe contains at this point: later text comes from processes that the
+  // program has left behind.
   int unread = 0;
   if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
   for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines, child);

@@ -23,15 +23,15 @@
 
 namespace sharedgpu::doctor {
 
-// A node, as far as the checks read it. The methods of this class read the real host, below a root folder.
-// Tests override them. No method blocks for more than a few seconds.
+// The host that the checks examine. The methods of this class read the real host, below a root folder. Tests
+// override them. No method blocks for more than a few seconds.
 class Host {
  public:
-  // `root`: a folder that stands for /, without a slash at its end; empty: /.
+  // `root`: the folder to read instead of /, without a slash at its end; empty: / itself.
   explicit Host(std::string root = "") : root_(std::move(root)) {}
   virtual ~Host() = default;
 
-  // nullopt if the file cannot be read.
+  // Returns the text of a file, or nullopt if the file cannot be read.
   std::optional<std::string> read(const std::string& path) const;
   bool exists(const std::string& path) const;
   // The names in a folder, sorted; empty if it cannot be read.
@@ -54,7 +54,7 @@ class Host {
   virtual std::optional<uid_t> user(const std::string& name) const;
   virtual uid_t uid() const;
   virtual std::string host_name() const;
-  // Returns true if the kernel's clock is synchronised; nullopt if that is unknown.
+  // Returns true if the Linux kernel's clock is synchronised; nullopt if this is unknown.
   virtual std::optional<bool> clock_is_synchronised() const;
 
   const std::string& root() const { return root_; }
@@ -80,7 +80,7 @@ struct Finding {
 struct Node {
   const Host& host;
   std::string config;  // path of sharedgpu.conf; empty: there is none, and the defaults apply
-  Reading reading;     // the result of reading `config`
+  Reading reading;     // tells if `config` is readable, and has the errors in it
   Settings settings;
   std::optional<nlohmann::json> status;  // the arbiter's status
   std::string no_status;                 // the reason if there is no status
@@ -89,14 +89,14 @@ struct Node {
   std::string slurm_node;  // the line of `scontrol show node --oneliner`; may be empty
   std::string no_slurm;    // why `slurm` is empty
 
-  // An empty text if the key is missing.
+  // The value of a key in `slurm`; an empty text if the key is missing.
   std::string slurm_value(std::string_view key) const;
   // The value of KEY=VALUE in slurm_node.
   std::string node_value(std::string_view key) const;
   // The folder of slurm.conf.
   std::string slurm_folder() const;
 };
-// `with_slurm`: asks Slurm, too.
+// Collects the facts. `with_slurm`: calls scontrol, too.
 Node examine(const Host& host, const std::string& config, bool with_slurm = true);
 
 struct Check {

@@ -62,7 +62,7 @@ std::string version_text(std::uint32_t version) {
   return text;
 }
 
-// The number of "22.05.8"; 0 if the text is no version.
+// Converts "22.05.8" to 0x160508; 0 if the text is no version.
 std::uint32_t version_number(const std::string& text) {
   unsigned major = 0, minor = 0, micro = 0;
   if (std::sscanf(text.c_str(), "%u.%u.%u", &major, &minor, &micro) < 2) return 0;
@@ -79,7 +79,7 @@ Finding no_slurm(const Node& node) {
              : unseen(node.no_slurm, "mend the connection to slurmctld, then run this again");
 }
 
-// Lines of a file of Slurm without comments.
+// The lines of a configuration file of Slurm, without comments and empty lines.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
@@ -95,7 +95,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// The value of Key=VALUE in a file such as cgroup.conf, in lower case; empty if it has none.
+// The value of Key=VALUE in the text of a file such as cgroup.conf, in lower case; empty if the key is
+// missing.
 std::string value_in(const std::string& text, const std::string& key) {
   for (const std::string& line : lines_of(text)) {
     const std::size_t equals = line.find('=');
@@ -151,8 +152,8 @@ Finding check_arbiter(const Node& node) {
                "spank_sharedgpu.so; then read the arbiter's log");
 }
 
-// Reports what makes the arbiter refuse a folder: the folder or one above it belongs to neither root nor this
-// user, or is writable by all users without the sticky bit.
+// Reports why the arbiter would refuse a folder. The arbiter refuses a folder if this folder or a folder
+// above it belongs to neither root nor this user, or is writable by all users without the sticky bit.
 void check_folder(const Node& node, const char* key, std::string folder, Troubles& troubles) {
   for (; !folder.empty(); folder.resize(folder.rfind('/'))) {
     const auto facts = node.host.facts(folder);
@@ -253,7 +254,7 @@ Finding check_driver(const Node& node) {
 Finding check_gpus(const Node& node) {
   const NodeGpus gpus = gpus_of(node);
   Troubles troubles;
-  std::string drained;  // GPUs that an administrator has drained; this is no fault
+  std::string drained;  // GPUs that an administrator has drained, which is no fault
   if (gpus.timed_out)
     troubles.add("the driver does not list its GPUs", "look for Xid errors in dmesg; reboot the node");
   else if (gpus.list.empty())
@@ -360,7 +361,7 @@ Finding check_slurm_conf(const Node& node) {
                  "set ProctrackType=proctrack/cgroup: the arbiter reads a process's job from its cgroup");
   const std::string tres = node.slurm_value("AccountingStorageTRES");
   const bool reports = node.slurm_value("AcctGatherInterconnectType").find("sharedgpu") != std::string::npos;
-  // Without a database there is no accounting of units that the line could switch on.
+  // AccountingStorageTRES has no effect on units without a database.
   const bool has_database = node.slurm_value("AccountingStorageType") == "accounting_storage/slurmdbd";
   if (has_database && !lists(tres, "gres/sharedgpu"))
     troubles.add("AccountingStorageTRES lacks gres/sharedgpu", "add it in slurm.conf, and restart slurmctld");
@@ -420,7 +421,8 @@ Finding check_gres_conf(const Node& node) {
   return troubles.or_else(path);
 }
 
-// Follows `include` lines, with * at the end of a path's folder or name.
+// Appends the lines of a plugstack.conf to `text`, and those of the files that it includes. In the path of an
+// `include` line, a folder or the file name may end with *.
 void read_plugstack(const Node& node, const std::string& path, int depth, std::string& text) {
   const auto own = node.host.read(path);
   if (!own || depth > 4) return;

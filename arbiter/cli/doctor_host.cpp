@@ -29,7 +29,7 @@ namespace sharedgpu::doctor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{5};  // the longest run of a program
+constexpr std::chrono::seconds kPatience{5};  // a program that runs longer is killed
 constexpr int kTimedOut = 124;
 constexpr std::size_t kMostOutput = 1 << 20;
 constexpr std::size_t kLargestPlugin = 64 << 20;
@@ -40,7 +40,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
-// Reads until the end of the stream or the deadline. Returns false at the deadline.
+// Reads until the end of the stream. Returns false if the end has not come before the deadline.
 bool read_until_end(int file, Clock::time_point deadline, std::string& text) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -219,7 +219,7 @@ Node examine(const Host& host, const std::string& config, bool with_slurm) {
 
 namespace {
 
-// Reads a value at an offset of the file; nullopt beyond its end.
+// Reads a value at an offset of the file; nullopt if the file ends before.
 template <class Value>
 std::optional<Value> at(std::string_view file, std::uint64_t offset) {
   if (offset > file.size() || file.size() - offset < sizeof(Value)) return std::nullopt;
@@ -236,7 +236,8 @@ std::string_view name_at(std::string_view file, std::uint64_t offset) {
 
 }  // namespace
 
-// Finds the symbol in the section of dynamic symbols, and its bytes by the section that the symbol is in.
+// Finds the symbol in the table of dynamic symbols. The section of the symbol gives the position of its value
+// in the file.
 std::optional<std::uint32_t> plugin_version(std::string_view file) {
   const auto head = at<Elf64_Ehdr>(file, 0);
   if (file.size() > kLargestPlugin || !head || std::memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||

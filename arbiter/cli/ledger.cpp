@@ -31,8 +31,8 @@ struct LedgerArguments {
   std::string format = "table";
 };
 
-// Formats a time as local time. If `exact`, the text includes microseconds and the time zone; otherwise
-// parse_moment() can read the text.
+// Formats a time as local time. If `exact`, the text includes microseconds and the time zone. A text without
+// them can be read by parse_moment().
 std::string format_moment(Nanoseconds moment, bool exact) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(moment);
   const std::time_t seconds = whole.count();

@@ -13,7 +13,7 @@ namespace {
 using Take = std::function<void(const Record&)>;
 
 Status take_records(const std::string& path, const std::string& text, const Take& take) {
-  std::vector<Record> first;  // records that are held back until the text has proved to be a ledger
+  std::vector<Record> first;  // records of losses, not passed on before the text is known to be a ledger
   bool is_ledger = false;
   const LedgerReplay replay = replay_ledger(text, [&](const Record& record) {
     if (!is_ledger && std::holds_alternative<LostRecord>(record.what)) {
@@ -49,8 +49,8 @@ Status read_given_file(const std::string& path, const Take& take) {
   return take_records(path, text, take);
 }
 
-// Sorts the files of one ledger by age, since a shell's wildcard lists them in another order. Other files
-// keep their order.
+// Sorts the files by age if all belong to one ledger, since a shell's wildcard lists them in another order.
+// Otherwise, keeps their order.
 std::vector<std::string> oldest_first(std::vector<std::string> files) {
   const auto number_of = [](const std::string& file) -> long {
     const std::size_t dot = file.rfind('.');

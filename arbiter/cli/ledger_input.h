@@ -16,7 +16,7 @@ struct LedgerInput {
 };
 
 // Passes all records to `take`, oldest first. Complains about damaged lines and lost records. Returns the
-// exit status: 0, or after a complaint 1 or 2.
+// exit status of the command.
 int read_ledger_input(const LedgerInput& input, const std::function<void(const Record&)>& take);
 
 }  // namespace sharedgpu::cli

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_doctor(app, status);
   sharedgpu::cli::add_oci(app, status);
   sharedgpu::cli::add_supervise(app, status);
-  // Names an unknown subcommand, since CLI11 would only report that a subcommand is required.
+  // Reports an unknown subcommand by its name: CLI11 would only report that a subcommand is required.
   const auto known = app.get_subcommands({});
   auto is_given = [&](const CLI::App* subcommand) { return subcommand->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_given)) {
@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto ended = sharedgpu::parse_command_line(app, own, argv)) return *ended;
-  // Fails if the output is incomplete, so that a script does not take half of a table for the whole. An
-  // earlier write of a full buffer may have failed; only ferror() reports this.
+  // The exit status is not 0 if the output is incomplete, so that a script does not take half of a table for
+  // the whole table. fflush() does not report that an earlier write failed, but ferror() does.
   const bool is_flushed = std::fflush(stdout) == 0 && std::cout.flush();
   if (!is_flushed || std::ferror(stdout) != 0) {
     sharedgpu::cli::complain(std::string("standard output: ") +

@@ -50,7 +50,7 @@ std::optional<Nanoseconds> moment_of(const Date& date, const Clock& clock) {
   parts.tm_sec = clock.second;
   parts.tm_isdst = -1;
   const std::time_t seconds = std::mktime(&parts);
-  // mktime() turns the 31st of a shorter month into a day of the next month.
+  // mktime() changes a date that does not exist, such as 31 June, to a date in the next month.
   const bool is_day = parts.tm_mday == date.day && parts.tm_mon == date.month - 1;
   return is_day && seconds >= 0 ? std::optional<Nanoseconds>(std::chrono::seconds(seconds)) : std::nullopt;
 }
@@ -68,7 +68,7 @@ std::optional<int> number(std::string_view text, std::size_t most) {
 
 // Parses "HH:MM", "HH:MM:SS", "4:30pm".
 std::optional<Clock> parse_clock(std::string_view text) {
-  int half = -1;  // 0: before noon, 1: after noon, -1: a clock of 24 hours
+  int half = -1;  // 0: am, 1: pm, -1: 24-hour clock
   if (text.ends_with("am") || text.ends_with("pm")) {
     half = text.ends_with("pm") ? 1 : 0;
     text.remove_suffix(2);
@@ -84,7 +84,7 @@ std::optional<Clock> parse_clock(std::string_view text) {
   return Clock{half < 0 ? *hour : *hour % 12 + 12 * half, *minute, *second};
 }
 
-// Parses MMDD[YY], MM/DD[/YY], DD.MM[.YY] and YYYY-MM-DD. Without a year, the date is in the year `year`.
+// Parses MMDD[YY], MM/DD[/YY], DD.MM[.YY] and YYYY-MM-DD. If the text has no year, the date is in `year`.
 std::optional<Date> parse_date(std::string_view text, int year) {
   const auto of = [&](std::string_view month, std::string_view day,
                       std::optional<std::string_view> of_century) -> std::optional<Date> {
@@ -122,7 +122,7 @@ std::optional<Nanoseconds> parse_offset(std::string_view text) {
   static constexpr Unit kUnits[] = {
       {"second", 1s}, {"minute", 60s}, {"hour", 3600s}, {"day", 86400s}, {"week", 7 * 86400s}};
   if (unit.empty()) unit = "second";
-  // Slurm takes the first letters of a unit, too.
+  // Slurm also accepts abbreviations of a unit.
   for (const Unit& each : kUnits)
     if (each.name.starts_with(unit) || unit == std::string(each.name) + "s" ||
         (unit.size() > 2 && unit == std::string(each.name.substr(0, 3)) + "s")) {
@@ -155,8 +155,7 @@ std::optional<Nanoseconds> parse_moment(std::string_view given, Nanoseconds now)
     return moment_of({next.tm_year + 1900, next.tm_mon + 1, next.tm_mday}, {});
   }
   if (const auto clock = parse_clock(text)) return moment_of(date, *clock);
-  // The position of the character between date and time: 'T', or the last '-', as in 2026-11-22-14:30 and in
-  // 11/22-14:30.
+  // Date and time are separated by 'T', or by the last '-', as in 2026-11-22-14:30 and in 11/22-14:30.
   std::size_t end = text.find('t');
   if (end == text.npos && text.find(':') != text.npos) end = text.rfind('-');
   const auto day = parse_date(std::string_view(text).substr(0, end), date.year);

@@ -26,8 +26,8 @@ struct Period {
   Nanoseconds until = Nanoseconds::max();
 };
 
-// Reads the values of --since and --until; an empty text leaves that side of the period open. Returns an
-// empty string, or an error message.
+// Reads the values of --since and --until; an empty text sets no bound. Returns an empty string, or an error
+// message.
 std::string read_period(const std::string& since, const std::string& until, Period& period);
 
 }  // namespace sharedgpu::cli

@@ -46,7 +46,7 @@ std::deque<std::string> names_in(const std::string& path) {
   return names;
 }
 
-// The path of a mount as one text: without empty names, "." and a slash at the end.
+// Normalises the path of a mount: no empty names, no ".", no slash at the end.
 std::string normal(const std::string& path) {
   std::string text;
   for (const std::string& name : names_in(path)) text += "/" + name;
@@ -57,7 +57,8 @@ std::string destination_of(const json& mount) {
   return mount.is_object() ? normal(text_of(mount, "destination")) : "";
 }
 
-// Returns true if the container's root user may do everything in a folder of this owner.
+// Returns true if the container's user namespace maps `owner`, so that root in the container may do
+// everything in a folder of this owner.
 bool is_mapped(const json& spec, const char* mappings, std::uint64_t owner) {
   const auto linux_part = spec.find("linux");
   if (linux_part == spec.end() || !linux_part->is_object()) return false;
@@ -84,7 +85,7 @@ std::string obstacle_in(const std::string& folder, const json& spec) {
   return std::strerror(error);
 }
 
-// A walk from `root` along a path, as processes of the container go: no link leads out of `root`.
+// Resolves a path as processes of a container with the root folder `root` do: no link leads out of `root`.
 class Walk {
  public:
   Walk(std::string root, const std::string& path) : root_(std::move(root)), ahead_(names_in(path)) {}

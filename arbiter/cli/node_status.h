@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of the arbiter to a status query, as values: what `top` and `status --me` need of it.
+// The part of the arbiter's answer to a status query that `top` and `status --me` need, as C++ values.
 //
 // Sizes are in bytes, times in seconds. Pure.
 #pragma once
@@ -56,7 +56,7 @@ struct NodeStatus {
     bool stuck = false;
     double lease_seconds = 0;
     double waited = 0;
-    double moving = 0;  // time of entering and evicting
+    double moving = 0;  // time in which its memory was evicted and restored
     double leaving = 0;
     std::optional<Overdue> overdue;
     std::uint64_t handoffs = 0;

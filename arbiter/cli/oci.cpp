@@ -32,7 +32,7 @@ std::string read_all(std::istream& input) {
 }
 
 // Reads a variable from the environment of this process or, if it is not set there, from the environment of
-// the runtime that started this process: Podman gives its hooks an empty environment.
+// the parent process. The parent is the container runtime. Podman gives its hooks an empty environment.
 const char* variable(const char* name) {
   static const std::string runtimes = [] {
     std::ifstream file("/proc/" + std::to_string(getppid()) + "/environ");
@@ -45,10 +45,11 @@ const char* variable(const char* name) {
   return nullptr;
 }
 
-// Podman connects the stderr of its hooks to /dev/null. Then the lines of this command go to Podman's stderr.
-// Before Linux 5.6 they are lost.
+// Podman connects the stderr of its hooks to /dev/null. This function connects stderr to Podman's own stderr
+// instead. This needs Linux 5.6.
 void find_stderr() {
-  constexpr long kPidfdOpen = 434, kPidfdGetfd = 438;  // on all architectures; old headers lack the names
+  constexpr long kPidfdOpen = 434, kPidfdGetfd = 438;  // the same numbers on all architectures; old headers
+                                                       // lack SYS_pidfd_open and SYS_pidfd_getfd
   struct stat own = {}, null = {};
   if (fstat(STDERR_FILENO, &own) != 0 || stat("/dev/null", &null) != 0 || own.st_rdev != null.st_rdev) return;
   const UniqueFd runtime(static_cast<int>(syscall(kPidfdOpen, getppid(), 0)));
@@ -58,7 +59,8 @@ void find_stderr() {
 
 constexpr char kWithout[] = "; the container runs without GPU sharing";
 
-// Returns why a container with this configuration cannot get the folder; empty: it can.
+// Returns the reason why `folder` cannot be mounted in a container with this configuration, or an empty
+// string.
 std::string obstacle_to(const std::string& folder, const nlohmann::json& spec, const std::string& bundle) {
   if (access(folder.c_str(), R_OK | X_OK) != 0) return folder + ": " + std::strerror(errno);
   const auto place = mount_place(spec, folder, bundle);
@@ -66,7 +68,8 @@ std::string obstacle_to(const std::string& folder, const nlohmann::json& spec, c
   return obstacle.empty() ? "" : folder + " cannot be mounted in the container: " + obstacle;
 }
 
-// Without an obstacle, the container can be created with all folders of the job.
+// Returns the library, folders and variables for a container with this configuration; none if there is an
+// obstacle.
 JobReach reach_in(const nlohmann::json& spec, const std::string& bundle) {
   const std::string library =
       find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
@@ -78,7 +81,7 @@ JobReach reach_in(const nlohmann::json& spec, const std::string& bundle) {
   return {};
 }
 
-// Returns the edited text, or `text` itself if it is not understood.
+// Returns the edited configuration, or `text` itself if the configuration is not understood.
 std::string edit(const std::string& text, const std::string& origin, Stated stated,
                  const std::string& bundle) {
   nlohmann::json spec = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -89,8 +92,8 @@ std::string edit(const std::string& text, const std::string& origin, Stated stat
   return text;
 }
 
-// Replaces the file instead of writing to it: slurmstepd leaves a file that belongs to root in a folder that
-// belongs to the user.
+// Replaces config.json by a new file instead of writing to it: slurmstepd creates it as root in a folder of
+// the user, so the user can replace this file but not write to it.
 int edit_bundle(const std::string& bundle) {
   const std::string path = bundle + "/config.json";
   std::ifstream file(path);

@@ -22,10 +22,11 @@ std::string parent(const std::string& path) {
   return std::filesystem::path(path).lexically_normal().parent_path().string();
 }
 
-// Folders that each container has of its own, besides those directly below the root.
+// Folders that are never taken from the host, because each container has its own. The same holds for all
+// folders directly below /.
 constexpr std::string_view kOwnOfContainers[] = {"/dev/shm", "/var/run", "/var/tmp"};
 
-// Returns true if a container may get this folder of the host. A relative path names no folder of the host.
+// Returns true if this folder of the host may be mounted in containers. Relative paths are refused.
 bool is_for_containers(const std::string& folder) {
   return folder.starts_with('/') && folder.rfind('/') > 0 &&
          std::find(std::begin(kOwnOfContainers), std::end(kOwnOfContainers), folder) ==
@@ -49,7 +50,7 @@ std::string problem_in(const json& spec) {
   return {};
 }
 
-// Returns the last entry of the variable `name`; null if there is none. The last entry is the effective one.
+// Returns the last entry of the variable `name`, which is the effective one; null if the variable is not set.
 json* find_variable(json& environment, std::string_view name) {
   for (auto entry = environment.rbegin(); entry != environment.rend(); ++entry) {
     const auto& text = entry->get_ref<const std::string&>();

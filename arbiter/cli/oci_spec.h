@@ -11,8 +11,9 @@
 
 namespace sharedgpu::cli {
 
-// The library, the socket and the variables that the processes of a job share. Without a library, the process
-// that asks is in no job with sharedgpu, or `obstacle` says why containers of the job cannot share GPUs.
+// The library, folders and variables that a container of the job needs for GPU sharing. If `library` is
+// empty, the calling process is in no job with sharedgpu, or `obstacle` says why containers of the job cannot
+// share GPUs.
 struct JobReach {
   std::string obstacle;
   std::string library;                                         // path of libsharedgpu.so on the host
@@ -25,15 +26,16 @@ struct JobReach {
 using Lookup = std::function<const char*(const char* name)>;
 JobReach read_reach(const Lookup& lookup, const std::string& library);
 
-// The treatment of variables that the container's configuration states already. wins: the stated value stays,
-// because the user has chosen it; if the user has chosen an empty LD_PRELOAD, the container stays unchanged.
-// yields: the job's value replaces the stated value, which a batch step has handed down.
+// What happens to a variable that the container's configuration sets, too. wins: the configuration's value
+// stays, because the user has chosen it; if the user has chosen an empty LD_PRELOAD, the container stays
+// unchanged. yields: the job's value replaces the configuration's value, which is inherited from a batch
+// step.
 enum class Stated { wins, yields };
 
-// Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. A mount that the
-// configuration states already stays. A container outside of jobs that has inherited an LD_PRELOAD with the
-// library loses this entry instead, since the loader would complain about it at each command. Returns an
-// empty string, or the reason why `spec` is left unchanged.
+// Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. Mounts of the
+// configuration stay. If the container is outside of jobs, removes the library from an inherited LD_PRELOAD
+// instead, since the loader would complain about it at each command. Returns an empty string, or the reason
+// why `spec` is left unchanged.
 std::string add_job(nlohmann::json& spec, const JobReach& job, Stated stated);
 
 }  // namespace sharedgpu::cli

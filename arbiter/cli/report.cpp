@@ -29,7 +29,7 @@ struct ReportArguments {
   std::string format = "table";
 };
 
-// Formats a time as sacct writes and reads it.
+// Formats a time in the format of sacct.
 std::string format_time(std::time_t time) {
   std::tm parts = {};
   localtime_r(&time, &parts);

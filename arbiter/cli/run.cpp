@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
-// The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
-// or --summary=yes the command is a child instead. The command and the processes that it starts inherit the
-// connection to the arbiter: the tenant exists until the last of these processes ends.
+// The command replaces this process, so it gets all signals, and its exit status is the exit status of this
+// process. With --deadline-from-stderr or --summary=yes the command is a child instead. The command and the
+// processes that it starts inherit the connection to the arbiter: the tenant exists until the last of these
+// processes ends.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -69,7 +70,7 @@ std::string read_options(const RunArguments& arguments, GivenOptions& given) {
   return {};
 }
 
-// Tells the user which options have no effect under the site's settings, if this host has a sharedgpu.conf.
+// Reports which options have no effect under the site's settings. Needs a sharedgpu.conf on this host.
 void tell_missing_effects(const RunArguments& arguments, const GivenOptions& given) {
   const std::optional<Settings> settings = settings_in_file(arguments.config);
   const Submission submission = {.is_run = true,
@@ -101,7 +102,7 @@ std::string read_voucher(const RunArguments& arguments, RunRequest& request) {
   return {};
 }
 
-// The user's environment overrides the site's timeout for an absent arbiter, as it does in the library.
+// A variable of the environment overrides the site's `arbiter_timeout`, in this command as in the library.
 void read_environment(Settings& settings) {
   const char* text = std::getenv(environment::kArbiterTimeout);
   if (text == nullptr || *text == '\0') return;
@@ -137,8 +138,8 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
   return {};
 }
 
-// Asks the arbiter to move this process into the control group of its run. The command runs even if this
-// fails. When the command later opens a session, the arbiter tries the move again.
+// Asks the arbiter to move this process into the cgroup of the run that it belongs to. The command runs even
+// if this fails. When the command later opens a session, the arbiter tries the move again.
 void join_group(const Settings& settings) {
   const char* text = std::getenv(environment::kToken);
   RunToken token;
@@ -184,7 +185,7 @@ int execute(const std::vector<std::string>& command) {
   execvp(argv[0], argv.data());
   int error = errno;
   complain(command[0] + ": " + std::strerror(error));
-  return error == ENOENT ? 127 : 126;  // the exit statuses of a shell
+  return error == ENOENT ? 127 : 126;  // the exit statuses that shells use
 }
 
 int run(const RunArguments& arguments) {
@@ -213,8 +214,8 @@ int run(const RunArguments& arguments) {
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
                                         : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
-    // Moves the connection to a descriptor other than 3: a script may open a file of its own as descriptor 3,
-    // which would close the connection.
+    // Moves the connection to a high descriptor, since scripts often open files as descriptor 3 (`exec
+    // 3>file`), which would close the connection.
     channel.move_out_of_the_way();
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
@@ -257,7 +258,8 @@ int own_words(const CLI::App& subcommand, int argc, char** argv) {
 
 }  // namespace
 
-// CLI11 parses "[a,b]" as a list of two words, so CLI11 gets only the name of the user's command.
+// CLI11 would parse "[a,b]" as a list of two words, so the arguments of the user's command are not passed to
+// CLI11.
 int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");

@@ -25,8 +25,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Returns the letters of a name in lower case. A key may be written as in sharedgpu.conf ("MaxWait"), or in
-// lower case, with or without dashes ("max-wait").
+// Returns a name in lower case and without dashes. The user may write a key as in sharedgpu.conf ("MaxWait"),
+// or in lower case, with or without dashes ("max-wait").
 std::string letters_of(std::string_view name) {
   std::string letters;
   for (const char c : name)
@@ -67,8 +67,8 @@ std::string check_partition(const std::string& name) {
   return failed && said.find(name + " not found") != said.npos ? "Slurm has no partition '" + name + "'" : "";
 }
 
-// Returns what is wrong with the values in `lines`, or an empty string. A line without a value clears an
-// override, which only the arbiter knows.
+// Returns what is wrong with the values in `lines`, or an empty string. Does not check lines without a value:
+// such a line clears an override, and only the arbiter knows the overrides.
 std::string lines_error(const std::string& lines) {
   std::string set;
   for (const std::string_view line : split(lines, '\n'))

@@ -26,8 +26,8 @@ enum ReportColumn {
   columns
 };
 
-// Returns the count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if missing, nullopt if not a
-// number.
+// Returns the count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if the TRES is missing, nullopt
+// if its count is not a number.
 std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tres) {
   for (std::string_view entry : split(list, ','))
     if (entry.starts_with(tres) && entry.substr(tres.size()).starts_with('='))
@@ -35,8 +35,9 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// Returns the summary of a job in one of its comments (docs/accounting.md), or nullopt if it does not cover
-// `nodes` nodes. Other programs may have added text before the summary, and other fields to its JSON object.
+// Returns the summary in a job's comment (docs/accounting.md), or nullopt if there is none or the summary
+// does not cover `nodes` nodes. Other programs may have added text before the summary, and other fields to
+// its JSON object.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);

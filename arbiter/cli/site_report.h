@@ -23,11 +23,11 @@ class SiteReport {
   // format of sacct.
   SiteReport(std::string since, std::string until) : since_(std::move(since)), until_(std::move(until)) {}
 
-  // Adds a line of `sacct --parsable2` with the columns and the delimiter above. Call with the line of a job,
-  // then with those of its steps. Returns false if the line cannot be parsed. The totals of a job come from
-  // its summary if the summary includes all nodes of the job, otherwise from the sum over its steps. The sum
-  // is less exact: each of several concurrent steps on a GPU counts the full time, and steps that died with
-  // their node are missing.
+  // Adds a line of `sacct --parsable2` with the columns and the delimiter above. The lines of a job's steps
+  // must follow the line of the job. Returns false if the line cannot be parsed. The totals of a job come
+  // from its summary if the summary includes all nodes of the job, otherwise from the sum over its steps. The
+  // sum is less exact: each of several concurrent steps on a GPU counts the full time, and steps that died
+  // with their node are missing.
   bool add(std::string_view line);
 
   struct Who {
@@ -55,7 +55,7 @@ class SiteReport {
   // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;
-  bool untold_yet_ = false;  // true as long as the current job has no figures
+  bool untold_yet_ = false;  // true if no figures of the current job have been found up to the last line
 };
 
 }  // namespace sharedgpu::cli

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 constexpr int kEnds[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
-// Signals that need no forwarding, because the terminal sends them to all foreground processes. SIGHUP is
-// forwarded, because the terminal sends it only to the session leader.
+// Signals that this process does not forward if the terminal sends them, because the terminal sends them to
+// all foreground processes. SIGHUP is forwarded, because the terminal sends it only to the session leader.
 constexpr int kOfTerminals[] = {SIGINT, SIGQUIT, SIGWINCH, SIGTSTP};
 
 volatile sig_atomic_t child_of_signals = 0;
@@ -42,7 +42,8 @@ void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   errno = before;
 }
 
-// Installs handlers that interrupt blocking calls, so that loops around these calls can check is_to_hurry().
+// Installs handlers for all signals. A signal interrupts a blocking call, so that a loop around the call can
+// check is_to_hurry().
 void divert_signals() {
   struct sigaction action = {};
   action.sa_flags = SA_SIGINFO;
@@ -53,9 +54,9 @@ void divert_signals() {
 
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
-// Returns the set of SIGTTOU, which this process blocks. If the terminal has the tostop flag, a background
-// process can write to the terminal only while the process blocks SIGTTOU. A handler for SIGTTOU would
-// instead make each write fail with EINTR.
+// Returns a set with SIGTTOU alone, the only signal that this process blocks. If the terminal has the tostop
+// flag, a background process can write to the terminal only while the process blocks SIGTTOU. A handler for
+// SIGTTOU would instead make each write fail with EINTR.
 sigset_t only_of_writing_to_terminals() {
   sigset_t set;
   sigemptyset(&set);
@@ -69,15 +70,15 @@ int StandIn::start(const std::function<int()>& execute) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // Blocks all signals until the pid of the child is known, since they are to be forwarded to the child.
+  // Blocks all signals until the pid of the child is known, since signals can be forwarded only after that.
   sigprocmask(SIG_BLOCK, &all, &before);
   struct sigaction on_child = {};
   sigaction(SIGCHLD, nullptr, &on_child);
-  signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, no exit status is available
+  signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, the child's exit status is lost
   const pid_t parent = getpid();
   child_ = fork();
   if (child_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // killing this process kills the child
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child dies with this process
     if (getppid() != parent) _exit(128 + SIGKILL);
     sigaction(SIGCHLD, &on_child, nullptr);
     set_mask(before);
@@ -104,8 +105,8 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    // Stops this process as well, for job control by a shell. SIGSTOP is an exception: a sender that stops
-    // only the child will also continue only the child.
+    // The shell's job control stops and continues this process, so this process stops with its child. SIGSTOP
+    // is an exception: the sender of SIGSTOP has stopped the child alone, and will continue the child alone.
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
@@ -124,7 +125,7 @@ int StandIn::end() {
   waitpid(child_, &status, 0);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   signal(WTERMSIG(status), SIG_DFL);
-  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // only the child's core file is useful
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // only the child writes a core file
   setrlimit(RLIMIT_CORE, &none);
   raise(WTERMSIG(status));
   return 128 + WTERMSIG(status);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes this process represent its child: this process forwards the signals that it receives, and stops and
-// ends as the child does. At most one object per process. The process must have a single thread.
+// Runs a child that this process stands in for: this process forwards the signals that it receives to the
+// child, and stops and ends as the child does. At most one object per process. The process must have a single
+// thread.
 #pragma once
 
 #include <sys/types.h>

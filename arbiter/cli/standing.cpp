@@ -13,7 +13,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Tenant = NodeStatus::Tenant;
 
-// A sentence names at most this many other tenants. If there are more, it states their number.
+// A sentence names at most this many other tenants, and states the number of the remaining ones.
 constexpr std::size_t kNamed = 3;
 
 template <class List, class Value>
@@ -100,13 +100,13 @@ std::string gpus_of(const Standing& standing) {
   return text;
 }
 
-// The GPU that the tenant waits for longest: where it is last in the queue.
+// The GPU in whose queue the tenant is farthest back.
 const Standing::OnGpu& slowest(const Standing& standing) {
   return *std::max_element(standing.gpus.begin(), standing.gpus.end(),
                            [](const auto& a, const auto& b) { return a.place < b.place; });
 }
 
-// What happens on the GPU while the tenant waits for it.
+// A sentence about what happens on the GPU while the tenant waits for this GPU.
 std::string what_it_waits_for(const Standing::OnGpu& on) {
   for (const Standing::Other& holder : on.holders)
     if (holder.overdue)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a tenant stands and why it waits, for its user: in sentences, and as JSON (docs/json.md).
+// The state of a tenant and the reason why it waits, for its user: in sentences, and as JSON (docs/json.md).
 //
 // Pure functions.
 #pragma once
@@ -17,12 +17,12 @@ namespace sharedgpu::cli {
 // The asking process.
 struct Asker {
   std::optional<std::uint32_t> job;  // the asker's Slurm job
-  std::optional<std::uint64_t> run;  // the tenant of the asker's `sharedgpu run`
+  std::optional<std::uint64_t> run;  // the number of the tenant, if the asker was started by `sharedgpu run`
   std::uint32_t uid = 0;
 };
 
-// Returns the tenant of the asker's job, or else of its run. Outside of jobs and runs, returns all tenants of
-// its user.
+// Returns the tenant of the asker's job, or else the tenant of its `sharedgpu run`. If the asker is in
+// neither a job nor a run, returns all tenants of its user.
 std::vector<const NodeStatus::Tenant*> tenants_of(const NodeStatus& status, const Asker& asker);
 
 struct Standing {
@@ -33,8 +33,8 @@ struct Standing {
     std::string user;
     std::string state;
     std::optional<NodeStatus::Overdue> overdue;
-    Bytes left_to_evict;    // memory that the tenant still has to move off the GPU
-    Bytes left_to_restore;  // memory that is still to be moved to the GPU for its turn
+    Bytes left_to_evict;    // memory of the tenant that must be evicted before the GPU is free
+    Bytes left_to_restore;  // memory of the tenant that must be restored before its turn begins
     std::string text() const { return user.empty() ? name : name + " (" + user + ")"; }
   };
   struct OnGpu {
@@ -44,7 +44,7 @@ struct Standing {
     std::size_t hidden_holders = 0;  // the number of further holders, which this user may not see
     std::vector<Other> arriving;     // other tenants that have been chosen for a turn, and have no lease yet
     std::vector<Other> moving_out;   // other tenants without a lease whose memory still moves off the GPU
-    std::size_t place = 0;           // in the queue, from 1; zero: the tenant does not wait
+    std::size_t place = 0;           // position in the queue, from 1; zero: the tenant does not wait
     std::size_t waiting = 0;         // length of the queue
     std::optional<double> turn_left;
   };

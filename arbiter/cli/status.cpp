@@ -52,7 +52,8 @@ void print_turns(const Json& gpu) {
   std::printf("\n");
 }
 
-// The job of an unmanaged process, by the name of the job's tenant if it has one.
+// Names the job of an unmanaged process: by the name of the job's tenant if there is one, otherwise by its
+// number.
 std::string job_of(const Json& status, const Json& process) {
   const Json& job = process.at("job");
   for (const Json& tenant : status.at("tenants"))

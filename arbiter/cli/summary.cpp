@@ -18,13 +18,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kMostWait{1};
-constexpr int kLook = 20;  // milliseconds between two checks whether the child has ended
+constexpr int kLook = 20;  // milliseconds between two checks of whether the child has ended
 
 Nanoseconds time_of(const Json& tenant, const char* field) { return from_seconds(tenant.value(field, 0.0)); }
 
 Bytes size_of(const Json& tenant, const char* field) { return {tenant.value(field, std::uint64_t{0})}; }
 
-// The speed is not a part of the status.
+// The status does not contain `copied` and `fastest`, which describe the speed of copies.
 Exchanges exchanges_of(const Json& json) {
   return {.moved = {.evicted = size_of(json, "evicted_bytes"), .restored = size_of(json, "restored_bytes")},
           .moving = time_of(json, "moving_seconds"),

@@ -4,8 +4,8 @@
 //
 // Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The first restart is
 // immediate; before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats.
-// Passes on SIGTERM, SIGINT and SIGHUP. SIGUSR1 restarts the arbiter; after an upgrade, this runs the new
-// program. A lock in StateDir ensures that only one supervisor runs per host.
+// Passes on SIGTERM, SIGINT and SIGHUP. SIGUSR1 restarts the arbiter; the package sends it after an upgrade,
+// so that the new program runs. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
 // Shorter than the ten seconds for which jobs wait for an arbiter before they run without it.
 constexpr std::chrono::milliseconds kLongestPause{2'000};
-// An arbiter that ends after it has run for longer than this is restarted at once.
+// An arbiter that has run for longer than this before it ends is restarted without a pause.
 constexpr std::chrono::seconds kHealthy{60};
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // time between SIGABRT and SIGKILL
@@ -76,7 +76,7 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
 }
 
 // Creates the socket for the arbiter's reports (sd_notify(3)). The first report says that the arbiter is
-// ready. The other reports, two in each kSilence, say that it is alive. On failure, returns an empty
+// ready. Further reports, two in each kSilence, say that the arbiter is alive. On failure, returns an empty
 // descriptor and sets errno.
 UniqueFd listen_for_signs(const std::string& path) {
   sockaddr_un address;
@@ -92,7 +92,7 @@ UniqueFd listen_for_signs(const std::string& path) {
 
 struct Watch {
   sigset_t signals;   // SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1, blocked
-  UniqueFd arrivals;  // a signalfd for them
+  UniqueFd arrivals;  // a signalfd for `signals`
   UniqueFd signs;     // the socket of listen_for_signs(); if empty, a silent arbiter is not killed
   bool asked_to_end = false;
   bool asked_to_restart = false;
@@ -131,8 +131,8 @@ struct Watch {
     poll(both, std::size(both), time);
   }
 
-  // Passes SIGHUP on to the child, which then reads its settings again. Returns true if a signal has arrived
-  // that asks to end or to restart the arbiter.
+  // Reads all signals that have arrived, and passes SIGHUP on to the child, which then reads its settings
+  // again. Returns true if a signal has asked this process to end or to restart the arbiter.
   bool is_asked(pid_t child) {
     bool end = false, restart = false;
     signalfd_siginfo signal = {};

@@ -13,7 +13,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDecimals = 3;
 
-// The text of a value in a table: numbers with a fraction are rounded for people.
+// The text of a value in a table for people: numbers with a fraction are rounded.
 std::string rounded_text_of(const OrderedJson& value) {
   if (!value.is_number_float()) return value.is_string() ? value.get<std::string>() : value.dump();
   char text[64];
@@ -25,7 +25,7 @@ std::string text_of(const OrderedJson& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// By RFC 4180: a text with a comma, a quote or the end of a line is quoted.
+// Quotes a text that contains a comma, a quote or the end of a line (RFC 4180).
 std::string csv_of(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == text.npos) return text;
   std::string quoted = "\"";

@@ -62,7 +62,7 @@ std::string read_into(Top& top, const Settings& settings) {
   return error;
 }
 
-// The width of the text: that of the terminal, or COLUMNS, or wide enough for all columns.
+// The width of the text: the terminal's width, or else $COLUMNS, or else a width with room for all columns.
 int width_of_output() {
   winsize size = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -71,7 +71,7 @@ int width_of_output() {
   return number && *number > 0 && *number < 10'000 ? *number : kWidthOfFiles;
 }
 
-// Rates need two readings, so a reading comes before the first output.
+// Rates need two readings, so the first reading is not printed.
 int print(Top& top, const Settings& settings, Nanoseconds interval, const TopArguments& arguments) {
   const unsigned count = std::max(arguments.count, 1u);
   for (unsigned i = 0; i <= count; ++i) {

@@ -60,7 +60,7 @@ int key_of(int code) {
   }
 }
 
-// The terminal, as long as the object lives.
+// The terminal under the control of ncurses, from construction to destruction.
 class Terminal {
  public:
   Terminal() : screen_(newterm(nullptr, stdout, stdin)) {
@@ -130,7 +130,7 @@ std::string run_screen(Top& top, Nanoseconds interval, const std::function<void(
     timeout(static_cast<int>(std::clamp<long>(left, 0, 3'600'000)));
     const int code = getch();
     if (code == ERR) {
-      // Either the time is over, or the terminal is gone.
+      // Either the timeout has passed, or the terminal is gone.
       if (isatty(STDIN_FILENO) == 0) return {};
       continue;
     }

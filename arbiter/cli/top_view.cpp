@@ -153,7 +153,7 @@ constexpr Column kColumns[] = {
      less_by<[](const TopRow& row) { return row.tenant->handoffs; }>},
 };
 
-// The columns that fit side by side, in the order of the table.
+// The columns that fit into `width`, in the order of kColumns.
 std::vector<const Column*> columns_for(int width) {
   std::vector<const Column*> fitting;
   for (const Column& column : kColumns) fitting.push_back(&column);

@@ -16,7 +16,7 @@
 
 namespace sharedgpu::cli {
 
-// What a piece of text is; the screen chooses its colour.
+// The kind of a piece of text; the screen chooses a colour for each kind.
 enum class Ink : std::uint8_t { plain, strong, faint, head, good, busy, waiting, bad };
 
 struct Piece {
@@ -27,7 +27,7 @@ using Line = std::vector<Piece>;
 
 std::string text_of(const Line& line);  // the text of the line, without colours
 
-// Keys that have no character.
+// Keys that stand for no character.
 enum class TopKey : int { none = 0, up = 0x10000, down, page_up, page_down, home, end };
 
 // A tenant with its rates between two readings.
@@ -35,10 +35,10 @@ struct TopRow {
   const NodeStatus::Tenant* tenant = nullptr;
   std::string user;
   std::string gpus;       // the numbers of the tenant's GPUs
-  std::size_t place = 0;  // in the queue of a GPU, from 1; zero: it does not wait
+  std::size_t place = 0;  // position in the queue of a GPU, from 1; zero: the tenant does not wait
   double busy = 0;        // time with a lease divided by the time between the readings, summed over its GPUs
   double waiting = 0;     // time of waiting divided by the time between the readings
-  double moved = 0;       // bytes per second, both ways
+  double moved = 0;       // evicted and restored bytes per second
 };
 
 class Top {
