@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advance of a domain: the order in which the parts do their work, and the values passed between them.
+// The advance of a domain: calls the parts of the core (memory, turns, scheduler) in order, and passes values
+// between them.
 //
-// The reasons for which a tenant leaves the running set; all but the last one end in leave():
+// A tenant leaves the running set for one of these reasons. For all reasons but the last, the code calls
+// leave().
 //   1. drop_members(): the coordinator of the tenant's gang has ordered the end of the turn
 //      (Gangs::must_leave()); the nodes of the gang are out of contact (may_leave_unasked()); the tenant's
 //      processes are stopped or are about to be stopped, or the tenant is entering and a stopped process
 //      keeps it from becoming ready (must_leave()); other tenants wait and the tenant does not restore its
 //      memory (is_unresponsive()); the tenant has used up its limit under the policy
 //      (Scheduler::exhausted()).
-//   2. Planner::overgrown(): the running set has outgrown the GPU.
-//   3. Planner::may_leave(), if another tenant can enter then: the member is idle, yields its turn or is
-//      preempted, its turn is over, or the other tenant is recalled.
-//   4. core.cpp: a session of an earlier arbiter has reconnected without the lease (on(SessionCame),
-//      attach_returned()).
+//   2. Planner::overgrown(): the memory of the running set has outgrown the GPU.
+//   3. Planner::may_leave(): another tenant can enter in place of this one, and this tenant is idle, yields
+//      its turn or is preempted, its turn is over, or the other tenant is recalled.
+//   4. core.cpp: a session has reconnected after a restart of the arbiter, and does not hold the lease
+//      (on(SessionCame), attach_returned()).
 //   5. TurnMachine::detach(): the tenant's last session has ended.
 //
-// To add a reason: if the reason does not depend on waiting tenants, add a condition to must_leave() or
-// drop_members(). If the tenant leaves to make room for others, extend Planner::may_leave(). If the reason
-// ends the turn of all members, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards,
-// exclude it in Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and
-// Accounts::stake_of(). If the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
-// tests/property/arbiter/world.cpp must send that event, too. If a condition becomes true at a known time,
+// To add a reason that holds even if no tenant waits, add a condition to must_leave() or drop_members(). If
+// the tenant leaves to make room for others, extend Planner::may_leave(). If the reason ends the turn of all
+// members, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards, exclude it in
+// Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and Accounts::stake_of(). If the
+// core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
+// tests/property/arbiter/world.cpp must send that event, too. If the condition becomes true at a known time,
 // pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
 // tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.
 // Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). Describe the reason in
@@ -53,8 +55,8 @@ void Core::advance_all() {
       advance(domain);
       model_.set_advanced(domain, now);
     }
-    // After a tenant has entered or left, further changes may be due: the domain is advanced again with the
-    // next event, or after kSoon if none comes.
+    // If a tenant has entered or left, further changes may follow. So the domain is advanced again with the
+    // next event, or after kSoon if no event comes.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
@@ -118,10 +120,10 @@ void Core::plan(const Domain& domain) {
     if (turns_.in_set(*tenant)) scheduler_.on_another_turn(*tenant);
 }
 
-// Drops members of the running set that must leave it, whether or not others wait.
+// Drops members that must leave the running set.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
-    // The time for which a tenant cannot use the GPU does not count as waiting.
+    // A tenant that cannot use the GPU (Presence::absent()) does not count as waiting.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
     if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
@@ -156,10 +158,10 @@ bool Core::must_leave(const Tenant& tenant) {
          std::any_of(sessions.begin(), sessions.end(), never_ready);
 }
 
-// Returns true if the entering tenant delays other tenants: one of its sessions, which is allowed to have all
-// of its memory resident, neither sends Ready nor shows progress until a timeout. The tenant then leaves the
+// Returns true if the entering tenant delays other tenants: one of its sessions may restore all of its
+// memory, but has neither sent Ready nor reported progress before a timeout. The tenant then leaves the
 // running set, and does not wait for a turn until one of its sessions asks for the GPU again. Progress and
-// new sessions extend the timeout, but not indefinitely.
+// new sessions extend the timeout up to a limit.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
   std::vector<const Session*> awaited;

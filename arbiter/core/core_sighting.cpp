@@ -25,7 +25,7 @@ std::optional<SessionId> reporter_in(const Other& /*event*/) {
   return std::nullopt;
 }
 
-// Returns true if the event concerns only the domains that are advanced after it; otherwise the event
+// Returns true if the event concerns only the domains that are advanced because of it, and false if it
 // concerns all domains. Call only for events that are not messages of sessions.
 bool concerns_some(const Event& event) {
   return std::holds_alternative<TimerFired>(event) || std::holds_alternative<Surveyed>(event);
@@ -41,8 +41,8 @@ void add(const Action& action, Concerned& concerned) {
     concerned.tenants.insert(action.key.tenant);
 }
 
-// Adds the tenants of the domains that were advanced after the event. Such a tenant may have begun or ended
-// an entry or an eviction because of another tenant's event, although no action names its sessions.
+// Adds the tenants of the domains that were advanced because of the event. An event of one tenant may begin
+// or end an entry or an eviction of another tenant, even if no action names the other tenant's sessions.
 void add_advanced(const Model& model, Nanoseconds now, bool with_sessions, Concerned& concerned) {
   for (const Domain& domain : model.domains()) {
     if (domain.advanced != now) continue;

@@ -46,20 +46,21 @@ struct SessionCame {
   Bytes cap;                 // the tenant's limit on its footprint; zero: none
   Bytes host_cap = {};       // the tenant's limit on host memory for swap; zero: none
   bool oversize = false;     // the tenant may have away memory
-  Claims claims = {};        // the claims of the tenant's job
-  bool expected = false;     // the session is among those that Recovered::expected_sessions counts
+  Claims claims = {};        // the time and priority that the tenant's job may claim
+  bool expected = false;     // Recovered::expected_sessions counts this session
   std::uint32_t job = 0;     // number of the tenant's job if the job spans several nodes; otherwise zero
   bool can_be_away = false;  // the session's library can keep memory away
-  // The limits on evicted memory of the step and of the job, as the arbiter has read them. They apply until
-  // the session reports its own limits (MemoryUse::host_limit, Usage::job_host_limit). Zero: none or unknown.
+  // The limits on evicted memory of the step and of the job, as the arbiter has read them from cgroups. They
+  // apply until the session reports these limits itself (MemoryUse::host_limit, Usage::job_host_limit). Zero:
+  // none or unknown.
   Bytes host_limit = {};
   Bytes job_host_limit = {};
   Hello hello;
 };
 
 // The session has ended: its process is dead, counts as dead, or has reconnected. If the process has
-// reconnected, `heir` is its session on the new connection. The heir has no GPU yet, and takes over the GPU
-// and the memory of this session. Otherwise `heir` is zero.
+// reconnected, `heir` is its session on the new connection. The heir is not attached to a GPU yet, and takes
+// over this session's GPU and memory. Otherwise `heir` is zero.
 struct SessionGone {
   SessionId session;
   SessionId heir = {};
@@ -84,8 +85,8 @@ struct TuningSet {
   NodeTuning node;
 };
 
-// Sets the memory of the GPU that is handed out. Programs that already use the GPU were told the earlier
-// capacity, so the sender lowers it only while no session is on the GPU.
+// Sets how much memory of the GPU is handed out. Programs on the GPU have been told the old capacity, so the
+// daemon lowers the capacity only while no session is on the GPU.
 struct CapacitySet {
   GpuUuid gpu;
   Bytes capacity;
@@ -103,7 +104,7 @@ struct Unplace {
   TenantId tenant;
 };
 
-// The answer to a Look: whether the whole process of the session is stopped.
+// The answer to a Look: `stopped` is true if all threads of the session's process are stopped.
 struct Looked {
   SessionId session;
   bool stopped = false;

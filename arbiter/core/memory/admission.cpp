@@ -12,7 +12,7 @@
 namespace sharedgpu {
 namespace {
 
-// The memory of a session once its pin request is granted.
+// The memory that a session will have after its pin request is granted.
 MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
   use.swappable = minus(use.swappable, pin_request);
   use.resident = minus(use.resident, pin_request);
@@ -51,11 +51,11 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
       reported_before || wanted.swappable > its.use.swappable;  // a decrease is always accepted
   if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
   const Bytes host_most = grows ? passed_host_limit(session, holding(session, wanted)) : Bytes{};
-  // During the recovery, other sessions may not have reported their memory yet, so end_recovery() judges the
-  // request later.
+  // During the recovery, other sessions may not have reported their memory. So end_recovery() decides on the
+  // request.
   const bool judged = asks && !recovering;
   Fit fits = !judged ? Fit::yes : host_most != Bytes{} ? Fit::never : fit(session, wanted, at);
-  // A request to pin memory is never deferred, since the end of a turn may wait for the answer.
+  // A request to pin memory is refused rather than deferred, since the end of a turn may wait for the answer.
   if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;
   if (fits == Fit::never) {
     refuse(session, usage.request, host_most);
@@ -72,7 +72,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     its.pin_request = asks ? pins : std::min(its.pin_request, pins);
     if (asks) begin_request(session, usage.request);
   }
-  // While a request for growth has no answer, the session cannot send Ready, even if all of its memory is
+  // A session does not send Ready while it waits for an answer to a request, even if all of its memory is
   // resident. So take_restores() sends the session another Restore, which makes the session send Ready.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
@@ -83,8 +83,9 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   if (asks_for_away) ask_for_away(session, usage.request, at, recovering);
 }
 
-// A session of an earlier arbiter already has the memory that it reports. So the promises to such sessions
-// may exceed the memory of the GPU; only promises made after this report stay within that memory.
+// Takes the first report of a session that an earlier arbiter admitted. The session already has this memory,
+// so it counts as promised even if all promises exceed the memory of the GPU. Further promises stay within
+// that memory.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
@@ -128,7 +129,7 @@ void MemoryBooks::refuse_all(const Session& session, Bytes host_most) {
   its.pin_request = {};
 }
 
-// Judges growth that was requested during the recovery.
+// Decides on growth that was requested during the recovery.
 void MemoryBooks::judge_request(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.unjudged = its.unjudged && !its.requests.empty();
@@ -178,20 +179,20 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 
 // If a session is at work, its growth is granted when there is room on the GPU. If the session is not at
 // work, its growth is granted at once, since it needs the memory only in its next turn. Growth of pinned
-// memory is always granted only when there is room on the GPU. If a job has a turn on other nodes, its
-// processes on this node get no memory before the job enters the running set here. This delays no other node:
-// no process there submits work that waits for a process without memory.
+// memory is always granted only when there is room on the GPU. If a job runs on several nodes and has a turn
+// on other nodes, its processes on this node get no memory before the job enters the running set here. The
+// other nodes do not wait for this: work on other nodes does not depend on a process that has no memory yet.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
     if (its.unjudged || (at.comes_late && at.phase == Phase::out)) continue;
-    if (at.revoked && at.frozen) continue;  // no answer yet: when its process resumes, the session is at work
+    if (at.revoked && at.frozen) continue;  // answered when the process resumes, and is at work again
     if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
-    // A drained session may not restore memory now: if it is to submit once, the Step message allows it the
-    // memory.
+    // A drained session must not restore memory. If the session is to submit once, the Step message has a
+    // higher limit.
     const Bytes limit = at.drained ? std::min(its.resident_limit, its.use.resident) : its.resident_limit;
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
@@ -201,8 +202,8 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// A session that reconnects reports pending growth together with the memory that it has, so the growth counts
-// as promised before it is granted. The growth is granted when all promises fit on the GPU; until then other
+// A session that reconnects reports the sum of its memory and its pending growth, so the growth counts as
+// promised before it is granted. The growth is granted when all promises fit on the GPU; until then other
 // tenants evict or leave.
 bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
   const SessionBook& its = of(session);
@@ -215,14 +216,13 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
   return true;
 }
 
-// Refuses a request if all sessions with memory on the GPU block each other: each session asks for memory
-// while it leaves, or cannot evict. Without a refusal these sessions would keep the GPU forever. The request
-// of the session whose gate closed last is refused. A gang that has memory here may be waiting for more
-// memory on another node, while another tenant waits for memory here. Then only one of the two nodes refuses
-// a request: the node on which the younger of the two tenants waits.
+// Resolves a deadlock: each session with memory on the GPU asks for more memory before it can leave, or
+// cannot evict. The request of the session whose gate closed last is refused. A deadlock can also span two
+// nodes: a gang with memory here waits for memory on another node, and another tenant waits for memory here.
+// Then only one node refuses a request: the node on which the younger of the two tenants waits.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  // The session of the youngest tenant whose job waits for memory on another node.
+  // Among sessions whose job waits for memory on another node, the session of the youngest tenant.
   const Session* youngest = nullptr;
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
@@ -255,8 +255,8 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
 }
 
 void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
-  // A running session may have reported growth that was never granted. If the promises on a GPU exceed its
-  // memory, the limits of its running sessions are lowered.
+  // A running session may have reported growth that was never granted. If the promises on a GPU exceed the
+  // GPU's memory, the limits of the running sessions there are lowered.
   for (const auto& [uuid, gpu] : model.gpus()) {
     if (promised(gpu, at) <= usable(gpu)) continue;
     for (const Session* session : gpu.sessions)
@@ -272,10 +272,11 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
-// Growth waits for a while if it lacks room only because of unmanaged memory, or of claimed memory that no
-// survey has shown yet. Meanwhile the unmanaged processes may end, or the next survey may contradict the
-// claims. After this wait, growth is refused only if it does not fit beside memory that surveys have shown.
-// Growth waits for the first survey, too, since only surveys can contradict claims.
+// Growth waits for a while if it lacks room only because of unmanaged memory, or of memory that sessions
+// claim and no survey has shown. During the wait, the processes with unmanaged memory may end, or the next
+// survey may contradict the claims. After the wait, growth is refused if it does not fit beside the memory
+// that surveys have shown. Growth also waits for the first survey of a GPU, since only surveys can contradict
+// claims.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {
@@ -289,8 +290,8 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
   return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;
 }
 
-// Returns the time at which the wait of fit() ends. The wait is shorter if the turn has to end, since the
-// drain may wait for the thread that asks for memory.
+// Returns the time at which the wait of fit() ends. The wait is shorter while the turn ends, since the drain
+// may depend on the thread that asks for memory.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   const Nanoseconds due = awaits_survey(*session.gpu) ? gpus_[*session.gpu].first_survey_until
@@ -301,8 +302,8 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
   return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
 }
 
-// Returns true if the session could have the memory `use` on the GPU beside all memory that can never leave
-// the GPU. Every other tenant that could run without this growth must still be able to run.
+// Returns true if the memory `use` of the session fits on the GPU beside all memory that can never leave the
+// GPU, and every other tenant that could run without this growth can still run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -335,7 +336,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
   if (use.pinned <= of(session).use.pinned) return true;
 
   const Bytes growth = use.pinned - of(session).use.pinned;
-  std::map<const Tenant*, Bytes> needs;  // needs of the other tenants, without their pinned memory
+  std::map<const Tenant*, Bytes> needs;  // evictable memory of each other tenant
   for (const Session* other : gpu.sessions)
     if (other->tenant != session.tenant)
       needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);
@@ -358,8 +359,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// Unused memory without a charge gives way to evictions. So it counts only as far as it is larger than the
-// part of the swappable memory for which the session has no host memory yet.
+// Unused host memory that no cgroup is charged for can hold evicted memory later. So it counts only in so far
+// as it is larger than the part of the swappable memory that has no host memory yet.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);
@@ -370,7 +371,7 @@ void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   if (same_step) of_step += evictable;
 }
 
-// A session that requests growth on the GPU may state less away memory than is counted, see Usage.
+// A session that requests growth on the GPU may report less away memory than was granted, see Usage.
 MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
   const SessionBook& its = of(session);
   return {use, std::min(its.away, its.reported_away), its.uncharged};
@@ -383,10 +384,10 @@ MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const
   return sum;
 }
 
-// Returns the limit on host memory that the tenant would exceed if `session` had the memory `holding`; zero:
-// none. The limit of a step covers the away memory of the step's processes, and the memory that they may have
-// to evict. The limit of the job covers all of its steps. Sessions report these two limits. The site's limit
-// covers the whole tenant.
+// Returns the limit on host memory that the tenant would exceed if `session` had the memory `holding`, or
+// zero if the tenant would exceed no limit. The limit of a step covers the away memory of the step's
+// processes, and the memory that they may have to evict. The limit of the job covers all of its steps.
+// Sessions report these two limits. The site's limit covers the whole tenant.
 Bytes MemoryBooks::passed_host_limit(const Session& session, const Holding& holding) const {
   const Evictable sum = evictable_with(session, holding);
   const MemoryUse& use = holding.use;
@@ -419,7 +420,8 @@ Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
   return room;
 }
 
-// Sessions report each limit less a margin. The limit of a step may be smaller than the job's limit.
+// Sessions subtract a margin from each limit that they report. The limit of a step may be smaller than the
+// job's limit.
 HostLimits MemoryBooks::host_limits(const Tenant& tenant) const {
   Bytes of_steps, of_job;
   for (const Session* session : tenant.sessions) {
@@ -441,8 +443,8 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   return sum;
 }
 
-// If both the limit by units and the job's own limit are exceeded, the result is the limit by units. On sites
-// that give host memory with units, more units also raise the job's own limit.
+// If the growth exceeds both the limit by units and the job's own limit, the result is the limit by units: on
+// sites that add host memory for each unit, more units also raise the job's own limit.
 MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size, bool pinned) const {
   MemoryUse use = of(session).use;
   if (!pinned) use.swappable += size;
@@ -468,7 +470,8 @@ MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size
   return passed;
 }
 
-// A process that may have away memory can allocate it if the GPU has no room, so only the limits bound it.
+// A process that may have away memory can allocate beyond the room on the GPU, up to the limits on its
+// memory.
 MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Viewer& viewer) const {
   Bytes own;
   Bytes hidden;  // hidden memory of the tenant's processes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The admission of away memory (Usage::away): host memory in which a session keeps handles that the GPU has
-// no room for. Away memory counts against the tenant's limits on host memory, and against the limit on its
-// footprint, as memory on the GPU does.
+// no room for. Away memory counts against the tenant's limits on host memory. It also counts against the
+// tenant's limit on its footprint, although it is not a part of the footprint.
 #include <algorithm>
 #include <utility>
 
@@ -24,9 +24,9 @@ void MemoryBooks::ask_for_away(const Session& session, std::uint64_t request, co
   judge_away(session, at);
 }
 
-// Away memory needs no room on the GPU, so its growth is granted or refused at once. There are two
-// exceptions: during the recovery, other sessions may not have reported their memory yet, and host memory of
-// freed device memory may not have been returned yet.
+// Away memory needs no room on the GPU, so its growth is granted or refused at once. A request waits in two
+// cases: during the recovery, when other sessions may not have reported their memory, and while the host
+// memory of freed device memory has not been returned.
 void MemoryBooks::judge_away(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   if (its.away_requests.empty() || its.away_unjudged) return;
@@ -65,8 +65,8 @@ Bytes MemoryBooks::away_on(const Gpu& gpu, const Tenant& tenant) const {
   return sum;
 }
 
-// The host memory beyond the GPU's capacity that the viewer sees as memory of the GPU; nullopt: the viewer
-// sees the GPU's memory alone. Memory on the GPU must have a place on the host, too, for the time when it is
+// The host memory beyond the GPU's capacity that the process `viewer` sees as memory of the GPU; nullopt: the
+// process sees the GPU's memory alone. Memory on the GPU needs room on the host, too, for the time when it is
 // evicted. So only the host memory beyond the capacity of the tenant's GPUs counts, in equal parts for each
 // GPU.
 std::optional<Bytes> MemoryBooks::away_shown(const Gpu& gpu, const Viewer& viewer) const {

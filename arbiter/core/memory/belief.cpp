@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides, by surveys of the GPU, which part of the sessions' claims is believed and how much memory other
-// processes have.
+// Compares the memory that sessions report with surveys of the GPU: which part of the reports is believed,
+// and how much memory other processes have.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@ constexpr std::uint64_t kCreditPart = 16;
 
 void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
   GpuBook& its = gpus_[gpu];
-  if (its.survey && !found) expect_survey(gpu);  // perhaps the next survey succeeds
+  if (its.survey && !found) expect_survey(gpu);  // waits for the next survey, which may succeed
   its.survey = std::move(found);
   for (const Session* session : gpu.sessions) {
     SessionBook& one = book(*session);
@@ -64,16 +64,16 @@ Bytes MemoryBooks::unreported(const Session& session) const {
 }
 
 // The memory of the GPU that may be handed out beside processes without sessions. Hidden memory does not
-// lower this value: usable() subtracts hidden memory, like contexts, from the GPU's total instead, because
-// the driver takes some hidden memory for a session without the session's knowledge.
+// lower this value. Instead, usable() subtracts hidden memory from the GPU's total, like contexts: some
+// hidden memory is memory that the driver has taken for a session without the session's knowledge.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
 }
 
 // If the last survey has a bound for the session's contexts (most_context), reported contexts count up to
-// this bound. Otherwise contexts count only up to a fraction of the GPU (kContextPart). Growth that lacks
-// memory only because of contexts beyond that fraction must wait.
+// this bound. Otherwise contexts count only up to a fraction of the GPU (kContextPart). Growth waits if it
+// lacks memory only because of contexts beyond that fraction.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));

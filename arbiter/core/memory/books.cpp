@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes the sessions' reports on their memory, and computes limits from them.
+// Processes the reports of sessions on their memory, and computes the sessions' limits.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@ void MemoryBooks::add(const Session& session) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.sharers = session.resumes ? 0 : 1;  // zero: the number that an earlier arbiter sent is unknown
+  book.sharers = session.resumes ? 0 : 1;  // zero: unknown which number an earlier arbiter has sent
   book.last_progress = effects_.now();
 }
 
@@ -27,8 +27,8 @@ void MemoryBooks::expect_host_limits(const Session& session, Bytes of_step, Byte
   book(session).job_host_limit = of_job;
 }
 
-// The heir, the session on the new connection of the process, begins without requests and orders: it is
-// unknown whether the last requests and orders on the old connection arrived.
+// The heir is the session on the new connection of the same process. The heir begins without requests and
+// orders, since the last requests and orders on the old connection may not have arrived.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
@@ -47,7 +47,7 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
 }
 
 // Records a session's report of its memory. Growth is recorded only if it was requested (`may_grow`): a
-// session that could grow by a mere report would starve others.
+// session that could grow without a request would starve others.
 void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at) {
   SessionBook& its = book(session);
   reported.settling = {};
@@ -62,7 +62,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
   reported.resident = std::min(reported.resident, most);
-  // Contexts reduce the memory of other sessions, so only a bounded amount is believed.
+  // Contexts reduce the memory of other sessions, so reported contexts are believed only up to a bound.
   its.told_context = reported.context;
   Bytes believed{session.gpu->total.count / kContextPart};
   for (const Session* other : session.tenant->sessions)
@@ -71,12 +71,12 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // After growth, the session needs another Restore, and its time for the restore begins anew.
+  // After growth, the session needs another Restore, and its time limit for restoring begins again.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
-  // Only evicted memory is to be returned to the session, neither memory that it has freed nor memory that it
-  // has allocated since.
+  // `taken` counts evicted memory only: neither memory that the session has freed, nor memory that it has
+  // allocated later.
   its.taken = std::min(its.taken, minus(std::min(its.use.swappable, reported.swappable), its.resident_limit));
   its.use = reported;
   if (its.evict_to && its.use.resident <= *its.evict_to) its.evict_to.reset();
@@ -158,8 +158,8 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
       "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
 }
 
-// Call if the session does not evict: its memory then counts as staying on the GPU, except memory that
-// surveys contradict. Otherwise a session could deprive others of memory by false reports.
+// Call if the session does not evict: its memory then counts as staying on the GPU. Reported memory that
+// surveys contradict does not count, so that no session can deprive others of memory by false reports.
 void MemoryBooks::keep_on_gpu(const Session& session) {
   SessionBook& its = book(session);
   its.use.resident = minus(its.use.resident, its.evidence.absent());
@@ -168,7 +168,8 @@ void MemoryBooks::keep_on_gpu(const Session& session) {
 
 // ---- values derived from the accounting ----
 
-// A session outside a turn only loses memory, so its last report is the most that it can have.
+// Outside a turn, the memory of a session only shrinks, so the session has at most the memory of its last
+// report.
 Bytes MemoryBooks::promised(const Session& session, const Residency& at) const {
   if (nothing_there(session)) return {};
   const SessionBook& its = of(session);

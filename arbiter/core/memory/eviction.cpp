@@ -2,12 +2,12 @@
 // The movement of memory: free memory of the GPU goes to the sessions that need it, and other sessions evict
 // what is still lacking.
 //
-// To change the order of eviction, change the sort in evict(), which reads SessionBook and Residency. If the
-// sort needs another value, add the value to Residency (residency.h) and set it in turns/pages.cpp. Tests:
-// tests/unit/arbiter/core/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order.
-// Since decisions change, regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
-// docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the handles
-// within a session.
+// To change the order in which sessions evict, change the sort in evict(), which reads SessionBook and
+// Residency. If the sort needs another value, add the value to Residency (residency.h) and set it in
+// turns/pages.cpp. Tests: tests/unit/arbiter/core/eviction.cpp, core.cpp and promises.cpp; the property tests
+// hold for any order. Since decisions change, regenerate tests/property/arbiter/decisions.golden (`decisions
+// --record`). docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the
+// handles within a session.
 #include <algorithm>
 
 #include "arbiter/core/memory/memory_books.h"
@@ -54,8 +54,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
-  // A session gets all the memory that it lacks, or nothing yet. If each of two sessions got only a part of
-  // the memory that it lacks, each could wait for memory that the other one got.
+  // A session gets all the memory that it lacks, or none. If two sessions each got a part of the memory that
+  // they lack, each could wait for the memory that the other session got.
   const auto fill = [&](SessionBook& its) {
     const Bytes costs = lacks(its);
     if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);
@@ -103,8 +103,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// Call for a session whose process has nothing on the GPU, as surveys show: its requests are granted at once,
-// and no session evicts for that memory yet.
+// Call for a session whose process has nothing on the GPU according to surveys: its requests are granted at
+// once, and no other session evicts for them.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -112,8 +112,8 @@ void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) 
     its.resident_limit = std::max(its.resident_limit, its.use.swappable);
 }
 
-// Returns the amount by which the running sessions are expected to grow soon. The caller evicts this amount
-// in advance, and prepares host memory for the eviction.
+// Returns the amount by which the running sessions are expected to grow soon. The callers have this amount
+// evicted in advance, and host memory prepared for it.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
@@ -126,9 +126,9 @@ Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const 
 
 // Grants requests to pin resident memory in place: the memory stays where it is, and counts as pinned. During
 // a restore, the session may not have received its new limit yet, and may restore up to the old limit in
-// addition to what it pins. So there must be room for the old limit and the pinned memory. The end of a turn
-// may wait for the answer, so the answer has a timeout. Returns the amount of memory that is missing for such
-// requests.
+// addition to what it pins. So there must be room for the old limit and the pinned memory. A request at the
+// end of a turn is refused after a timeout, since the drain may depend on the answer. Returns the amount of
+// memory that is missing for all requests.
 Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   Bytes missing;
   for (const Session* session : gpu.sessions) {
@@ -146,8 +146,7 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
       if (at.at_work && !at.submits_once) its.resident_limit = minus(its.resident_limit, pins);
       if (at.drained) its.resident_limit = std::min(its.resident_limit, its.use.resident);
       its.pin_request = {};
-      // While the session waits for the answer it restores nothing, so memory that is evicted now stays
-      // evicted.
+      // The session restores nothing while it waits for the answer, so evicted memory stays evicted.
       if (at.phase == Phase::running)
         its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
       const Bytes lacks = minus(promised(gpu, all), usable_now(gpu));
@@ -163,9 +162,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// Returns the tenant that is the next to get the memory without which it cannot drain. Of the tenants whose
-// memory fits beside all memory that cannot leave now, this is the tenant whose gates closed first. Returns
-// null if there is no such tenant.
+// Several tenants may be unable to drain without more memory. Returns the one that gets this memory first: of
+// those whose memory fits beside all memory that cannot leave at present, the tenant whose gates closed
+// first. Returns null if there is none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -252,7 +251,8 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
 }
 
 // The accounting may promise more memory than there is, since sizes of contexts are estimates and unmanaged
-// memory may be unknown. The driver then refuses a restore, and waiting tenants evict memory in steps.
+// memory may be unknown. The driver then refuses a restore, and tenants without a lease evict memory in
+// steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {
@@ -278,8 +278,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
 }
 
 // Memory is evicted before a suspension, since a stopped process cannot evict and other tenants may need the
-// room. The memory of a session is not evicted if another process of the tenant may need that session's work
-// before the turn can end.
+// room. A session keeps its memory if another process of its tenant may need this session's work before the
+// turn can end.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
+// Compares the memory that a session claims to have on a GPU with the memory that surveys show for its
+// process.
 //
 // A survey is slightly older than the claims, and memory may be freed and allocated during the survey. So a
 // claim is doubted only if it is older than the last two surveys and neither of them shows the memory.
 // Between two surveys, evictable memory may leave the GPU and return. So a claim of evictable memory is
-// disproved only if the session has claimed the memory all the time between the surveys. If surveys cannot
-// see the process of a session, the session's claims are believed. Pure; sizes in bytes.
+// disproved only if the session has claimed this memory during the whole time between the two surveys. If
+// surveys cannot see the process of a session, the session's claims are believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,9 @@ namespace sharedgpu {
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes present;      // all memory that the session reports as being on the GPU
-  Bytes evictable;    // the evictable part of `present`; zero for managed memory, which surveys do not show
-  Bytes all;          // the session's whole footprint, on the GPU or evicted, and its contexts
+  Bytes evictable;  // the evictable part of `present`; zero with the backend `managed`, whose memory surveys
+                    // do not show
+  Bytes all;        // the session's whole footprint, on the GPU or evicted, and its contexts
 };
 
 // The most memory that a session may have on the GPU, including memory that it may allocate at any moment.
@@ -68,17 +70,15 @@ class Evidence {
 
   // The memory of the session's process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The part of a claim that is certain while there are surveys: nothing before the first survey, later at
-  // most the memory that the last survey shows. If surveys cannot see the session, the whole claim is
-  // certain.
+  // The certain part of a claim: nothing before the first survey, and at most the memory that the last survey
+  // shows after it. If surveys cannot see the session's process, the whole claim counts as certain.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
   // The part of the session's claimed unevictable memory that surveys contradict.
   Bytes doubted() const { return unevictable_.doubted; }
-  // The part of the memory that the session reports as being on the GPU, but that surveys contradict.
+  // The part of the reported memory on the GPU that surveys contradict.
   Bytes absent() const { return present_.doubted; }
-  // The part of absent() that is certainly not on the GPU: the evictable memory that the session reports,
-  // minus all memory that surveys show for its process. The rest of absent() may be pinned memory that
-  // surveys do not show.
+  // The part of absent() that is certainly not on the GPU: evictable memory that the session reports beyond
+  // all memory that surveys show for its process.
   Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU: no context, and none of the
   // memory that the session claims.

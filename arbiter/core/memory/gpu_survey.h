@@ -17,8 +17,8 @@ struct GpuSurvey {
   // The site's limits on the memory that the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
-  // For each session, the memory of its process; none if surveys cannot see the process. Sessions without an
-  // entry may be in the next survey.
+  // For each session, the memory of its process on this GPU; none if surveys cannot see the process. A
+  // session that is newer than the survey has no entry.
   std::map<SessionId, std::optional<Bytes>> sessions = {};
   // For each session, the most memory that counts as its contexts; memory beyond that is hidden. A session
   // without an entry has no such bound.

@@ -4,8 +4,8 @@
 // A footprint that has grown without a pause is expected to grow further, by half of that growth. So a
 // program that allocates all of its memory at its start waits for a few large evictions. Without the forecast
 // the program would wait for hundreds of evictions of 64 MiB, which take 3 ms each, or at least 25 ms if host
-// memory must be pinned first. Memory that is freed and allocated again is no growth. Waiting for a turn is
-// no pause, since the program continues to allocate in its next turn. Pure.
+// memory must be pinned first. Allocating freed memory again does not count as growth. Waiting for a turn
+// does not count as a pause, since the program continues to allocate in its next turn. Pure.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace sharedgpu {
 
 class GrowthForecast {
  public:
-  // A footprint that has not grown for `pause` has paused.
+  // `pause`: the time without growth after which no further growth is expected.
   explicit GrowthForecast(Nanoseconds pause = {}) : pause_(pause) {}
 
   void grew(Bytes before, Bytes after, Nanoseconds now) {
@@ -26,8 +26,8 @@ class GrowthForecast {
     most_ = after;
     last_ = now;
   }
-  // Call when the session has freed memory. If the session waits for its turn, no further growth is expected
-  // in that turn.
+  // Call when the session has freed memory. If the session waits for a turn, no growth is expected in this
+  // turn.
   void fell() { waits_ = false; }
   // Call when the session cannot grow until resume() is called. The growth expected after resume() is at most
   // `most`.

@@ -9,7 +9,7 @@
 namespace sharedgpu {
 
 struct HostLimits {
-  std::optional<Bytes> units;  // the host memory that the tenant gets with its units
+  std::optional<Bytes> units;  // the host memory that the tenant's units entitle it to
   std::optional<Bytes> job;    // limit of the job's cgroup, which also counts the program's own memory
   // The most host memory that the tenant's swap may use: `units`, or `job` less a margin, whichever is
   // smaller.

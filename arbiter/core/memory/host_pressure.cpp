@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announces to sessions, in advance, the host memory that evictions may need: allocating host memory takes
-// longer than evicting to it.
+// Tells sessions in advance how much host memory evictions may need, since allocating this memory takes
+// longer than the eviction itself.
 #include <algorithm>
 #include <bit>
 
@@ -25,8 +25,8 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 }  // namespace
 
 // A tenant has to evict at most the amount by which the memory of all tenants exceeds the GPU. The tenant's
-// sessions evict in the order of evict(). For a growing tenant, slightly more memory is evicted than the
-// tenant needs.
+// sessions evict in the order of evict(). If tenants are growing, others evict slightly more than the growth
+// needs.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};
@@ -53,7 +53,7 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     const SessionBook& its = of(*session);
     Bytes& left = to_leave[*session->tenant];
     const Bytes share = std::min(its.use.swappable, left);
-    // Memory that this session has already evicted does not reduce the amount that other sessions may have to
+    // Only memory that this session can still evict reduces the amount that the other sessions may have to
     // evict.
     const Bytes can_leave = stuck(*session, at) ? Bytes{} : std::min(its.resident_limit, its.use.resident);
     left -= std::min(share, can_leave);
@@ -61,8 +61,7 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// An increase of the need is sent at once. A decrease is sent only if the smaller amount has sufficed for a
-// while.
+// Sends a larger amount to the session at once, and a smaller amount only if it has sufficed for a while.
 void MemoryBooks::prepare_host(const Session& session, Bytes need) {
   SessionBook& its = book(session);
   const std::uint32_t sharers = sharers_of(*session.tenant);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory accounting: the memory that each session has on its GPU, may have there, and is asked to evict.
+// The memory accounting: how much memory each session has on its GPU, may have on it, and is asked to evict.
 //
 // The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
 // resident limit and the pin limit of each session, and memory that the session has beyond these limits.
 // Memory is promised to a session only when it is free. This class owns the entries of all sessions and GPUs.
-// A Residency value tells this class the state of a session's turn. Sizes in bytes. Not thread-safe.
+// Callers pass the state of a session's turn as a Residency. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -23,23 +23,22 @@
 
 namespace sharedgpu {
 
-// The entries of one session.
+// The memory accounting of one session.
 struct SessionBook {
   MemoryUse use;       // as reported, including growth that the session waits for
   Bytes told_context;  // size of the contexts as reported, even if surveys contradict the report
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // The limit of a Restore that may not have arrived yet: even a session that is ready may still fill memory
-  // up to this limit.
+  // The limit of a Restore that the session may not have received: even a session that is ready may still
+  // restore up to this limit.
   Bytes restore_in_flight;
   Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
   Bytes peak;          // the session's largest footprint since its turn began
   GrowthForecast forecast;
   Evidence evidence;                  // the memory that surveys show for the session's process on the GPU
-  std::optional<Bytes> most_context;  // most memory that counts as contexts, by the last survey; none: no
-                                      // bound
+  std::optional<Bytes> most_context;  // upper bound on the contexts, from the last survey; none: no bound
   Allowed allowed;                    // the maximum of allowed_now() since the last survey
 
   // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
@@ -49,7 +48,7 @@ struct SessionBook {
   // GPU memory. The growth of deferred requests is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
-  std::optional<Nanoseconds> crowded_since;  // since when processes without sessions leave too little memory
+  std::optional<Nanoseconds> crowded_since;  // start of a shortage because of processes without sessions
   Bytes reported_swappable;                  // as of the session's last report, including deferred growth
   Bytes reported_pinned;                     // as of the session's last report, including deferred growth
   Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
@@ -59,19 +58,19 @@ struct SessionBook {
   // be returned.
   Bytes away;
   Bytes reported_away;
-  Bytes uncharged;  // as reported: all host memory for which no cgroup is charged
+  Bytes uncharged;  // as reported: host memory of the session for which no cgroup is charged
   std::vector<std::uint64_t> away_requests;
   Nanoseconds away_requested_at{};
   bool away_unjudged = false;  // the recovery is not over yet
 
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
-  // growth that was never granted. Growth that this report requests counts as already promised.
+  // growth that was never granted. Growth that this report contains counts as promised.
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
   bool unjudged = false;  // requests that came during the recovery have not been judged
 
-  // The restore of the session's memory for the turn that its tenant enters.
+  // The state of the restore at the beginning of the tenant's turn.
   bool restoring = false;                // the session has been sent a Restore in this turn
   bool ready = false;                    // all memory of the session is resident
   bool restored_all = false;             // the last Restore allowed all memory that the session needs
@@ -83,11 +82,10 @@ struct SessionBook {
   Nanoseconds pressed{};
 
   bool evicting = false;  // the session was asked to evict since it was last ready
-  // The limit of the last Evict. The field is reset when the session has reached the limit, has reported that
-  // it cannot evict more, or has begun its next turn.
+  // The limit of the last Evict. Empty again when the session has reached the limit, has reported that it
+  // cannot evict more, or has begun its next turn.
   std::optional<Bytes> evict_to;
-  Bytes taken;               // the part of the session's memory that is evicted for tenants that cannot drain
-                             // otherwise
+  Bytes taken;               // memory that the session has evicted for tenants that could not drain otherwise
   Nanoseconds evicted_at{};  // when the session was asked to evict, or when its memory last left the GPU
   // The last time at which the session reported progress, or was asked to do something.
   Nanoseconds last_progress{};
@@ -96,7 +94,7 @@ struct SessionBook {
 
   Bytes prepared_host;        // host memory named by the last Prepare
   std::uint32_t sharers = 1;  // number of processes that together prepare this memory; zero: unknown
-  std::optional<Nanoseconds> less_host_since;  // since when less host memory than prepared_host has sufficed
+  std::optional<Nanoseconds> less_host_since;  // when less host memory than prepared_host began to suffice
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
   // The footprint on the GPU and the away memory.
@@ -119,7 +117,7 @@ struct SessionBook {
   }
 };
 
-// The entries of one GPU.
+// The memory accounting of one GPU.
 struct GpuBook {
   Bytes usable;                                         // as of begin()
   std::optional<GpuSurvey> survey;                      // the last survey; nullopt while there are no surveys
@@ -138,14 +136,14 @@ class MemoryBooks {
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // Call if the arbiter did not run for `standstill`. The arbiter read no answers in this time, so all
+  // Call if the arbiter did not run for `standstill`. The arbiter has read no answers in this time, so all
   // timeouts are extended by `standstill`.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
 
-  // Processes a report, and the request for growth that it may contain. While `recovering`, other sessions
-  // may not have reported yet, so no request is refused.
+  // Processes a report, and the request for growth that it may contain. While `recovering`, no request is
+  // refused, since other sessions may not have reported.
   void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
   // Processes the memory use in Ready and Released. The footprint in the message is ignored, since the
   // session may have sent the message before growth was granted.
@@ -165,8 +163,8 @@ class MemoryBooks {
   // Memory of processes without sessions, and hidden memory of processes with sessions. Zero if surveys
   // cannot see the GPU.
   Bytes unmanaged(const Gpu& gpu) const;
-  // The memory that the session's process has on the GPU beyond the session's reports, and that counts as the
-  // tenant's.
+  // The memory of the session's process on the GPU that the session has not reported, as far as it counts
+  // against the tenant.
   Bytes unreported(const Session& session) const;
   // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
@@ -211,14 +209,15 @@ class MemoryBooks {
 
   // ---- read only ----
 
-  // The memory for footprints: the capacity, or less if contexts and processes without sessions leave less of
-  // the total. usable_now() returns the value as of begin().
+  // The memory of the GPU that footprints may use: the capacity, or less if contexts and processes without
+  // sessions leave less. usable_now() returns the value that begin() has computed.
   Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
   Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
-  // Physical memory that a session, or all sessions of a GPU, have or may allocate at any moment.
+  // The physical memory that a session has or may allocate at any moment; in the second function, all
+  // sessions of a GPU together.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
-  // The memory of the session on the GPU while its tenant runs.
+  // The memory that the session needs on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
   // For a session outside the running set: the part of its memory that counts as staying on the GPU.
   // `tenant_grows`: the value of needs_growth_to_drain() for the session's tenant.
@@ -244,7 +243,8 @@ class MemoryBooks {
   // The memory of the session that stays on the GPU outside its turn because its process is stopped.
   Bytes kept_by_stop(const Session& session, const Residency& at) const;
 
-  // A process that asks for the memory of a GPU. The pointers are valid as long as the model is unchanged.
+  // A process that asks how much memory a GPU has (cuMemGetInfo). The pointers are valid as long as the model
+  // is unchanged.
   struct Viewer {
     const Tenant* tenant = nullptr;  // null: the process belongs to no tenant, or its tenant has no session
     Bytes limit = {};                // the limit on the tenant's footprint; zero: none
@@ -264,8 +264,8 @@ class MemoryBooks {
   // Room::total, in whole pages, as the driver reports the memory of a GPU.
   Bytes shown_total(const Gpu& gpu, const Viewer& viewer) const;
   HostLimits host_limits(const Tenant& tenant) const;
-  // The limit that forbids the session to grow by `size` bytes: its kind, its value (`most`), and the value
-  // that would allow the growth (`needed`), see RefusalReply.
+  // The limit that a growth of the session by `size` bytes would exceed: its kind, its value (`most`), and
+  // the value that would allow the growth (`needed`), see RefusalReply.
   struct Passed {
     Bound bound = Bound::none;
     Bytes most = {};
@@ -274,11 +274,11 @@ class MemoryBooks {
   Passed passed_limit(const Session& session, Bytes size, bool pinned) const;
   // The host memory that the tenant's sessions hold for swap and away memory.
   Bytes host_held(const Tenant& tenant) const;
-  // The timeout of a session that has to move `moving` bytes.
+  // The timeout for a session that has to evict or restore `moving` bytes.
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  static constexpr std::size_t kMostRequests = 4096;  // each thread of a session can have one request
+  static constexpr std::size_t kMostRequests = 4096;  // each thread of a session has at most one request
 
   // The ways to count the memory of other sessions. `believed`: all memory that these sessions are believed
   // to have. `certain`: only memory that surveys have shown; on a GPU without surveys, the same as
@@ -300,9 +300,8 @@ class MemoryBooks {
     Bytes away;
     Bytes uncharged;
   };
-  // The memory of a tenant's processes that the host must be able to hold: away memory, the most memory that
-  // the processes may have to evict, and host memory beyond both for which no cgroup is charged; summed over
-  // all GPUs.
+  // The memory of a tenant's processes that the host must be able to hold, summed over all GPUs: away memory,
+  // all memory that the processes may have to evict, and further host memory for which no cgroup is charged.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

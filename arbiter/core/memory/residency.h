@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residency: the state of a session in its tenant's turn, as far as the memory accounting needs it. Plain
-// values, which turns/ computes, so that memory/ needs nothing else of turns/.
+// Residency: the state of a session in its tenant's turn, as far as the memory accounting needs it. turns/
+// computes these plain values, so memory/ does not depend on turns/.
 #pragma once
 
 #include "arbiter/core/model/phase.h"
@@ -28,8 +28,8 @@ struct Residency {
   Nanoseconds gang_since{};    // when the tenant's gang began to wait; all nodes agree which gang is older
   Nanoseconds gates_closed{};  // when the tenant's gates last closed
   Nanoseconds last_ran{};      // when the tenant last held a lease
-  // From this time on, other sessions of the tenant may wait for this session's next submission. max(): none
-  // waits.
+  // From this time on, other sessions of the tenant may wait for this session's next submission. max(): no
+  // other session waits.
   Nanoseconds blocks_peers_from = Nanoseconds::max();
 };
 

@@ -34,7 +34,7 @@ struct SetOversubscribed {
   Nanoseconds queue{};  // the backlog limit while oversubscribed; zero: the default
 };
 
-// Writes into the session's lease page when the turn is planned to end.
+// Writes the planned end of the turn into the session's lease page.
 struct SetTurnEnds {
   SessionId session;
   Nanoseconds at{};  // zero: the turn has no planned end, or the session is not told
@@ -74,9 +74,9 @@ struct Note {
 };
 
 // The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
-// memory that it had to evict. The core first requests one note. After MaxOveruse it requests one warning for
-// each GPU or, if such tenants are to be ended, a cancel, which it repeats until the tenant has left and
-// evicted.
+// memory that it had to evict. The core first requests one note. After MaxOveruse the core requests one
+// warning for each GPU (OnOveruse=warn). With OnOveruse=cancel the core requests a cancel instead, and
+// repeats it until the tenant has left and evicted.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of the answers to one question about entities of the model, for example about GPUs. Use the cache
-// if the answer is expensive to compute and is needed for many sessions.
+// A cache for a predicate on entities of the model, for example on GPUs. Use the cache if the predicate is
+// expensive to compute and is needed for many sessions.
 //
 // The cache is valid only as long as the state does not change.
 #pragma once

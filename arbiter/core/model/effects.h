@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collects the actions of all parts of the core during an event, and has the time of the event.
+// Collects the actions of all parts of the core while the core handles an event, and knows the time of the
+// event.
 //
 // The daemon performs the actions in the order in which put() received them.
 #pragma once
@@ -37,12 +38,12 @@ class Effects {
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // Requests another advance of the current domain within this event. Call when a running set has changed or
-  // its turn has ended, since further changes may follow.
+  // Requests another advance of the current domain with the next event, or soon if no event comes. Call when
+  // a running set has changed or its turn has ended, since further changes may follow.
   void advance_again() { again_ = true; }
 
-  // Call before a domain is advanced. Afterwards wake() returns the time at which the domain is to be
-  // advanced again; again() returns true if the domain is to be advanced again at once.
+  // Call before a domain is advanced. After the advance, wake() returns the time of the next advance, and
+  // again() returns true if advance_again() was called.
   void begin_domain(Nanoseconds wake) {
     wake_ = wake;
     again_ = false;

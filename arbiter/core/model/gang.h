@@ -4,7 +4,7 @@
 // The tenants of such a job, one on each of its nodes, are a gang. They have their turns at the same time,
 // since their processes may wait for each other on the GPUs. One arbiter coordinates the gang
 // (arbiter/gang/coordinator.h) and sends orders; the arbiter of each node, a member of the gang, sends
-// reports. Each order and each report has the whole state, so a lost or repeated one does no harm.
+// reports. Each order and each report contains the whole state, so a lost or repeated message does no harm.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ struct GangOrder {
   bool urgent = false;    // while entering: another member cannot drain without this member
   bool drains = false;    // while leaving: a member has not drained
   bool grows = false;     // while leaving: a member needs more memory to drain
-  bool lacks = false;     // while leaving: a member is in no running set, so submissions of other members do
-                          // not help to drain
-  // How often this member was told, after it had drained, to let its sessions submit once more.
+  bool lacks = false;  // while leaving: a member is in no running set, so the other members cannot drain by
+                       // submitting more work
+  // How many times in all this member may let its drained sessions submit once more.
   std::uint64_t steps = 0;
   Nanoseconds since{};  // start of the gang's wait, by the coordinator's clock; the same for all members
 
@@ -44,17 +44,16 @@ struct GangOrder {
 };
 
 struct GangReport {
-  std::uint64_t number = 0;  // counts this member's reports
+  std::uint64_t number = 0;  // number of this report, counted by the member
   Phase phase = Phase::out;
-  // The gang's turn can begin on this node at once. The offer holds until `seen` of an order shows that the
-  // coordinator has received a later report, in which `offers` is false.
+  // The gang's turn can begin on this node at once. The member must keep the offer until GangOrder::seen
+  // shows that the coordinator has received a report with `offers` false.
   bool offers = true;
   bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
   bool ready = true;    // while entering: all memory is resident
   bool drained = true;  // while out or leaving: the tenant has no work on the GPU, and submits none without
                         // an order
-  std::uint64_t steps = 0;  // number of the single submissions of GangOrder::steps that the member has
-                            // allowed
+  std::uint64_t steps = 0;  // the part of GangOrder::steps that the member has carried out
   bool present = false;     // the tenant has sessions on a GPU; nobody waits for a member without sessions
   bool wants = false;
   bool idle = true;
@@ -64,8 +63,8 @@ struct GangReport {
   bool operator==(const GangReport&) const = default;
 };
 
-// Event: the coordinator of the tenant's gang has sent an order. Without an order: the gang is apart, and the
-// tenant has its turns on this node by itself until an order comes.
+// Event: the coordinator of the tenant's gang has sent an order. Without an order: the nodes of the gang have
+// no contact, and the tenant has its turns on this node independently until an order comes.
 struct GangOrdered {
   TenantId tenant;
   std::optional<GangOrder> order;

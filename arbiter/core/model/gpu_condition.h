@@ -8,8 +8,8 @@ namespace sharedgpu {
 // The condition of a GPU as its driver reports it.
 enum class GpuCondition : std::uint8_t {
   healthy,
-  failing,  // the GPU has reported an error that only a reset clears; its tenants continue, but it gets no
-            // new tenants
+  failing,  // the GPU has reported an error that only a reset clears; its tenants continue, and no new
+            // tenants come
   lost,     // the GPU does not answer or is missing: nobody can use it
 };
 

@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// A clock that went backwards (a ledger of another boot) must not make lease time negative.
+// Lease time must not become negative if the clock went backwards, as between two boots in a ledger.
 Nanoseconds between(Nanoseconds from, Nanoseconds to) { return std::max(to - from, Nanoseconds{}); }
 
 Nanoseconds time_of(const OpenLease& lease, Nanoseconds now) {
@@ -55,7 +55,8 @@ Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   return sum;
 }
 
-// Returns the latest time at which one of the tenant's open leases on the GPU was surely held.
+// Returns the latest time at which the tenant is known to have held a lease on the GPU; the current time
+// unless its leases are doubted.
 Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
   Nanoseconds end{};
   for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});
@@ -126,8 +127,8 @@ void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
 }
 
 void LeaseBook::forget(TenantId tenant) {
-  // Finds the tenant's entries by the order of the keys: a search through all entries would be slow, since a
-  // host may have seen thousands of steps.
+  // Uses the order of the keys instead of a search through all entries, since a host may have seen thousands
+  // of steps.
   const TenantId next{tenant.value + 1};
   const auto first = both_.lower_bound({tenant, {}});
   const auto last = both_.lower_bound({next, {}});

@@ -25,15 +25,15 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
-  // If set, the lease may no longer be held. The value is the last time at which the lease surely was held.
-  // Until the lease is confirmed, its lease time is counted only up to this value.
+  // If set, it is unknown whether the lease is still held, and this is the last time at which it certainly
+  // was held. The lease time counts only up to this time, until confirm() is called.
   std::optional<Nanoseconds> doubted = {};
 };
 
 class LeaseBook {
  public:
-  // grant() returns false and changes nothing if the lease is open; release() does so if the lease is not
-  // open.
+  // grant() opens a lease and release() closes it. Both return false and change nothing if the lease is
+  // already open or already closed.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
   bool release(const LeaseKey& key, Nanoseconds at);
   // Call only for an open lease.
@@ -51,8 +51,8 @@ class LeaseBook {
   // Returns true if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // The times that a checkpoint of the ledger records beside the open leases: the lease time of each step,
-  // and the tenant's lease time on each GPU before its oldest open lease there began.
+  // The lease times that a checkpoint of the ledger records in addition to the open leases: the lease time of
+  // each step, and the tenant's lease time on each GPU before its oldest open lease on this GPU began.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;

@@ -12,7 +12,8 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-// Changes `rules`, the rules of the tenant's domain, if the tenant's deadline restricts the other tenants.
+// Makes `rules`, the rules of the tenant's domain, stricter if the tenant's deadline restricts the other
+// tenants.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
   const EntitlementRules& entitlement = rules.policy->rules().entitlement;
@@ -124,7 +125,7 @@ void Model::set_exclusive(Tenant& tenant) const {
   tenant.exclusive = is_exclusive(rules.policy->rules().entitlement, claims);
 }
 
-// Groups GPUs and tenants that depend on each other into domains, and leaves the domains' rules unset. Unused
+// Groups GPUs and tenants that depend on each other into domains. Does not set the domains' rules. Unused
 // GPUs are in no group.
 std::vector<Domain> Model::group() {
   std::map<const Gpu*, std::size_t> of_gpu;

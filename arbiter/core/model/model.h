@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs, the tenants with their sessions, and the domains, in which GPUs and tenants depend on each other.
-// Identities only: memory, turns and waits belong to other parts (memory/, turns/, scheduler/).
+// The GPUs, the tenants with their sessions, and the domains of GPUs and tenants that depend on each other.
+// The state of memory, turns and waiting is kept in other parts (memory/, turns/, scheduler/).
 //
 // Only Core's dispatch changes the model. Pointers to an entity are valid until the entity is removed.
 #pragma once
@@ -23,7 +23,7 @@ using Slot = std::uint32_t;
 struct Rules {
   const Policy* policy = nullptr;
   TurnRules turns = {};
-  bool all_timed = false;   // all tenants are treated as if they had stated shares, see Claims
+  bool all_timed = false;   // the shares of all tenants apply even while memory suffices, see Claims::timed
   bool by_threads = false;  // deadlines limit the threads of starting processes, not the time of tenants
   Nanoseconds queue{};      // the backlog limit of oversubscribed sessions; zero: the default
 };
@@ -41,7 +41,7 @@ struct Session {
   Backend backend = Backend::swap;
   bool resumes = false;      // the session's process was connected to an earlier arbiter
   bool can_be_away = false;  // the session's library can keep memory away (Usage::away)
-  // Attached has told the session that it may have away memory. A session that was told otherwise never asks.
+  // Attached has told the session that it may have away memory. Other sessions never request away memory.
   bool may_be_away = false;
 };
 
@@ -57,14 +57,14 @@ struct Tenant {
   TenantId id;
   Slot slot = 0;
   Limits limits;
-  Claims stated;                   // stated by its job
-  bool exclusive = false;          // the policy lets no other tenant run beside this one, even if memory
-                                   // suffices
-  std::uint32_t job = 0;           // number of the tenant's job if the job spans several nodes (gang.h);
-                                   // otherwise zero
-  bool gang = false;               // a coordinator orders the tenant's turns, on all nodes of the job at once
-  bool unsettled = false;          // the gang may still be allocating; no two such gangs run together
-  std::vector<Session*> sessions;  // in the order in which they connected
+  Claims stated;           // as stated by the tenant's job
+  bool exclusive = false;  // the policy lets no other tenant run beside this one, even if memory
+                           // suffices
+  std::uint32_t job = 0;   // number of the tenant's job if the job spans several nodes (gang.h);
+                           // otherwise zero
+  bool gang = false;       // a coordinator orders the tenant's turns, on all nodes of the job at once
+  bool unsettled = false;  // the memory of the gang may still grow; no two such gangs run at the same time
+  std::vector<Session*> sessions;     // in the order in which they connected
   std::optional<std::size_t> domain;  // index of the tenant's domain; none while no session is attached
 
   bool attached() const {
@@ -90,8 +90,7 @@ struct Gpu {
 struct Domain {
   Slot slot = 0;  // index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // sorted by id; after domains were merged, sorted only within each of the
-                                 // merged domains
+  std::vector<Tenant*> tenants;  // sorted by id; in a merged domain, only within each of its former domains
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when it was last advanced
@@ -145,7 +144,8 @@ class Model {
   void find_domains();
   // Sets the limits and Claims that apply to the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
-  // Call if something about the tenant changes: its domain is advanced with the current event.
+  // Call if a property of the tenant changes: the core then advances the tenant's domain at the end of the
+  // current event.
   void touch(const Tenant& tenant);
   void touch_all();
   void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }

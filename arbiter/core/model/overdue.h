@@ -5,9 +5,9 @@
 
 namespace sharedgpu {
 
-// Says for how long, and why, a tenant keeps others waiting for a GPU. The tenant has not left the GPU since
-// its lease was revoked; or the GPU still has memory that the tenant was told to evict, or that its stopped
-// processes hold.
+// A tenant keeps other tenants waiting for a GPU, since a certain time and for a certain reason. Either the
+// tenant has not left the GPU since its lease was revoked, or it has not evicted memory that it was told to
+// evict, or its stopped processes hold memory on the GPU.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
