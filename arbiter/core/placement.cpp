@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// The load of a GPU, without the tenant that is to be placed.
+// A GPU that may be chosen, and its use by all tenants but the one that is to be placed.
 struct Candidate {
   const Snapshot::Gpu* gpu = nullptr;
   bool used = false;  // sessions of the tenant to be placed use this GPU

@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// The state of the previous arbiter, which a starting arbiter reads from the ledger.
+// The state that the previous arbiter has left in the ledger. A starting arbiter reads it.
 struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recovery period after a restart. The core waits for the sessions that the ledger knows, so that no
-// memory is promised twice. The period ends when each of these sessions has reported its memory or has ended,
-// or at a timeout. Not thread-safe.
+// The recovery period after a restart. The core waits for the sessions in the ledger, so that no memory is
+// promised twice. The period ends when each of these sessions has reported its memory or has ended, or at a
+// timeout. Not thread-safe.
 #pragma once
 
 #include <set>
@@ -23,7 +23,7 @@ class Recovery {
   Nanoseconds until() const { return until_; }
   bool over(Nanoseconds now) const { return active_ && (now >= until_ || expected_ == 0); }
   void end() { active_ = false; }
-  // Call when a session that the ledger knows has reconnected. The recovery period then lasts at least until
+  // Call when a session that is in the ledger has reconnected. The recovery period then lasts at least until
   // settle() is called for this session, or until the timeout.
   void expect(SessionId session) { awaited_.insert(session); }
   // Call when `heir`, a new connection of the same process, replaces the session `from`.

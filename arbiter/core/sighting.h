@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the core's state that the figures of tenants are computed from (ledger/figure_book.h), at one
-// moment. A sighting covers all sessions and tenants, or only those that an event concerned. Plain values.
+// The part of the core's state at one moment from which ledger/figure_book.h computes the times and sizes of
+// tenants. A sighting covers all sessions and tenants, or only those that an event concerned. Plain values.
 #pragma once
 
 #include <vector>
@@ -26,11 +26,11 @@ struct Sighting {
     bool enters = false;      // the tenant is chosen for a turn, and its gates are not open yet
     bool evicts = false;      // the tenant has memory on GPUs that it was ordered to evict
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
-    Nanoseconds turn_ends{};  // planned end of the last turn whose rest the tenant yielded
+    Nanoseconds turn_ends{};  // planned end of the last turn that the tenant has yielded; zero: none
     bool operator==(const Tenant&) const = default;
   };
 
-  bool whole = false;             // all sessions are listed; a session that is not listed has ended
+  bool whole = false;             // all sessions are listed, so a session that is not listed has ended
   std::vector<Session> sessions;  // sorted by id
   std::vector<Tenant> tenants;    // includes the tenants of all listed sessions
 };

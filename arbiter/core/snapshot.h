@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The core's state as plain values, at one moment.
 //
-// The daemon, the simulator and the tests read the state through a snapshot; the figures use a smaller view
-// (sighting.h). A snapshot does not change when the core does. All times are in nanoseconds of the core's
-// clock, all sizes in bytes. Entries are sorted by id.
+// The daemon, the simulator and the tests read the core's state through a snapshot. The ledger uses a smaller
+// view (sighting.h). A snapshot does not change when the core does. All times are in nanoseconds of the
+// core's clock, all sizes in bytes. Entries are sorted by id.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace sharedgpu {
 
-// The GPUs that the tenant's processes may use; see placement.h.
+// A tenant's placement: the GPUs that its processes may use, see placement.h.
 struct Placement {
   unsigned units = 1;  // number of the tenant's units on each of these GPUs
   std::vector<GpuUuid> gpus;
@@ -47,7 +47,7 @@ struct Snapshot {
     bool ready = false;          // all memory of the session is resident
     bool drained = false;        // the gate is closed and the session's work on the GPU is done
     bool returned = false;       // the session was connected to an earlier arbiter and has not drained since
-    bool host_short = false;     // in this wait at the gate, the session has reported a lack of host memory
+    bool host_short = false;     // since it waits at the gate, the session has reported a lack of host memory
     bool defers_growth = false;  // the session's growth waits until host memory is returned
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step message
@@ -59,9 +59,9 @@ struct Snapshot {
     Nanoseconds queue{};          // the backlog limit; zero: the default
     Nanoseconds turn_ends{};      // zero: none
     Evidence evidence;            // the memory that surveys show for the session's process on the GPU
-    Bytes disproved;              // evictable memory reported as resident, but missing in surveys
-    Bytes unreported;             // memory beyond the session's reports that is charged to its tenant
-    Allowed allowed;              // most memory that the session was allowed to have since the last survey
+    Bytes disproved;              // evictable memory reported as resident that surveys do not show
+    Bytes unreported;             // memory that the session does not report, and that counts as the tenant's
+    Allowed allowed;              // the maximum of the memory allowed to the session since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
 
@@ -70,7 +70,7 @@ struct Snapshot {
     Phase phase = Phase::out;
     Epoch epoch;
     std::vector<SessionId> sessions;
-    const Policy* policy = nullptr;  // the policy that governs the tenant
+    const Policy* policy = nullptr;  // the policy that applies to the tenant
     Claims stated;                   // stated by the tenant's job
     Claims claims;                   // the part of `stated` that the deadlines of other tenants leave
     bool exclusive = false;          // the tenant runs alone on its GPUs
@@ -78,7 +78,7 @@ struct Snapshot {
     // The fraction of a GPU's time that is due to the tenant; if the tenant uses several GPUs, the smallest
     // of its fractions. While the tenant is entitled to no time, `due` keeps its last value.
     double due = 0;
-    double due_now = 0;      // `due`, or zero while the tenant neither competes for time nor pauses
+    double due_now = 0;      // `due`, or zero while the tenant neither wants time nor pauses
     Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
     bool wants = false;      // a session of the tenant waits at its gate
     bool frozen = false;     // a process of the tenant is stopped
@@ -86,12 +86,11 @@ struct Snapshot {
     bool suspended = false;  // Slurm has announced a suspension and has not ended it
     bool revoked = false;    // the tenant's lease was ended without an answer from its processes
     bool recalled = false;   // the tenant was recalled for its host memory
-    std::optional<Overdue> overdue;  // set while the tenant keeps others waiting although its lease was
-                                     // revoked
+    std::optional<Overdue> overdue;  // set while the tenant keeps others waiting, see overuse.h
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
     Nanoseconds gates_closed{};   // when the tenant's gates last closed
-    Nanoseconds yielded_until{};  // planned end of the last turn whose rest the tenant yielded
+    Nanoseconds yielded_until{};  // planned end of the last turn that the tenant has yielded
     Nanoseconds handoff{};        // running mean of the time that the tenant takes to enter; zero: unknown
     // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};
@@ -121,7 +120,7 @@ struct Snapshot {
     bool surveyed = false;  // surveys show the memory of the GPU's processes
     Bytes unmanaged;  // memory of processes without a session on the GPU, and hidden memory of processes with
                       // sessions; zero if not surveyed
-    Bytes promised;   // memory that sessions have on the GPU or may allocate there at any moment
+    Bytes promised;   // memory that sessions have on the GPU or may allocate on it at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet

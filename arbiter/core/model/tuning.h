@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times and sizes that the core's decisions depend on. The daemon uses these defaults, and sets the
-// overuse rules and the wait for surveys; tests set others.
+// The times and sizes that the core's decisions depend on. The daemon uses these defaults, except for
+// `overuse` and `first_surveys`, which it sets. Tests set other values.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ struct OveruseRules {
   // The longest wait for a session that does not answer and that, according to its reports, has nothing on
   // the GPU. A working session answers within milliseconds, or slightly later on a busy host.
   Nanoseconds silence = std::chrono::seconds(2);
-  // Overuse is reported when it has lasted for `notice`, and again when it exceeds `most`.
+  // The core reports overuse when it has lasted for `notice`, and again when it exceeds `most`.
   Nanoseconds notice = std::chrono::seconds(10);
   Nanoseconds most = std::chrono::minutes(5);
-  bool cancel = false;  // a tenant that exceeds `most` is to be ended; otherwise it is only reported
+  bool cancel = false;  // the daemon ends a tenant that exceeds `most`; otherwise the tenant is only reported
 };
 
 // The values of Tuning that a site may change while the arbiter runs.
@@ -36,16 +36,16 @@ struct Tuning {
   // scheduler/idleness.h.
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   Nanoseconds idle_cap = std::chrono::seconds(1);
-  // The recovery period after a restart: the core waits for the sessions that the ledger knows before it
-  // promises any memory.
+  // The length of the recovery period after a restart: the core waits for the sessions in the ledger before
+  // it promises any memory.
   Nanoseconds grace = std::chrono::seconds(2);
-  // The timeout of a session that was asked to do something. The timeout is longer by one second for each GiB
-  // that the session has to move. If the session makes no progress within the timeout, the core no longer
-  // waits for the session.
+  // The time in which a session must carry out an order of the core, plus one second for each GiB that the
+  // session has to move. If the session makes no progress in this time, the core stops waiting for the
+  // session.
   Nanoseconds patience = std::chrono::seconds(10);
   // A session that may restore all of its memory has this time, plus one second per GiB, to become ready. If
-  // it is not ready then, the GPU has less free memory than the memory accounting shows, and other sessions
-  // evict more.
+  // the session takes longer, the core assumes that the GPU has less free memory than the memory accounting
+  // shows, and lets other sessions evict more.
   Nanoseconds shortage = std::chrono::milliseconds(500);
   // If a session requests to pin memory in place while its turn ends, and the GPU lacks memory for that, the
   // request is refused after this time.
@@ -53,7 +53,7 @@ struct Tuning {
   // Growth that waits only for host memory to be returned is refused after this time.
   Nanoseconds host_patience = std::chrono::seconds(3);
   // Growth that lacks room only because of processes without sessions is refused after this time. The time is
-  // long because these processes may end and free their memory.
+  // long, so that these processes can end and free their memory.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
   // The longest wait for the first survey after a recovery, and after a GPU gets its first session. Growth
   // that lacks room only because a survey is still missing is refused after this time. Zero: there are no
@@ -61,9 +61,9 @@ struct Tuning {
   Nanoseconds first_surveys{};
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
-  // If some sessions of a tenant have drained and others have not, a drained session may submit once when the
-  // gates have been closed for step_after. The session may submit once more after each further pause of at
-  // least step_pause.
+  // While only some sessions of a tenant have drained, each drained session may submit once, as soon as the
+  // gates have been closed for step_after. After each further pause of at least step_pause, the session may
+  // submit once more.
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of a process whose answer is overdue.
@@ -71,13 +71,15 @@ struct Tuning {
   // The time between two polls of a tenant that runs while others wait; each poll looks at one of its
   // processes.
   Nanoseconds look_in_turn = std::chrono::milliseconds(500);
-  // A tenant whose processes are stopped loses its lease this long after it could last submit. The tenant's
-  // work may still run after that time, since a stopped process cannot report the end of its work.
+  // A tenant whose processes are stopped loses its lease this long after the last moment at which it could
+  // submit work. The tenant's work may still run after that time, since a stopped process cannot report the
+  // end of its work.
   Nanoseconds stop_grace = std::chrono::seconds(1);
-  // A tenant that was announced as suspending and is not stopped within this time counts as resumed.
+  // If Slurm has announced a tenant's suspension, and the tenant is not stopped within this time, the tenant
+  // counts as resumed.
   Nanoseconds suspend_notice = std::chrono::seconds(30);
-  // The least amount to evict for a growing tenant. Without this minimum, each small allocation would need a
-  // message.
+  // The least amount that other tenants evict for a growing tenant. Without this minimum, each small
+  // allocation would need a message.
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
@@ -87,7 +89,7 @@ struct Tuning {
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);
 
-  // If there are no overuse rules (`overuse` is empty), set() adds none.
+  // Leaves `overuse` empty if it is empty.
   void set(const NodeTuning& node) {
     idle_release = node.idle_release;
     if (!overuse) return;
@@ -96,9 +98,9 @@ struct Tuning {
   }
 };
 
-// The device memory of a GPU that may be handed out beside `unmanaged` memory of processes without sessions.
-// A quarter of the reserve is set aside for such processes, so that a display or a monitor does not lower the
-// result.
+// The device memory of a GPU that may be handed out while processes without sessions have the memory
+// `unmanaged`. The first quarter of `reserve` is for such processes, so that a display or a monitoring
+// program does not lower the result.
 constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve, Bytes unmanaged = {}) {
   Bytes kept = minus(minus(total, reserve), minus(unmanaged, Bytes{reserve.count / 4}));
   return limit < kept ? limit : kept;

@@ -80,8 +80,8 @@ Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
           .competes = enters || holds || (turns_.wants(tenant) && !presence_.absent(tenant))};
 }
 
-// Computes two shares for each tenant: `share` among all tenants of its domain, and `due` among the tenants
-// of one GPU, the GPU on which this share is smallest. A tenant that does not compete keeps its last `due`.
+// Computes two shares for each tenant: `share`, among all tenants of its domain, and `due`, the smallest of
+// its shares among the tenants of each of its GPUs. A tenant that does not compete keeps its last `due`.
 std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
   std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants' accounts: the GPU time by which each tenant lags behind its share; negative if the tenant has had
-// more than its share.
+// The accounts of tenants. A tenant's account is the GPU time by which it lags behind its share; negative if
+// it has had more than its share.
 //
 // An ActivityInterval describes what a tenant does, and lasts until the tenant does something else. An
-// account is updated when it is read, by the AccountRules of its policy (lag_account.h). Not thread-safe.
+// account is computed when it is read, from this interval and the AccountRules of the tenant's policy
+// (lag_account.h). Not thread-safe.
 #pragma once
 
 #include <map>
@@ -26,31 +27,32 @@ class Accounts {
            const Effects& effects)
       : presence_(presence), turns_(turns), limits_(limits), effects_(effects) {}
 
-  // Call when a tenant has come; it may have had an account before.
+  // Call when a tenant has come. If a tenant of this name has left a debt, the new account begins with it.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
   // Call when the tenant's last process has ended. The tenant's debt is kept for a while; otherwise a job of
   // many short processes could exceed its limit.
   void keep(const Tenant& tenant);
-  // Returns true if the policy changes how the account is computed; the account then starts at zero.
+  // Returns true if this is another policy than before; the account then starts at zero, or with a debt that
+  // was kept under this policy.
   bool set_policy(const Tenant& tenant, const Policy& policy);
 
   Nanoseconds lag(const Tenant& tenant) const;
   void charge(const Tenant& tenant, Nanoseconds price);
 
-  // The circumstances that the tenants of a domain share until one of them changes.
+  // The circumstances that are the same for all tenants of a domain.
   struct Common {
     unsigned sets = 1;   // number of running sets that there would be if all tenants wanted to run
     Nanoseconds turn{};  // length of a turn
     bool contended = false;
-    bool counted = false;         // some tenants have to take turns
+    bool counted = false;         // some tenants of the domain have to take turns
     bool shares_changed = false;  // the shares of tenants may have changed
   };
-  // Records what each tenant does from now on.
+  // Records a new ActivityInterval for each tenant whose activity has changed.
   void update(const Domain& domain, const Common& common);
 
-  // share(): the tenant's fraction of its domain's time. due(): its fraction of the time of one GPU, the GPU
-  // on which this fraction is smallest.
+  // share(): the tenant's fraction of its domain's time. due(): the smallest of its fractions of the time of
+  // its GPUs.
   double share(const Tenant& tenant) const { return rows_[tenant].share; }
   double due(const Tenant& tenant) const { return rows_[tenant].due; }
   const ActivityInterval& activity(const Tenant& tenant) const { return rows_[tenant].activity; }

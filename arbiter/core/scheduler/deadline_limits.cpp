@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds kLeastTimeout{10};
 constexpr std::chrono::seconds kMostTimeout{60};
-constexpr int kMostSilent = 3;  // after this many deadlines without a report, a tenant limits nobody
+constexpr int kMostSilent = 3;  // after a silence of this many deadlines, a tenant limits nobody
 constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;
@@ -69,7 +69,7 @@ bool DeadlineLimits::apply(const Domain& domain, const Tenant& reporter, const D
   return changed;
 }
 
-// If several tenants report deadlines, the reports of the tenant with the highest priority set the bound.
+// If several tenants report deadlines, only the reports of the tenant with the highest priority count.
 void DeadlineLimits::bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen) {
   for (const Gpu* gpu : domain.gpus) {
     Threads& its = threads_[*gpu];

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that deadlines set for other tenants. Under policies whose EntitlementRules say so, reports of
-// met and missed deadlines change the fraction of the time that lower-priority tenants of the domain may
-// have. A missed deadline halves the fraction, and a met deadline raises it by a hundredth, like the
-// congestion window of TCP (paper on CudaMon, section 3.4). So the fraction oscillates around the largest
-// value with which deadlines are met.
+// The limits that one tenant's deadlines set for other tenants. Under policies with
+// EntitlementRules::deadlines, a tenant's reports of met and missed deadlines change the fraction of the time
+// that lower-priority tenants of its domain may have. A missed deadline halves the fraction, and a met
+// deadline raises it by a hundredth, like the congestion window of TCP (paper on CudaMon, section 3.4). So
+// the fraction oscillates around the largest value at which the deadlines are met.
 //
 // The values that a job has stated (Claims: priority, share, limit, deadline) are kept unchanged in
 // Tenant::stated. claims() returns these values as reduced by the deadlines of other tenants. A tenant that
-// reports nothing for a while has ended or waits for work, and limits nobody until it reports again. A report
-// of a tenant that has not had the GPU since its last report limits nobody either.
+// reports nothing for a while has ended or waits for work, and limits nobody until it reports again. If a
+// tenant has not had the GPU since its last report, its new report changes no limit.
 //
-// With Rules::by_threads, reports change a fraction of the GPU's threads instead: the fraction that processes
-// with a low priority get when they start. MPS sets such a bound once, at the start of a process, so the
-// fraction is kept with the GPU and does not depend on the present tenants. Not thread-safe.
+// With Rules::by_threads, reports change the fraction of the GPU's threads that processes with a lower
+// priority get when they start. MPS sets this fraction once, at the start of a process, so the fraction is
+// kept for each GPU and not for each tenant. Not thread-safe.
 #pragma once
 
 #include <limits>
@@ -27,8 +27,8 @@ namespace sharedgpu {
 
 // Returns the new limit on a tenant's fraction of the time, after a higher-priority tenant of its domain has
 // reported `seen`. `part` is the limit before the report; `stated`: the Claims that the tenant's job has
-// stated. The new limit is at most the stated limit. Unless the stated limit is lower, the new limit is at
-// least the tenant's own request and at least 1/20. If the policy has no deadlines, the new limit is the
+// stated. The new limit is at most the stated limit. The new limit is at least the tenant's own request and
+// at least 1/20, but never above the stated limit. If the policy has no deadlines, the new limit is the
 // stated limit. If `seen` is empty, `part` is only clamped to these bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,
                   const DeadlinesSeen& seen);
@@ -49,14 +49,16 @@ class DeadlineLimits {
 
   // Call when the tenant's job states new Claims, before `tenant.stated` is changed.
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
-  // Call when another policy takes over: the limits of the previous policy end.
+  // Call when another policy applies to the tenant: ends the limits of the previous policy.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
   // Receives a tenant's report on its deadlines. Returns false if the report must not limit other tenants.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
-  // Sets the limits of other tenants by the report of `reporter`. Returns true if a limit has changed.
+  // Changes the limits of other tenants according to the report of `reporter`. Returns true if a limit has
+  // changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
-  // Restores the stated Claims of each tenant, unless a tenant of a higher priority still reports deadlines.
-  // With Rules::by_threads, restores the stated Claims of all tenants. Returns true if a limit has changed.
+  // Restores the stated Claims of each tenant for which no tenant of a higher priority has reported deadlines
+  // recently. With Rules::by_threads, restores the stated Claims of all tenants. Returns true if a limit has
+  // changed.
   bool lift(const Domain& domain);
 
   // Returns the tenant's stated Claims, reduced by the limits that deadlines of others set.
@@ -70,7 +72,7 @@ class DeadlineLimits {
     Claims claims;
     std::uint64_t met = 0;
     std::uint64_t missed = 0;
-    std::optional<Nanoseconds> reported;  // time of the last report that counted
+    std::optional<Nanoseconds> reported;  // time of the last report that changed limits
   };
 
   void bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);

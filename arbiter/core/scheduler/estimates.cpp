@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
-// The copy speed, in bytes per second, that is assumed to guess the duration of a tenant's first handoff.
+// Bytes per second. A guess of the copy speed, for the duration of a tenant's first handoff.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 }  // namespace
@@ -44,8 +44,7 @@ void Estimates::on_contended(const Session& session, bool contended) {
 }
 
 void Estimates::on_leave(const Tenant& tenant) {
-  // The tenant may have been idle before other tenants began to wait; only the time since they began to wait
-  // counts.
+  // Subtracts the tenant's idle time. Time before other tenants began to wait does not count.
   if (turns_.phase_of(tenant) == Phase::running)
     tenants_[tenant].used += std::max(Nanoseconds{}, busy_time(tenant) - idle_time(tenant));
 }
@@ -60,8 +59,8 @@ void Estimates::forget_idleness(const Tenant& tenant) {
 }
 
 void Estimates::on_handoff(const Tenant& tenant, Nanoseconds took) {
-  // In the first handoff, leaving tenants may have had to allocate and pin host memory, which later handoffs
-  // reuse. So if the second handoff is faster, the estimate ignores the first one.
+  // The first handoff may be slow, since leaving tenants have to allocate and pin host memory. So if the
+  // second handoff is faster, the estimate ignores the first handoff.
   TenantRow& its = tenants_[tenant];
   const bool first = its.handoff == Nanoseconds{};
   if (first || (its.handoff_is_first && took < its.handoff))
@@ -89,8 +88,8 @@ Nanoseconds Estimates::submission(const Tenant& tenant) const {
   return counts ? sessions_[*tenant.sessions.front()].submission : Nanoseconds{};
 }
 
-// The time for which the running tenant has had the GPU while others waited. Sessions report idleness only
-// while others wait.
+// The time for which the running tenant has had the GPU while others waited. Zero if no tenant waits, since
+// sessions then report no idleness.
 Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   const bool watched =
       std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
@@ -98,7 +97,7 @@ Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   return watched ? effects_.now() - tenants_[tenant].busy_since : Nanoseconds{};
 }
 
-// Returns for how long all sessions of the tenant have been idle, as they report.
+// Returns the time for which all sessions of the tenant have been idle, by their reports.
 Nanoseconds Estimates::idle_time(const Tenant& tenant) const {
   Nanoseconds least = Nanoseconds::max();
   for (const Session* session : tenant.sessions)
@@ -113,7 +112,8 @@ bool Estimates::idle_enough(const Tenant& tenant) const {
     const SessionRow& its = sessions_[*session];
     const Nanoseconds least = idle_patience(lengths_.of(*session->gpu).handoff, long_pauses(tenant),
                                             tuning_.idle_release, tuning_.idle_cap);
-    // An idle session repeats its report at growing intervals. A session whose reports stop is at work again.
+    // An idle session repeats its report at growing intervals. If the reports stop, the session is at work
+    // again.
     const Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, its.idle / 2 + kIdleNews);
     return its.idle > Nanoseconds{} && its.idle >= least && effects_.now() - its.idle_reported <= fresh;
   });

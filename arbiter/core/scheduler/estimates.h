@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates of each tenant's use of the GPU, measured or guessed: the durations of its handoffs, bursts,
-// pauses and submissions. Not thread-safe.
+// Estimates of each tenant's use of the GPU: the durations of its handoffs, bursts, pauses and submissions,
+// measured or guessed. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -41,8 +41,7 @@ class Estimates {
   // Call when the tenant is about to leave, before its phase changes.
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
-  // `released` is true if the tenant has lost its place in the running set because it was idle, and false if
-  // it is in the running set again.
+  // `released`: true if the tenant has left the running set because it was idle; false when it enters again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
@@ -53,13 +52,13 @@ class Estimates {
   // expected_handoff() returns a guess from the tenant's size.
   Nanoseconds handoff(const Tenant& tenant) const { return tenants_[tenant].handoff; }
   Nanoseconds expected_handoff(const Tenant& tenant) const;
-  // A running mean of the length of the tenant's bursts (its GPU time from a request to a pause), at least
-  // the length of the current burst.
+  // A burst is the tenant's GPU time between two of its pauses. Returns a running mean over the bursts, at
+  // least the length of the current burst.
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // The GPU time of one submission of the tenant; zero: unknown. Known only for tenants that yield their turn
-  // before a submission that would not end in time.
+  // The GPU time of one submission of the tenant; zero: unknown. Known only for tenants that yield the rest
+  // of their turn if a submission would not end in it.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
   // Returns true if the tenant has been idle for so long that its turn is over.
@@ -71,9 +70,8 @@ class Estimates {
     Nanoseconds handoff{};
     bool handoff_is_first = false;  // only one handoff has been measured, so `handoff` is no mean yet
     Nanoseconds used{};             // GPU time in the tenant's turns since its last pause
-    Nanoseconds burst{};            // running mean of the values that `used` had when a pause began; zero:
-                                    // unknown
-    Nanoseconds busy_since{};       // since when the tenant has held a lease while others wait
+    Nanoseconds burst{};            // running mean of `used` at the beginning of pauses; zero: unknown
+    Nanoseconds busy_since{};       // the time since which the tenant has held a lease while others wait
     bool released_idle = false;  // the tenant left the running set because it was idle, and has not asked for
                                  // the GPU since
     unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h

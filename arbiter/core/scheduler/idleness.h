@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time for which a tenant may leave the GPU idle while others wait, before its turn is over.
 //
-// The length of a pause is not known in advance. If the arbiter waits for the duration of a handoff, it loses
-// at most twice the time that it would lose if it knew the length of the pause. A pause is long if it is
-// longer than the two handoffs, to another tenant and back. After long pauses the next pause is probably
-// long, too, so each long pause in a row halves the time for which the arbiter waits. One shorter pause
-// restores the full time. Pure.
+// The length of a pause is not known in advance. If the arbiter waits for the duration of a handoff before it
+// ends the turn, it loses at most twice the time that it would lose if it knew the length of the pause. A
+// pause is long if it is longer than two handoffs: to another tenant and back. A long pause is often followed
+// by another long pause, so each long pause in a row halves the time for which the arbiter waits. A shorter
+// pause restores the full time. Pure.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, N
   return std::max(least / halved, std::min(most, handoff / halved));
 }
 
-// Returns true if a pause was long. `pause` is the part of the pause after the tenant had lost its place in
-// the running set.
+// Returns true if a pause was long. `pause` is the part of the pause after the tenant had left the running
+// set.
 constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff, Nanoseconds least) {
   return pause >= 2 * std::max(handoff, least);
 }

@@ -18,16 +18,16 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
     case Earns::share:
       return scaled(time, did.share);
     case Earns::due:
-      // During a handoff no tenant has a lease, and a tenant earns nothing. Exception: a tenant whose share
-      // has reached its limit also earns in handoffs, since a limit is a fraction of all time.
+      // During a handoff no tenant has a lease, and tenants earn nothing. A tenant whose share is bounded by
+      // its limit is an exception: it earns in handoffs, too, since a limit is a fraction of all time.
       return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
   }
   return {};
 }
 
-// With Pays::due a tenant that has the GPU alone pays for all of its time. If several tenants have the GPU
-// together, each pays for a part of the time in proportion to its share. So the lags of tenants that run
-// together fall equally, and the lags of waiting tenants rise by the same amount in total.
+// With Pays::due a tenant that has the GPU alone pays for all of its time. Tenants that have the GPU together
+// divide the payment for this time in proportion to their shares. So the lags of tenants that run together
+// fall equally, and the lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:
@@ -43,8 +43,9 @@ Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanosec
   return {};
 }
 
-// In a pause, a tenant's debt falls as if the tenant waited, and a part of the debt is forgotten. Debt from a
-// limit is not forgotten, since a limit also covers pauses. A positive lag falls by the length of the pause.
+// In a pause, a tenant's debt falls as if the tenant waited, and a part of the debt is forgotten. A tenant
+// with a limit keeps its debt, since a limit also covers pauses. A positive lag falls by the length of the
+// pause.
 Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                         Nanoseconds time) {
   if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});
@@ -62,8 +63,8 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // The account may fall at least by the length of a turn. Otherwise the account could not fall far enough to
-  // end a long turn.
+  // The bounds allow the account to fall by the length of a turn at least, since it must be able to fall far
+  // enough to end a long turn.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formula that computes a tenant's account from its activity. The formula is the same for all policies,
-// which differ in their AccountRules. Pure.
+// The formula that computes a tenant's account from its activity. All policies use this formula, with
+// different AccountRules. Pure.
 #pragma once
 
 #include "arbiter/policy/account_rules.h"
 
 namespace sharedgpu {
 
-// A tenant's activity and its circumstances, which hold until one of them changes. An account is updated at
-// each change, even at a change that the account's rules ignore, so that rounding does not depend on the
-// rules.
+// A tenant's activity and its circumstances. The interval ends when one of these values changes. An account
+// is updated at each change, even at a change that the account's rules ignore, so that rounding does not
+// depend on the rules.
 struct ActivityInterval {
   bool pauses = false;    // the tenant has no lease and asks for none
   bool pays = false;      // the tenant has a lease, and others wait

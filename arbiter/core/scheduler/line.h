@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of tenants that wait for a turn: the order in which the planner serves them. Pure; not
+// The queue of tenants that wait for a turn, in the order in which the planner serves them. Pure; not
 // thread-safe.
 #pragma once
 
@@ -14,13 +14,13 @@ namespace sharedgpu {
 
 struct InLine {
   const Tenant* tenant;
-  bool ordered;   // the coordinator of the tenant's gang has ordered the gang to enter: its turn has begun
+  bool ordered;   // the coordinator of the tenant's gang has ordered the gang to enter
   bool for_host;  // the tenant must be recalled for its host memory
   Rank rank;
   Nanoseconds waited;
   TenantId place;  // of otherwise equal tenants, the lower number comes first
 
-  // The tenant that is served first is the greatest.
+  // The greatest tenant is served first.
   bool operator<(const InLine& other) const {
     const auto order = [](const InLine& its) {
       return std::tie(its.ordered, its.for_host, its.rank, its.waited);
@@ -29,9 +29,9 @@ struct InLine {
   }
 };
 
-// The policy's ranks decide which places in the line belong to gangs. This function sorts the gangs among
-// these places: the gang that has waited longest gets the first place. So the order of the gangs is the same
-// on all nodes. If two nodes preferred different gangs, neither gang could begin.
+// Reorders the gangs in the queue among themselves, by the time for which they have waited: the gang that has
+// waited longest gets the first of the positions that the policy has given to gangs. So all nodes serve gangs
+// in the same order. If two nodes preferred different gangs, neither gang could begin.
 void seat_gangs(std::vector<InLine>& line, const Gangs& gangs);
 
 }  // namespace sharedgpu

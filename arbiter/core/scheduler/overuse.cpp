@@ -11,11 +11,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that is to be ended is dead after at most half a minute. The tenant may have started new
-// processes by then, so the response is repeated after this time.
+// The daemon needs at most half a minute to end a process. The tenant may start new processes in this time,
+// so the core then repeats its request.
 constexpr Nanoseconds kUntilEnded = 31s;
-// The measurement is reset only after this time without a waiting tenant: a waiting tenant may let others go
-// first for a moment.
+// The measurement is reset only after no tenant has waited for this time, since a tenant may stop waiting for
+// a moment and then wait again.
 constexpr Nanoseconds kCalm = 1min;
 
 // The time that an eviction takes on a heavily loaded host, at 64 MiB/s.
@@ -73,7 +73,7 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obst
   if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
 }
 
-// Call while no other tenant waits for this tenant: the tenant has its own turn, others wait for another
+// Call while no other tenant waits for this tenant: this tenant is in its turn, or others wait for a third
 // tenant, or no tenant waits.
 void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
@@ -85,7 +85,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
     its.calm_since = effects_.now();
 }
 
-// Starts the measurement anew. Responses that were requested before are remembered.
+// Starts the measurement again. Keeps `next_response`, so that no response is requested twice.
 void Overuse::begin(Row& its) const {
   const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();
@@ -93,8 +93,8 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The other tenant, for which memory of this tenant was evicted, may spend the time `most` asking for
-  // memory, and the time `most` draining. Then the other tenant is ended.
+  // Memory of this tenant may have been evicted for another tenant. That tenant may wait for memory for the
+  // time `most`, and then drain for the time `most`, before the daemon ends it.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }
@@ -108,9 +108,8 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// Memory that the tenant has evicted since the last check adds to the time that does not count, at most up to
-// `patience`. When a tenant enters its turn, its order to evict ends; memory that it then keeps does not
-// count as evicted.
+// The time that does not count grows with the memory that the tenant has evicted since the last check, up to
+// `patience`. When a tenant enters its turn, it need not evict any more; this does not count as eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -129,9 +128,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// Returns the sessions that others wait for, if the tenant is leaving, evicting or stopped. If the processes
-// of some of these sessions are not stopped, only the sessions of these processes are returned. Otherwise
-// only the sessions whose memory keeps other tenants out are returned, or all if there are no such sessions.
+// Returns the sessions of the tenant that others wait for; none unless the tenant is leaving, evicting or
+// stopped. If only some of these sessions have stopped processes, returns the others. If all are stopped,
+// returns those whose memory leaves no room for a waiting tenant, or all if there are none.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -168,8 +167,8 @@ Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, 
   return memory_.needs_growth_to_drain(tenant, at) ? Clock::grows : Clock::runs;
 }
 
-// Returns true if the tenant waits. Tenants that were entering and had to leave for lack of room wait, too,
-// and so do tenants that ask for memory.
+// Returns true if the tenant waits. Tenants that ask for memory count as waiting, and so do tenants that had
+// to leave for lack of room before their gates opened.
 bool Overuse::waits(const Tenant& tenant) const {
   if (presence_.absent(tenant) || turns_.revoked(tenant)) return false;
   if (turns_.wants(tenant) && !turns_.leases().holds(tenant.id) && gangs_.possible(tenant)) return true;
@@ -200,8 +199,9 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
   return known->second.count(stopped.tenant) > 0;
 }
 
-// If a waiting tenant would have no room even without the memory of all stopped tenants, no stopped tenant is
-// to blame. Otherwise the stopped tenants with the most memory are blamed first.
+// Returns the stopped tenants without whose memory a waiting tenant would have room, beginning with the
+// stopped tenant that has the most memory. Returns none of them if the waiting tenant would have no room even
+// without all of them.
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;

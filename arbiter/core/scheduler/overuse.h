@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: a tenant keeps others waiting for a GPU. The tenant has not left the GPU since its lease was
-// revoked; or it has not evicted the memory that it was told to evict there; or its processes are stopped,
-// and the memory that they keep on the GPU leaves no room for a waiting tenant.
+// Overuse: a tenant keeps others waiting for a GPU in one of three ways. It has not left the GPU since its
+// lease was revoked; or it has not evicted memory that it was told to evict; or its processes are stopped,
+// and their memory on the GPU leaves no room for a waiting tenant.
 //
-// Time counts as overuse while others wait, from the revocation until the tenant has reported that it has
-// drained and has evicted as ordered. After that, or after a while in which no tenant waited, the measurement
-// begins again at zero. If a process reconnects, its new session inherits the time of the old session. Time
-// does not count as overuse in these cases:
+// Time counts as overuse while others wait, from the revocation until the tenant has drained and has evicted
+// as ordered. The measurement begins again at zero after that, or after a while without a waiting tenant. It
+// continues if a process reconnects. Time does not count as overuse in these cases:
 //
 //   - Slurm has suspended the tenant, and all of its processes that others wait for are stopped, see
 //     turns/presence.h;
 //   - the tenant evicts: for each byte that leaves the GPU, the time that a slow copy takes does not count;
-//   - the tenant asks for memory without which it may be unable to drain (this exception covers at most
-//     MaxOveruse);
+//   - the tenant asks for memory that it may need to drain (this exception covers at most MaxOveruse);
 //   - the tenant cannot drain because memory was taken from one of its processes for another tenant (this
 //     exception covers at most the time in which the other tenant must drain or be ended);
 //   - the arbiter itself does not run, and handles no messages.
 //
-// When a tenant exceeds MaxOveruse, the daemon is notified once for each GPU on which others wait for the
-// tenant. If the tenant is to be ended, the daemon is notified repeatedly, since the tenant may start new
+// When a tenant exceeds MaxOveruse, the core notifies the daemon (Overstay), once for each GPU on which
+// others wait for the tenant. With OnOveruse=cancel the core repeats this, since the tenant may start new
 // processes.
 //
-// Overuse changes no decision of the core. The core only asks the daemon to respond (Overstay). Not
-// thread-safe.
+// Overuse does not change which tenants run. It only makes the core notify the daemon. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -56,8 +53,8 @@ class Overuse {
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
   // Call when the tenant is about to enter a running set.
   void note_entry(const Tenant& tenant, const Residencies& at);
-  // Call when a session of the tenant has ended, so that others no longer wait for this session. The next
-  // watch() finds the sessions that others still wait for.
+  // Call when a session of the tenant has ended. The next watch() finds out which of the tenant's other
+  // sessions others wait for.
   void note_end(const Tenant& tenant);
   // Call at the end of the domain's advance, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
@@ -65,8 +62,8 @@ class Overuse {
   // Call if the arbiter did not run for `standstill`, so that the time `standstill` does not count.
   void pass_over(const Model& model, Nanoseconds standstill);
 
-  // Call when the overuse rules have changed: responses that were requested before are requested again if the
-  // new rules say so.
+  // Call when the overuse rules have changed: the new rules may request a response that the old rules have
+  // requested before.
   void forget_responses(const Model& model);
 
   // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
@@ -80,8 +77,8 @@ class Overuse {
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
-  // The way in which the time until the next check counts: not at all, fully, or with one of the exceptions
-  // at the top of this file.
+  // How the time until the next check counts: not at all (stands), fully (runs), or by one of the exceptions
+  // in the list at the top of this file.
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 
@@ -94,7 +91,7 @@ class Overuse {
     Nanoseconds lasted{};                        // all time that counted as overuse
     std::array<Nanoseconds, kClocks> spare{};    // for each Clock, the remaining time that does not count
     Bytes owed;                                  // bytes that the tenant still has to evict while it is out
-    std::optional<Nanoseconds> calm_since = {};  // since when no tenant of the domain has waited
+    std::optional<Nanoseconds> calm_since = {};  // the time since which no tenant of the domain has waited
     bool noted = false;                          // the note has been sent
     std::map<GpuUuid, Nanoseconds> next_response{};  // when the response after MaxOveruse is requested next;
                                                      // max(): never
@@ -102,8 +99,8 @@ class Overuse {
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
-  // For each GPU that was checked: the tenants whose stopped processes leave no room for a waiting tenant,
-  // even if the waiting tenant ran alone.
+  // For each GPU that was checked: the tenants whose stopped processes hold memory that a waiting tenant
+  // needs, even if that tenant ran alone.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

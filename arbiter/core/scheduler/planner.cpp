@@ -9,15 +9,15 @@
 namespace sharedgpu {
 namespace {
 
-// While nobody runs, no tenant may overtake a tenant that has waited for this long.
+// While no tenant runs, no tenant may overtake a tenant that has waited for this long.
 constexpr std::chrono::seconds kLongWait{10};
 
 }  // namespace
 
-// Members that the policy wants to retain are considered first. A member stays if it fits beside the members
-// that are already chosen to stay. The first running member stays even if it does not fit, because revoking
-// its lease would make room for nobody. This member leaves only if it asks for more memory, or if the turn is
-// over and a tenant needs memory to drain.
+// Goes through the members, beginning with those that the policy wants to retain. A member stays if it fits
+// beside the members that stay before it. One running member stays even if it does not fit, because revoking
+// its lease would make room for no tenant. It leaves only if it asks for more memory, or if the turn is over
+// and a tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -46,7 +46,7 @@ std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   return leave;
 }
 
-// Reads the running set anew. Afterwards the selection consists of the members of the running set.
+// Reads the running set again, and selects its members.
 void Planner::look(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   running_ = {.turn = scheduler_.turn_of(domain_), .members = {}};
@@ -71,7 +71,7 @@ void Planner::look(const Residencies& at) {
 void Planner::begin(const Residencies& at) {
   look(at);
   if (!anybody_could_enter()) return;
-  // A tenant that had to leave before its gates opened, because there was no room, also waits.
+  // A tenant that had to leave for lack of room before its gates opened also counts as waiting.
   for (const Tenant* tenant : domain_.tenants)
     if (turns_.phase_of(*tenant) == Phase::leaving && !turns_.leases().holds(tenant->id))
       let_nobody_pass(scheduler_.waited(*tenant));
@@ -96,7 +96,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
-    // A gang to which this node has offered a turn waits for other nodes, not for this node.
+    // If this node has offered a turn to the gang, the gang waits only for other nodes.
     const bool is_offered = gangs_.is_bound(*first.tenant);
     if (running_.nobody_passes && first.waited >= kLongWait && !is_offered) break;
     if (!is_offered) let_nobody_pass(first.waited);
@@ -106,9 +106,9 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// A tenant that has waited for long may fit as soon as the leaving tenants are out. While the leaving tenants
-// still have time to leave, the waiting tenant goes before all tenants that have had a turn since its wait
-// began.
+// A tenant that has waited for long may fit as soon as leaving tenants have drained. Until then, or until
+// their time to leave is over, no tenant that has had a turn during this wait may enter before the waiting
+// tenant.
 void Planner::let_nobody_pass(Nanoseconds waited) {
   if (waited < kLongWait || passed_since_) return;
   if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
@@ -116,8 +116,8 @@ void Planner::let_nobody_pass(Nanoseconds waited) {
     passed_since_ = effects_.now() - waited;
 }
 
-// Returns false only if no tenant can enter. After most events no tenant can, and the slow ranking of all
-// tenants is not needed. If the function returns true although no tenant can enter, only time is lost.
+// A fast check before the slow ranking of all tenants: returns false only if no tenant can enter, as after
+// most events. A wrong true costs only time.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
   const bool preemptible = running_.turn.state.begun && running_.preemptible;
@@ -142,7 +142,7 @@ bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
   if (turns_.phase_of(tenant) != Phase::out || presence_.absent(tenant)) return false;
   if (!gangs_.possible(tenant)) return false;
   if (scheduler_.wants(tenant)) return true;
-  // A tenant that has not asked for the GPU enters only if that costs the other tenants nothing.
+  // A tenant that has not asked for the GPU enters only if the other tenants lose nothing by this.
   return !tenant.exclusive &&
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
@@ -168,8 +168,8 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// Sorts the members by the order in which they would leave. If the policy ranks two members equally, the one
-// with the lower number leaves last during the turn, and first once the turn is over.
+// Sorts the members in the order in which they would leave. If the policy ranks two members equally, the
+// member with the lower number leaves last during the turn, and first after the turn is over.
 void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
   const TurnView view = scheduler_.view(domain_, turn.over());
   std::vector<std::pair<Rank, Candidate>> order;
@@ -187,11 +187,10 @@ bool Planner::gives_up(const Candidate& member) const {
 }
 
 // A job is apart if its nodes do not reach each other. Returns true if the waiting tenant's job is apart and
-// another such job goes first. Jobs that are apart have the GPU one after the other, in the same order on all
-// nodes, and each stays until it ends. If such jobs took turns, or shared a GPU until they no longer fit,
-// each of two jobs could have a turn on a different node, and wait there for the other job. A job with
-// processes on this node keeps its place in the order even if it does not ask for a turn, since it may have a
-// turn on another node.
+// another job that is apart goes first. Jobs that are apart get the GPU one after the other, in the same
+// order on all nodes, and each keeps it until it ends. If two such jobs took turns, each could have its turn
+// on a different node, and wait there for its processes on the other node. A job with processes on this node
+// keeps its place in the order even if it does not ask for a turn, since it may have a turn on another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -201,9 +200,9 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   });
 }
 
-// Returns true if the waiting tenant fits beside the chosen tenants. If the nodes of a job do not reach each
-// other, the job never shares the GPU with another job on several nodes. If two such jobs shared a GPU and
-// one grew, the other would have to leave. On another node, the growing job might wait for the job that left.
+// Returns true if the waiting tenant fits beside the chosen tenants. A job that is apart never runs beside
+// another job on several nodes. If two such jobs ran together and one grew, the other job would have to leave
+// here. On another node, the growing job might wait for that other job.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -215,19 +214,17 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiting tenant. If the nodes of the member's job do not
-// reach each other, or are out of contact during the job's turn, the member does not leave for another job on
-// several nodes.
+// Returns true if the member does not leave for the waiting tenant. This holds between two jobs on several
+// nodes, if the member's job is apart, or if its nodes have lost contact during its turn.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
 
 // Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
 // turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
-// tenant preempt the member. For a recall, members that are still entering leave, too. If the waiting tenant
-// is of a gang whose turn has begun on other nodes, all members may leave, except those of an elder gang that
-// is still entering. Members of the elder gang may leave, too, if a process on another node cannot drain
-// without the waiting tenant.
+// tenant preempt the member. For a recall, every member may leave. If the waiting tenant belongs to a gang
+// whose turn has begun on other nodes, every member may leave, except a member of an elder gang that is
+// entering. Even that member may leave if a process on another node cannot drain without the waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -243,9 +240,9 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
-// Deselects members that may leave, one after the other, until the waiting tenant fits, and then returns
-// true. If the waiting tenant still does not fit, selects all members again, deselects the waiting tenant,
-// and returns false.
+// Deselects members that may leave, one after the other, until the waiting tenant fits, and returns true. If
+// the waiting tenant does not fit without all of them, selects all members again, deselects the waiting
+// tenant, and returns false.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
   for (const Candidate& member : running_.members) {
@@ -262,11 +259,11 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
   return false;
 }
 
-// Fills in `move` if the waiting tenant can enter: if it fits beside the running set, or would fit after
-// members that may leave have left. A tenant that was displaced because the running set grew enters only when
-// the turn is over, or if it fits beside the largest footprints of this turn. Otherwise a running set that
-// grows and shrinks could displace this tenant again and again. Returns true if the selection has changed, so
-// that the caller must call look().
+// Fills in `move` if the waiting tenant can enter: it fits beside the running set, or it will fit after
+// members that may leave have left. If the waiting tenant was displaced because the running set grew, it must
+// fit beside the largest footprints of this turn, or wait for the end of the turn. Otherwise a running set
+// that grows and shrinks could displace this tenant again and again. Returns true if the selection has
+// changed, so that the caller must call look().
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;
@@ -298,7 +295,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Members that were deselected, but fit beside the entering tenant after all, stay.
+  // Selects members again that fit beside the entering tenant: they stay.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -336,11 +333,11 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
   return asked;
 }
 
-// Offers a turn to a gang that could begin one here. If several gangs do not fit together, only the eldest
-// gets an offer. A younger gang that has had an offer may have begun its turn, so the elder gang gets an
-// offer only after the younger gang's offer has been withdrawn. All nodes agree which of two gangs is older,
-// so no two gangs wait for each other. The running set goes on until the gang's turn begins. Meanwhile
-// another tenant may enter if no member has to leave for that tenant.
+// Offers a turn to a gang that could begin a turn here. If several gangs do not fit together, only the eldest
+// gets an offer. A younger gang with an earlier offer may have begun its turn, so the elder gang gets an
+// offer only after that earlier offer has been withdrawn. All nodes agree which of two gangs is older, so no
+// two gangs wait for each other. The running set continues until the gang's turn begins. Until then, another
+// tenant may enter only if no member has to leave for it.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
@@ -356,9 +353,9 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes has not drained here, or has left the running set while that
-// job's nodes are out of contact, so that tenants of this node alone could run. The other job may need its
-// turn on other nodes, or more memory on this node, before it can drain.
+// Returns true if another job on several nodes is not in the running set, and has not drained here or has
+// left while its nodes are out of contact. Such a job may need its turn on other nodes, or more memory on
+// this node, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&
@@ -366,9 +363,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// Returns true while the next turn is kept for a gang to which it was offered. The next turn is kept for the
-// length of a turn, or for kLongWait if that is longer, so that the gang's other nodes can end their turns.
-// After that time another tenant gets the turn, and the gang is offered the next one.
+// Returns true while the next turn is kept for the gang to which it was offered. It is kept for the length of
+// a turn, or for kLongWait if that is longer, so that the gang's other nodes can end their turns. After that
+// time another tenant gets the turn, and the turn after it is offered to the gang.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner of running sets: one pass over a domain finds, move by move, the running set that is possible
-// and that the policy prefers. The planner changes nothing: the core carries out each Move before it asks for
-// the next. core/advance.cpp lists all reasons for which a tenant leaves the running set.
+// The planner of running sets. One pass over a domain finds, move by move, the running set that the policy
+// prefers among those that fit. The planner changes nothing: the core carries out each Move before it asks
+// for the next. core/advance.cpp lists all reasons for which a tenant leaves the running set.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ class Planner {
 
   // Returns the members of the running set that have to leave because the set has outgrown the GPU.
   std::vector<const Tenant*> overgrown(const Residencies& at);
-  // Begins a pass: looks at the running set, and lines up the tenants that wait.
+  // Begins a pass: reads the running set, and sorts the tenants that wait.
   void begin(const Residencies& at);
   // Returns the next move, or nullopt if the pass is over. `at` must be the state after the last move was
   // carried out.
@@ -48,7 +48,7 @@ class Planner {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
     bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
-    // True while a running set forms and no member runs: no tenant may then overtake a tenant that has waited
+    // True while no member of the new running set runs: no tenant may then overtake a tenant that has waited
     // for long.
     bool nobody_passes = false;
     // True: the memory that tenants free when they leave is reserved for a member that has waited for long.
@@ -87,10 +87,10 @@ class Planner {
   RunningSet running_;
   std::priority_queue<InLine> line_;
   // Set if a tenant has waited for long: the time at which this wait began. Tenants that have had a turn
-  // since then do not enter before the waiting tenant. Otherwise two such tenants could alternate for ever,
-  // each entering while the other one drains.
+  // since then do not enter before the waiting tenant. Otherwise two of these tenants could alternate
+  // forever, each entering while the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // The gangs for which this pass has found room here, eldest first; see offer().
+  // The gangs for which this pass has found room on this node, eldest first; see offer().
   std::vector<const Tenant*> gangs_before_;
   // True if memory is kept for a waiting tenant until gangs have left, or for the next turn of a gang. While
   // this is true, no other tenant makes members leave.

@@ -124,8 +124,7 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
   return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
 }
 
-// Records a recall, and forgets earlier ones that no longer delay another recall (must_recall()). A GPU has
-// at most one recall at a time, so few are kept.
+// Records a recall. Forgets recalls that ended so long ago that they delay no other recall (must_recall()).
 void Scheduler::after_enter(const Domain& domain, const Move& move) {
   if (!move.for_host) return;
   std::erase_if(recalls_, [this](const auto& entry) {
@@ -174,8 +173,8 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// All tenants of the domain have to fit together, even tenants that are evicted and do not wait, since these
-// may ask for the GPU at any time.
+// False only if all tenants of the domain fit together. Evicted tenants that do not wait are included, since
+// they may ask for the GPU at any time.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -260,7 +259,7 @@ Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {
   return std::max(tenants_[tenant].waiting_since, turns_.last_ran(tenant));
 }
 
-// A tenant that enters without having asked for the GPU, because it disturbs nobody, does not wait.
+// Zero for a tenant that has not asked for the GPU, and enters because it disturbs no other tenant.
 Nanoseconds Scheduler::waited(const Tenant& tenant) const {
   return wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
 }
@@ -301,10 +300,10 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
-// A displaced tenant may have entered without memory, and then got memory that it keeps. If another such
-// tenant entered before the displaced tenant has left, tenants could displace each other forever. So others
-// wait longer for a displaced tenant: by MaxOveruse for its drain, and by another MaxOveruse for the memory
-// without which it cannot drain.
+// A displaced tenant may have memory that it got after it entered. If another tenant entered before the
+// displaced tenant has left, such tenants could displace each other forever. So others wait longer for a
+// displaced tenant: for its drain up to MaxOveruse longer, and for memory that it needs to drain up to
+// MaxOveruse more.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;
@@ -340,10 +339,10 @@ bool Scheduler::yields(const Tenant& tenant) const {
   return tenants_[tenant].yields || effects_.now() >= recall_over(tenant);
 }
 
-// A recall does not wait for the end of the turn, since a tenant that is short of host memory stops evicting.
-// A tenant reports its shortage of host memory every second. The report may be a lie, or the tenant itself
-// may have caused the shortage. So there is a pause between two recalls of a tenant, even if its processes
-// have changed. After each recall, other tenants have the GPU for at least as long as the recall took.
+// A recall does not wait for the end of the turn, since the host memory is needed at once. A tenant that is
+// short of host memory reports this every second. The report may be false, or the tenant may have caused the
+// shortage itself. So a tenant is recalled again only after a pause, even if it has new processes. After each
+// recall, other tenants have the GPU for at least as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

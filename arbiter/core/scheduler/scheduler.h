@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler: the waits and accounts of tenants, estimates of their use of the GPU, and the length of
-// turns. From these, and from the policy's ranking, Planner decides which tenants run.
+// The scheduler knows how long tenants have waited, their accounts, estimates of their use of the GPU, and
+// the length of turns. Planner uses these values and the policy's ranking to decide which tenants run.
 //
 // Recall: a tenant enters before its turn, because its evicted memory occupies host memory that its job
 // needs. The recall lasts from the entry to the exit of the tenant.
@@ -64,7 +64,7 @@ class Scheduler {
   void apply_deadlines(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
   void lift_limits(const Domain& domain);
 
-  // before_leave() is called while the tenant's phase is still unchanged, after_leave() when it has left.
+  // Call before_leave() before the tenant's phase changes, and after_leave() after the tenant has left.
   void before_leave(const Tenant& tenant);
   void after_leave(const Move::Leave& leave);
   void on_displaced(const Tenant& tenant) { tenants_[tenant].displaced = true; }
@@ -84,8 +84,8 @@ class Scheduler {
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
   // Wakes the core when the turn is over or may be preempted, or when a tenant has used up its limit. Returns
-  // the end of the turn; zero: no end. `seen_over`: the plan of this pass already treated the turn as over.
-  // If the turn has ended only since the plan was made, another pass is requested.
+  // the end of the turn; zero: no end. `seen_over`: the planner has treated the turn as over in this advance.
+  // If the turn has ended after the planner ran, requests another advance.
   Nanoseconds watch_turn(const Domain& domain, bool seen_over, const Residencies& at);
 
   // ---- read only ----
@@ -110,14 +110,15 @@ class Scheduler {
   // Returns true if the tenant ends its turn early: it has yielded, or the time of its recall is over.
   bool yields(const Tenant& tenant) const;
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
-  // Returns true if the tenant is leaving and expected to be out soon, so that others wait for it.
+  // Returns true if the tenant is leaving, and is expected to have left soon enough that others should wait
+  // for it.
   bool is_leaving_soon(const Tenant& tenant) const;
-  // Returns true if the tenant is leaving and has been leaving for less than MaxOveruse.
+  // Returns true if the tenant is leaving, and its gates closed less than MaxOveruse ago.
   bool may_leave_yet(const Tenant& tenant) const;
   // Returns true during a recall of the tenant.
   bool recalled(const Tenant& tenant) const;
   // Returns true if the tenant has to be recalled: its evicted memory occupies host memory that its job
-  // needs, and the kernel might kill the job.
+  // needs, and the Linux kernel might kill the job for lack of memory.
   bool must_recall(const Tenant& tenant) const;
   bool host_short(const Session& session) const { return host_short_[session].has_value(); }
   Nanoseconds elapsed(const Tenant& tenant) const { return tenants_[tenant].elapsed; }
@@ -133,11 +134,11 @@ class Scheduler {
   struct Row {
     Nanoseconds waiting_since{};
     Nanoseconds waited{};    // how long the tenant had waited when it was chosen for the running set
-    Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant still gets the rest
+    Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant gets the rest later
     bool preempted = false;  // the tenant's turn was preempted
     bool yields = false;     // the tenant yields the rest of its present turn
-    // Planned end of the last turn whose rest the tenant yielded; before this time, the tenant does not
-    // overuse the GPU.
+    // The planned end of the last turn that the tenant has yielded; the tenant does not overuse the GPU
+    // before this time.
     Nanoseconds yielded_until{};
     bool displaced = false;  // the tenant left the running set because the set had grown
   };
@@ -174,8 +175,8 @@ class Scheduler {
   // When the session last reported that its job needs the host memory in which its evicted contents are kept.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
-  // Each tenant's last recall. A recall is kept as long as it affects other tenants, even after its tenant
-  // has ended.
+  // Each tenant's last recall. An entry is kept as long as it delays recalls of other tenants, even after its
+  // own tenant has ended.
   std::map<TenantId, Recall> recalls_;
   Table<Gpu, TenantId> recalled_last_;  // the tenant that was last recalled in the GPU's domain
 };

@@ -86,7 +86,7 @@ bool Selection::disturbs_nobody(const Tenant& tenant) const {
 
 unsigned Selection::for_each_set(std::vector<const Tenant*> left,
                                  const std::function<void(const std::vector<const Tenant*>&)>& each) {
-  constexpr unsigned kMostSets = 64;  // more sets make no turn shorter, and are slow to count
+  constexpr unsigned kMostSets = 64;  // counting more sets is slow, and does not make turns shorter
   unsigned sets = 0;
   for (std::vector<const Tenant*> set; sets < kMostSets && !left.empty(); ++sets, set.clear()) {
     std::erase_if(left, [&](const Tenant* tenant) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection: computes whether chosen tenants fit together on a domain's GPUs. The selection sums the memory
-// that the chosen tenants need and the memory that the other tenants cannot evict.
+// Selection: a choice of tenants of a domain, and whether these tenants fit together on the domain's GPUs.
+// The selection sums the memory that the chosen tenants need and the memory that the other tenants cannot
+// evict.
 //
 // The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
-// not depend on the number of tenants. A selection is invalid after a tenant has entered or left. Not
-// thread-safe.
+// not depend on the number of tenants. A selection becomes invalid when a tenant enters or leaves the running
+// set. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,7 @@ class Selection {
  public:
   enum class Basis : std::uint8_t {
     current,  // the footprints as they are
-    peak,     // the largest footprints since each session's turn began
+    peak,     // for each session, the largest footprint since its turn began
   };
 
   void add(const Session& session) { sessions_.begin(session); }
@@ -44,7 +45,7 @@ class Selection {
   // its GPUs with an exclusive tenant, and uses no GPU on which two tenants are unsettled.
   bool disturbs_nobody(const Tenant& tenant) const;
 
-  // Computes the running sets that there would be if all of these tenants took turns. Each set starts with
+  // Divides `tenants` into the running sets that would take turns if all of them waited. Each set starts with
   // the first remaining tenant, and includes all remaining tenants that fit beside it. Calls `each` with the
   // members of each set and returns the number of sets, at most 64. Call only while no tenant is chosen; none
   // is chosen afterwards.

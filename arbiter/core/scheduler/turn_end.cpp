@@ -15,11 +15,11 @@ constexpr double kLeastFall = 0.05;
 // only up to this limit.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// Returns the longest turn whose end depends only on the account of the leader, the tenant for which the turn
-// began. After that time, Policy::extends() compares the accounts of all tenants. The comparison is needed
-// because a tenant that fits beside each other tenant may have the GPU all the time. Such a tenant may owe
-// more than its account can hold, while the accounts of all other tenants rise together. If the accounts of
-// all tenants are full, turns of this length give the tenants their shares.
+// Returns an upper bound on the turn. The account of the leader (the tenant for which the turn began) alone
+// may end the turn earlier. At the bound, Policy::extends() compares the accounts of all tenants. The
+// comparison is needed because a tenant that fits beside each other tenant may have the GPU all the time.
+// Such a tenant may owe more than its account can record, while the accounts of all other tenants rise
+// together. If the accounts of all tenants are full, turns of this length give the tenants their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
@@ -36,8 +36,8 @@ Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, con
   return scaled(tenant.lag + allowance(rules.entitlement, tenant, turn), 1 / falls) + kTick;
 }
 
-// The duration of submissions varies. So the length has a reserve of a quarter of a submission, in which no
-// submission begins, in case a submission takes longer than expected.
+// The duration of submissions varies. So the length includes a quarter of a submission as a reserve, in which
+// no submission begins.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
   const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
   if (each == Nanoseconds{}) return length;

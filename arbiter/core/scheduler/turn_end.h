@@ -12,9 +12,9 @@ namespace sharedgpu {
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// Returns the time for which the tenant can have the GPU until its account reaches its lower bound. The time
-// is negative if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time
-// and the returned time is constant, so the computed end of the turn does not drift.
+// Returns the time for which the tenant can have the GPU before its account reaches its lower bound; negative
+// if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time and the
+// returned time is constant, so the computed end of the turn does not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
 // Returns a time close to `length` in which a whole number of submissions fits, at least one. `submission` is

@@ -64,7 +64,7 @@ void TurnLengths::update(const Domain& domain, const std::vector<TurnDemand>& de
   for (const Gpu* gpu : domain.gpus) gpus_[*gpu].turn = row.turn;
 }
 
-// A handoff to a running set takes about as long as the longest handoff of its members.
+// A handoff to a running set takes about as long as the longest handoff to one of its members.
 Nanoseconds TurnLengths::mean_handoff(const Domain& domain, const std::vector<TurnDemand>& demands,
                                       Selection& selection) {
   std::map<const Tenant*, const TurnDemand*> of;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The length of turns in each domain, which depends on the number of running sets. Counting running sets is
-// expensive, so they are counted again only if an input has changed. Not thread-safe.
+// slow, so this class counts them again only if an input has changed. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -32,7 +32,7 @@ class TurnLengths {
 
   const TurnLength& of(const Domain& domain) const { return domains_[domain].turn; }
   const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
-  // The number of running sets that there would be if all tenants wanted to run.
+  // The number of running sets that would take turns if all tenants wanted to run.
   unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
   // The mean handoff time of the tenants that take turns; zero: none yet.
   Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tenants of jobs that span nodes: the orders of their coordinators, and the reports of this node.
 //
-// A tenant of a gang begins or ends a turn only when the coordinator's order comes. Whenever the core
-// advances the domain, the planner states again whether it offers the tenant a turn and whether it asks for
-// the end of the tenant's turn. A tenant with Tenant::gang == false needs no order: its job has one node, or
-// the turns of its job are not coordinated. One thread at a time.
+// A tenant of a gang begins or ends a turn only when the coordinator's order comes. In each advance of the
+// domain, the planner decides again whether it offers the tenant a turn, and whether it asks the coordinator
+// to end the tenant's turn. A tenant with Tenant::gang == false needs no order: its job has one node, or no
+// coordinator orders the turns of its job. One thread at a time.
 #pragma once
 
 #include "arbiter/core/model/effects.h"
@@ -53,21 +53,22 @@ class Gangs {
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
-  // a further submission from it. A gang enters urgently if its work waits for a tenant that is in no running
-  // set. The gang's drained tenants then stay: if a drained tenant left, another gang could grow into its
+  // a further submission from it. False while the gang is urgent, which means that its work on other nodes
+  // waits for a tenant that is in no running set: if drained tenants left, another gang could grow into their
   // memory.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }
-  // Returns true if a tenant of the gang is not in the running set of its node. Until that tenant is in the
-  // running set, no submission helps the gang's other tenants to drain.
+  // Returns true if some tenant of the gang is not in the running set of its node. Until it enters, further
+  // submissions of the gang's other tenants do not help to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes, and also before the first order.
+  // Returns true if the gang may have a turn on other nodes; true before the first order, since this is
+  // unknown.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
@@ -82,15 +83,15 @@ class Gangs {
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }
-  // Returns true if the tenant is in a turn of its gang, as far as this node knows, and the gang's nodes are
-  // not all in contact. Work on other nodes may wait for this tenant, so no other job that spans nodes may
-  // replace it in the running set.
+  // Returns true if, as far as this node knows, the gang is in a turn, and its nodes have lost contact. Work
+  // on other nodes may wait for this tenant, so no other job that spans nodes may replace it in the running
+  // set.
   bool keeps_place(const Tenant& tenant) const {
     return tenant.gang && rows_[tenant].ordered && !rows_[tenant].order.possible &&
            !says(tenant, GangCommand::wait);
   }
-  // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant begins
-  // no turn, or has turns on this node that are not coordinated with other nodes.
+  // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant has no
+  // turns, or has turns on this node that no coordinator orders.
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
@@ -104,7 +105,7 @@ class Gangs {
   bool is_urgent(const Tenant& tenant) const { return must_enter(tenant) && rows_[tenant].order.urgent; }
   bool idle(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.idle; }
   Nanoseconds since(const Tenant& tenant) const { return rows_[tenant].order.since; }
-  // Returns true if an offer of this node may have let the tenant's turn begin on other nodes.
+  // Returns true if the coordinator may have begun the tenant's turn because of an offer of this node.
   bool is_bound(const Tenant& tenant) const;
   // Returns true if gang `one` has waited longer than gang `other`. The answer is the same on all nodes.
   bool is_elder(const Tenant& one, const Tenant& other) const;
@@ -113,9 +114,9 @@ class Gangs {
   struct Row {
     GangOrder order;
     bool ordered = false;  // the coordinator's order, stored in `order`, has come
-    // the tenant entered without an order, and has had a process on this node ever since
+    // the tenant has entered without an order, and has had processes on this node all the time since
     bool entered_apart = false;
-    // When Slurm started the job; max() while the job's turns are coordinated, so that the job comes last.
+    // When Slurm started the job; max() while a coordinator orders its turns.
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases: a step holds its tenant's lease on a GPU while it has a session there. Each grant and release is an
-// action for the ledger.
+// Leases: while a tenant holds a lease on a GPU, each of its steps with a session on this GPU holds an entry
+// of the lease. Each grant and each release is written to the ledger.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// Returns true if a session of the tenant holds this lease: a session of the lease's step on the lease's GPU.
+// Returns true if the tenant has a session of the lease's step on the lease's GPU.
 bool has_holder(const LeaseKey& key, const Tenant& tenant) {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [&](const Session* session) { return attached(session) && lease_of(*session) == key; });
@@ -25,8 +25,8 @@ void TurnMachine::grant_lease(const Session& session) {
     effects_.put(RecordLease{.grant = true, .key = key, .epoch = epoch, .at = effects_.now()});
 }
 
-// Ends the tenant's open leases for which `ends` returns true. A lease that is in doubt ends at the last time
-// at which it was surely held.
+// Ends the tenant's open leases for which `ends` returns true. A lease in doubt ends at the last time at
+// which it certainly was held.
 template <class Ends>
 void TurnMachine::release_leases(const Tenant& tenant, Ends ends) {
   std::vector<std::pair<LeaseKey, OpenLease>> ended;

@@ -13,7 +13,7 @@ namespace sharedgpu {
 struct Move {
   struct Leave {
     const Tenant* tenant = nullptr;
-    bool for_idleness = false;  // the tenant leaves because it is idle, and has not asked for the GPU again
+    bool for_idleness = false;  // the tenant leaves because it is idle, and does not ask for the GPU
     // If the tenant is preempted: the used part of its turn. The tenant gets the rest of the turn later.
     std::optional<Nanoseconds> preempted_after = {};
   };
@@ -21,7 +21,7 @@ struct Move {
   const Tenant* enter = nullptr;
   bool leads = false;     // the next turn begins for this tenant
   bool preempts = false;  // the entering tenant preempts a turn
-  bool for_host = false;  // a recall: the tenant enters because its evicted memory occupies host memory
+  bool for_host = false;  // the entry is a recall (scheduler.h)
   Nanoseconds price{};    // GPU time that is charged to the entering tenant's account
 };
 

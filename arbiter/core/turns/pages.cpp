@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of lease pages except for the gate, and the residencies, which show the phases to other parts
-// of the core.
+// The contents of lease pages except for the gate; and the residencies, from which the memory accounting
+// reads the state of turns.
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +9,8 @@
 namespace sharedgpu {
 namespace {
 
-// If the end of a turn changes by less than this, the lease pages are not updated. Smaller changes are
-// rounding errors, since the end is computed anew from accounts at each event.
+// The end of a turn is computed from accounts at each event. Changes below this value are rounding errors,
+// and are not written to lease pages.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace
@@ -138,8 +138,8 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  // `at.drained` means that the session's memory may be evicted. A session that has drained keeps its memory
-  // while it may have to submit once more for processes on other nodes.
+  // `at.drained` means that the session's memory may be evicted. A drained session keeps its memory as long
+  // as processes on other nodes may need a further submission from it.
   at.drained =
       at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain) && may_finish(tenant));
   if (attached(&session))

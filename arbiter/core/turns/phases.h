@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a tenant: without leases, with leases, and the transitions between these. The struct of a
-// phase has the fields that only this phase needs.
+// The phases of a tenant: without leases, with leases, and the transitions between these. Each phase has a
+// struct with the values that are needed in this phase only.
 //
-// Out: gates are closed and everything has drained; the tenant's memory may be evicted. Entering: the tenant
-// is chosen for the running set, and its memory is being restored. Running: gates are open. Leaving: gates
-// are closed, Revoke was sent, and some of the tenant's sessions have not drained. TurnMachine changes phases
-// in enter(), open(), leave() and finish_leaving().
+// Out: gates are closed and all sessions have drained; the tenant's memory may be evicted. Entering: the
+// tenant is chosen for the running set, and its memory is being restored. Running: gates are open. Leaving:
+// gates are closed, Revoke was sent, and some of the tenant's sessions have not drained. TurnMachine changes
+// phases in enter(), open(), leave() and finish_leaving().
 #pragma once
 
 #include <variant>
@@ -22,7 +22,7 @@ struct Entering {
   Nanoseconds turn_began{};  // start of the turn that the tenant joins
   Nanoseconds elapsed{};     // the part of its own turn that the tenant used before it was preempted, else 0
   bool leads = false;        // the turn begins for this tenant; other members join it
-  bool preempts = false;     // the tenant preempts others; members that stay in the set continue their turn
+  bool preempts = false;     // the tenant preempts others; members that stay continue their turn
   // The arbiter awaits a tenant while a session may restore all of its memory and is not ready.
   // `awaited_since`: the start of the current wait; empty if there is none. `awaited`: the sum of the earlier
   // waits.
@@ -32,8 +32,8 @@ struct Entering {
 
 struct Running {
   Nanoseconds opened{};
-  Nanoseconds turn_began{};  // equal for all members of a running set, except members that continue when a
-                             // tenant preempts others
+  Nanoseconds turn_began{};  // the same for all members of a running set, except for members that stayed when
+                             // another member preempted others
   bool leads = false;
 };
 
@@ -41,12 +41,12 @@ struct Leaving {
   // The time from which drained sessions may submit once more; see stepping.cpp.
   Nanoseconds step_at{};
   Nanoseconds step_pause{};  // the minimum time between a Released and the next submission
-  Nanoseconds step_took{};   // the longest wait for a Released after a submission
+  Nanoseconds step_took{};   // the longest time from a submission to the next Released
   Nanoseconds stepped_at{};  // the last time at which a session was allowed to submit, or drained
   // the last time at which a session was allowed to submit, or resumed from a stop
   Nanoseconds could_submit_at{};
   bool revoked = false;        // the lease was revoked although processes of the tenant did not answer
-  bool but_newcomers = false;  // of the drained sessions, only those whose gate was open before may submit
+  bool but_newcomers = false;  // a drained session may submit only if its gate has been open before
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
@@ -56,7 +56,7 @@ constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(p
 // The progress of a session in its tenant's drain.
 enum class Drain : std::uint8_t {
   draining,
-  // the session had drained, and may submit once, since other processes may wait for its submission
+  // the session has drained, and was then allowed to submit once, since other processes may wait for its work
   submits_once,
   drained,
   drained_again,  // the session has drained again after the single submission

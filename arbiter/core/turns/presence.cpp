@@ -7,7 +7,7 @@ namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
   TenantRow& its = tenants_[tenant];
-  if (suspended && its.suspended) return;  // Slurm repeats the announcement of a suspension
+  if (suspended && its.suspended) return;  // Slurm announces a suspension more than once
   its.suspended = suspended;
   its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
@@ -26,7 +26,7 @@ void Presence::freeze(const Session& session, bool suspended) {
   set_frozen(session, true);
 }
 
-// Most sessions answer soon, so the first poll is delayed, and rarely takes place.
+// Most sessions answer soon, so the first poll comes after a delay, and is rarely needed.
 void Presence::poll(const Session& session, bool owes_answer) {
   Row& its = sessions_[session];
   if (!owes_answer) {

@@ -2,12 +2,12 @@
 // Presence: tells which processes cannot answer. A process cannot answer if it is stopped (by Slurm's
 // suspend, by Ctrl-Z or by a debugger) or if Slurm has announced its suspension.
 //
-// A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
-// others wait owes no answer, and leaves early only if all of its processes are stopped. So the arbiter polls
-// one process of a running tenant in each period. As soon as a process is found stopped, the arbiter polls
-// all processes of the tenant. Slurm notifies its slurmstepds of a suspension two seconds before it stops the
-// processes, and the slurmstepds notify the arbiter. Before the stop, the tenant drains and evicts as much
-// memory as it can.
+// A stopped process sends nothing, so its state is polled when an answer is overdue. While a tenant runs and
+// others wait, no answer is due. So the arbiter polls one process of this tenant in each period, since the
+// tenant has to leave if all of its processes are stopped. As soon as a process is found stopped, the arbiter
+// polls all processes of the tenant. Slurm notifies its slurmstepds of a suspension two seconds before it
+// stops the processes, and the slurmstepds notify the arbiter. Before the stop, the tenant drains and evicts
+// as much memory as it can.
 #pragma once
 
 #include <vector>
@@ -32,7 +32,7 @@ class Presence {
   bool resume(const Session& session) { return set_frozen(session, false); }
   // Call when Slurm is about to stop the tenant's processes (`suspended`), or to resume them.
   void suspend(const Tenant& tenant, bool suspended);
-  // Requests an advance of the domain at the time at which an announced suspension should have begun.
+  // Requests an advance of the domain at the time at which suspending() ends.
   void expect_end_of_suspension(const Tenant& tenant) const;
   // Polls the session's process periodically while `owes_answer` is true.
   void poll(const Session& session, bool owes_answer);
@@ -64,8 +64,7 @@ class Presence {
   struct Row {
     bool frozen = false;          // as of the last poll, the session's process is stopped
     bool suspended = false;       // as of the last poll, root has stopped the session's process
-    Nanoseconds polled = kNever;  // time of the last poll; before the first poll: the time at which the
-                                  // answer became due
+    Nanoseconds polled = kNever;  // time of the last poll; before it: when the answer became due
   };
   struct TenantRow {
     bool suspended = false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single submissions while a tenant drains. The tenant's processes may wait for each other on the GPU: a
-// kernel of one process may wait for work that another process has not submitted before it drained. So each
-// thread of the drained processes is allowed a single submission, again and again, until all processes have
+// kernel of one process may wait for work that another process has not submitted before it drained. So the
+// arbiter repeatedly allows each thread of the drained processes one submission, until all processes have
 // drained at the same time. The pauses between these submissions grow, so that the submissions cost little
-// time if no process waits. Processes on other nodes may wait in the same way; then the coordinator of the
-// gang orders the submissions.
+// time if no process waits. Processes on other nodes may wait, too. For them, the coordinator of the gang
+// orders the submissions.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"
@@ -31,10 +31,10 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// Sets the pause before the next single submission. The pause depends on the time that this drain took, so
-// that the previous submission has time to help the other sessions. The pause is longer if the session has
-// drained without having been allowed a submission meanwhile. Perhaps the sessions do not wait for each other
-// and only have long kernels; a further submission would then delay the end of the turn.
+// Sets the pause before the next single submission. The pause depends on the time that this session took to
+// drain, so that the previous submission can help the other sessions. The pause is longer if this session has
+// drained without a single submission. In this case the sessions may not wait for each other, but have long
+// CUDA kernels, and a further submission would delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
@@ -52,8 +52,7 @@ void TurnMachine::note_drained(const Session& session) {
 }
 
 // With `but_newcomers`, only sessions that have run before may submit. The caller sets `but_newcomers` while
-// it ends the processes of a tenant: other tenants wait for its present processes, but not for processes that
-// connect later.
+// the daemon ends the tenant's processes: other tenants wait for these processes, but not for new ones.
 void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;

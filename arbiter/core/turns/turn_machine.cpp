@@ -103,8 +103,8 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
                        .elapsed = entry.elapsed,
                        .leads = entry.leads,
                        .preempts = entry.preempts};
-  // A Restore message tells a session its epoch and the memory that it may have on the GPU. A tenant that
-  // never had memory needs no Restore, since Welcome has told its sessions the first epoch.
+  // A Restore message tells a session its epoch and the memory that it may have on the GPU. A tenant that has
+  // never had memory needs no Restore: Welcome has told its sessions the tenant's first epoch.
   const auto is_fresh = [&](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return !attached(session) ||
@@ -153,8 +153,8 @@ bool TurnMachine::is_ready(const Tenant& tenant) const {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), is_ready) && !waits_for_drain(tenant);
 }
 
-// An exclusive tenant has the GPU alone. Its turn begins only after the leaving tenants have drained; the
-// next tenant's turn begins only after the exclusive tenant has drained. The wait has a timeout.
+// An exclusive tenant has the GPU alone. So its gates open only after leaving tenants have drained, and the
+// gates of the next tenant open only after the exclusive tenant has drained. The wait has a timeout.
 bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
   const auto is_in_the_way = [&](const Session* other) {
     const Tenant& its = *other->tenant;
@@ -192,8 +192,8 @@ std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const T
   for (const Tenant* member : domain.tenants)
     if (in_set(*member) && (!entry.preempts || member == &leader))
       set_turn_began(*member, effects_.now() - entry.elapsed);
-  // The handoff begins when the tenants that made room have drained, or when the leader was chosen if that
-  // was later.
+  // The handoff begins when the leaving tenants have drained, or when the leader was chosen, whichever is
+  // later.
   Nanoseconds since = entry.since;
   bool moved = false;
   for (const Session* session : leader.sessions) {
@@ -254,26 +254,24 @@ void TurnMachine::revoke(const Session& session) {
 
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
-  if (resuming(tenant)) return;  // other sessions of the tenant may still reconnect, and may hold the lease
+  if (resuming(tenant)) return;  // sessions that have not reconnected may hold the lease
   if (!all_said_drained(tenant) || !may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
 }
 
-// Returns true if the tenant may be out as soon as its sessions have drained. A gang whose gates did not open
-// here in this turn has submitted nothing here that another node could wait for. If no further submission
-// here could help another node either, the tenant may be out, too: it would only keep memory that another
-// gang with running work may need.
+// Returns true if the tenant may be out as soon as its sessions have drained. This includes a tenant of a
+// gang whose gates have not opened in this turn, if its further submissions could not help another node:
+// other nodes do not wait for this tenant, which would only keep memory that another gang may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant) || may_leave_unasked(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
 }
 
 // While the nodes of a gang are out of contact, tenants that run on this node alone need not wait for the
-// gang. The turns of such tenants depend on no other node, so the gang can return to the running set later.
-// If another gang shares the GPU, the result is false: that gang could grow, and the first gang could not
-// return.
+// gang: they depend on no other node, so the gang can return to the running set later. False if another job
+// on several nodes is on the GPU: it could grow, and the gang could not return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }
@@ -321,8 +319,8 @@ void TurnMachine::end_turn(const Tenant& tenant) {
 // holds the lease again until the process has drained. A thread that had passed the gate before the stop may
 // submit once more, which costs other tenants only time.
 //
-// A session that has been given up has nothing on the GPU. The tenant of such a session gets no turn before
-// the session has answered.
+// A session that has been given up has nothing on the GPU. Its tenant gets no further turn before this
+// session has answered.
 void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr || resuming(tenant)) return;
@@ -357,16 +355,15 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
   return any;
 }
 
-// Call for a tenant whose lease was revoked while it was stopped, when one of its sessions has reconnected.
-// If that session has not drained and is not stopped, the session is at work, and the tenant holds the lease
-// again until the session has drained.
+// Gives the lease back to a leaving tenant one of whose sessions has reconnected: a session that has not
+// drained and is not stopped is at work, so the tenant holds the lease until this session has drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {
     const auto& since = sessions_[*session].unknown_since;
     if (!since || presence_.frozen(*session)) continue;
     const Nanoseconds due =
-        *since + tuning_.look + tuning_.step_after;  // at this time the process has been polled
+        *since + tuning_.look + tuning_.step_after;  // the process has been polled by then
     effects_.wake_at(due);
     if (effects_.now() >= due) grant_lease(*session);
   }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The turn machine: moves tenants into and out of running sets, phase by phase, and records their leases.
 //
-// A lease begins when the gates open and ends when every session has drained. Each Restore carries the epoch
-// of the tenant's turn, and each Revoke and Step has a number of its own, so that late answers to earlier
-// messages are recognized and ignored. The turn machine makes no scheduling decision: it carries out Moves.
-// Not thread-safe.
+// A lease begins when the gates open and ends when every session has drained. Each Restore has the epoch of
+// the tenant's turn, and each Revoke and Step has its own number, so that late answers to earlier messages
+// can be ignored. The turn machine makes no scheduling decision: it carries out Moves. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -35,9 +34,9 @@ struct PageState {
   Nanoseconds turn_ends{};      // zero: none
 };
 
-// Only a tenant with one process, one GPU and one node is told when its turn ends. If a tenant has several
-// processes, no process knows whether the work of the other processes still fits into the turn. A tenant that
-// runs together with other tenants is not told either, since its overuse of a turn has no consequences.
+// Returns true if the tenant is told when its turn ends: an exclusive tenant with one process on one GPU and
+// one node. If a tenant has several processes, no process knows whether the work of the other processes fits
+// into the rest of the turn. A tenant that is not exclusive may exceed its turn without consequences.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
@@ -57,8 +56,8 @@ class TurnMachine {
   void add(const Tenant& tenant);
   void add(const Session& session, bool wants);
   void add(const Gpu& gpu) { drained_at_.begin(gpu); }
-  // Call for each open lease of the tenant in the ledger; the tenant's sessions may still reconnect.
-  // `held_at`: the last time at which the lease was surely held.
+  // Call for each open lease of the tenant in the ledger, before the tenant's sessions reconnect. `held_at`:
+  // the last time at which the lease certainly was held.
   void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
   void welcome(const Session& session, Backend backend);
   // Call when a session has attached to its GPU. If the session's step has an open lease on this GPU, the
@@ -67,16 +66,16 @@ class TurnMachine {
   // Call when a new session has attached to its GPU. The session has no memory yet, so it shares its tenant's
   // lease at once.
   void attach(const Session& session);
-  // Returns true if the session connected while its tenant had no turn, and has not been able to submit or
-  // restore anything since.
+  // Returns true if the session has connected outside its tenant's turns, and has not been allowed to submit
+  // or restore anything.
   bool is_newcomer(const Session& session) const;
   // Opens the gate of a reconnected session before the session maps its lease page, so that its lease
   // continues without a pause.
   void keep_open(const Session& session) { set_gate(session, true); }
   // Call when a reconnected session has attached to its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
-  // Call for a reconnected session that may have work on the GPU: the session is assumed to be at work until
-  // it has answered a Revoke.
+  // Call for a reconnected session that may have work on the GPU: the session counts as working until it has
+  // answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
   // Call note_end() before a session is removed, and detach() afterwards. `lease`: the lease of the removed
@@ -86,11 +85,11 @@ class TurnMachine {
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
   // Returns true if the tenant's gang is in a turn and the gang's nodes are out of contact, so that the
-  // tenant may leave without an order. It leaves as soon as it has no work on the GPU, to make room for jobs
-  // that run on this node alone.
+  // tenant may leave without an order. The tenant then leaves as soon as it has no work on the GPU, to make
+  // room for jobs that run on this node alone.
   bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends the leases that the tenant held under an earlier arbiter, if their sessions have not reconnected.
+  // Ends those leases of the tenant from the ledger whose sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
@@ -102,8 +101,8 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // Takes the tenant out of the running set. Returns false if no session of the tenant was sent a Restore
-  // yet; the tenant is then out at once.
+  // Takes the tenant out of the running set. Returns false if the tenant is out at once, because none of its
+  // sessions was sent a Restore.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens the tenant's gates. If memory moved and a turn begins now, returns the duration of the handoff.
@@ -113,8 +112,7 @@ class TurnMachine {
   // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
   // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // Call when the arbiter has stood still for the time `standstill`, in which it handled no messages.
-  // await_ready() then does not count this time.
+  // Call if the arbiter did not run for `standstill`: await_ready() does not count this time.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -149,8 +147,8 @@ class TurnMachine {
   bool revoked(const Tenant& tenant) const;
   // Returns true if the tenant is entering and nothing on this node keeps its gates closed.
   bool is_ready(const Tenant& tenant) const;
-  // Returns true if nothing of the tenant runs on the GPU: all of its sessions have reported that they have
-  // drained, or its lease was revoked.
+  // Returns true if all of the tenant's sessions have reported that they have drained, or its lease was
+  // revoked without an answer.
   bool has_drained(const Tenant& tenant) const;
   // Returns true if a process of the tenant is not stopped and has not drained.
   bool still_drains(const Tenant& tenant) const;
@@ -170,8 +168,8 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // Returns true if an answer of the session may be overdue. Sessions of a stopped tenant may still hold its
-  // lease, so their answers may be overdue, too.
+  // Returns true if an answer of the session may be overdue. True for all sessions of a stopped tenant, so
+  // that they are polled.
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;
@@ -186,9 +184,9 @@ class TurnMachine {
   struct TenantRow {
     TenantPhase phase = Out{};
     Epoch epoch;              // epoch of the tenant's last turn, or of its first turn if it has had none
-    bool epoch_used = false;  // the tenant has entered, or was sent a Revoke, with this epoch
-    bool resuming = false;    // the tenant's lease is from the ledger, and its sessions may still reconnect
-    unsigned wanting = 0;     // sessions that want the GPU
+    bool epoch_used = false;  // the tenant has entered, or was sent a Revoke, since it has this epoch
+    bool resuming = false;  // the lease is from the ledger; sessions of the tenant may be about to reconnect
+    unsigned wanting = 0;   // sessions that want the GPU
     Nanoseconds gates_closed{};
     Nanoseconds last_ran{};  // when the tenant last held a lease
     Nanoseconds last_drain{};
@@ -200,7 +198,7 @@ class TurnMachine {
     Drain drain = Drain::draining;
     Epoch epoch;              // the last epoch that was sent to the session
     std::uint64_t order = 0;  // number of the last Revoke or Step
-    // when the session reconnected; it may be at work until it drains
+    // when the session reconnected, if it may be at work; empty again when it has drained
     std::optional<Nanoseconds> unknown_since;
     PageState page;
   };
@@ -239,8 +237,7 @@ class TurnMachine {
   Effects& effects_;
   LeaseBook leases_;
   Epoch last_epoch_;
-  std::uint64_t last_order_;  // the number of the last Revoke or Step; starts above all numbers of earlier
-                              // arbiters
+  std::uint64_t last_order_;  // number of the last Revoke or Step; begins above those of earlier arbiters
   Table<Tenant, TenantRow> tenants_;
   Table<Session, SessionRow> sessions_;
   Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn on the GPU
