@@ -52,9 +52,9 @@ void Administration::start_mps() {
     log::warning("Mps=no: the control daemon of an earlier arbiter still runs; see sharedgpu.conf(5)");
 }
 
-// The rules depend on the core's state, because sections name GPUs by numbers that the core assigns, or name
-// partitions, whose jobs start and end. The policy `deadline` limits the tenants' time only while no MPS
-// daemon runs.
+// The rules depend on the core's state: a section of the settings may name GPUs, whose numbers the core
+// assigns, or partitions, whose jobs start and end. The policy `deadline` limits the tenants' time only while
+// no MPS daemon runs.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
@@ -139,7 +139,7 @@ void Administration::change_settings(Client& client, const SetLines& lines) {
 
 void Administration::apply_settings() {
   settings_ = overrides_.over(file_);
-  partitions_may_have_changed();  // the new settings may be the first that name a partition
+  partitions_may_have_changed();  // the new settings may name partitions, and the old settings none
   set_rules();
   core_.handle(TuningSet{node_tuning_of(settings_)});
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
@@ -164,7 +164,7 @@ DeviceMemory Administration::device_memory_of(const GpuUuid& gpu) const {
              : earlier->second;
 }
 
-// A program is told the capacity of its GPU once, so the capacity does not shrink under a session.
+// A program is told the capacity of its GPU once, so a GPU with sessions gets no smaller capacity.
 void Administration::set_capacities() {
   for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus) {
     const Bytes wanted = capacity_of(gpu.total, settings_.device_memory_limit.of(gpu.total),

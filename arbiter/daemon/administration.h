@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the decisions of the site and its administrators: settings, the list of administrators, the rules
-// of each GPU, the rights of jobs, and MPS.
+// Applies the settings of the site and of its administrators: it knows who is an administrator, sets the
+// rules of each GPU and the limits of each tenant, and runs MPS.
 //
 // Event-loop thread only.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace sharedgpu {
 
-// The bounds on the device memory of a GPU that is handed out.
+// The bounds on the device memory that the arbiter hands out on a GPU.
 struct DeviceMemory {
   Amount limit;    // DeviceMemoryLimit=
   Amount reserve;  // MemoryReserve=
@@ -39,7 +39,7 @@ class Administration {
   // Runs MPS if Mps=yes. Call after the core has started.
   void start_mps();
 
-  // The settings in force: those of the file, with the changes of administrators (`sharedgpu set`).
+  // The settings that apply: those of the file, with the changes of administrators (`sharedgpu set`).
   const Settings& settings() const { return settings_; }
   const Overrides& overrides() const { return overrides_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
@@ -58,8 +58,8 @@ class Administration {
   void gpu_may_have_changed(const TenantInfo& tenant);
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
-  // The percentage of a GPU's threads that a process of the tenant may use on each of `gpus`, or on any GPU
-  // if the list is empty. Zero: the process runs without MPS.
+  // The percentage of a GPU's threads that a starting process of the tenant may use: the smallest percentage
+  // over `gpus`, or over all GPUs if the list is empty. Zero: the process runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
   // The memory of the tenant's largest GPU if SwapPerUnit depends on it, else zero.
@@ -70,22 +70,23 @@ class Administration {
   // Returns the first of `names` that names no GPU of the arbiter; empty if each name is known.
   std::string unknown_gpu(const GpuNames& names) const;
 
-  // The bounds that hold for the GPU now.
+  // The bounds that apply to the GPU at present.
   DeviceMemory device_memory_of(const GpuUuid& gpu) const;
-  // Call when a session has ended. If a GPU waits for the end of its sessions to get a smaller capacity, and
-  // no session is left on it, gives the GPU this capacity.
+  // Call when a session has ended. A reload may have deferred a smaller capacity until a GPU has no sessions.
+  // Sets this capacity if no session is left.
   void session_ended();
 
-  // Takes the live keys (those that a running arbiter can change) of the file, which was read again. Changes
-  // by administrators keep their precedence. Returns the keys that differ from the file's earlier contents;
-  // keys that need a restart keep the values of the arbiter's start. Running turns continue. A GPU with
-  // sessions gets a larger capacity at once, and a smaller one when the sessions have ended.
+  // Applies the live keys (those that a running arbiter can change) of `file`, the settings file after it was
+  // read again. Changes by administrators keep their precedence. Returns the keys that differ from the file's
+  // earlier contents; keys that need a restart keep the values of the arbiter's start. Running turns
+  // continue. A GPU with sessions gets a larger capacity at once, and a smaller one when the sessions have
+  // ended.
   Difference reload(const Settings& file);
-  // Returns true if a GPU waits for the end of its sessions to get a smaller capacity.
+  // Returns true if a GPU gets a smaller capacity when its sessions have ended.
   bool capacity_is_due() const { return !earlier_memory_.empty(); }
 
-  // Handles a request to change settings. The sender must be an administrator. Current turns continue, but
-  // the new rules decide when they end.
+  // Handles a request to change settings. The sender must be an administrator. Current turns continue, and
+  // end by the new rules.
   void change_settings(Client& client, const SetLines& lines);
 
  private:
@@ -96,7 +97,7 @@ class Administration {
 
   asio::io_context& loop_;
   const System& system_;
-  Settings file_;  // the file's live keys as last read, and its other keys as read at the start
+  Settings file_;  // the file's live keys as last read, and its other keys as read when the arbiter started
   Overrides overrides_;
   Settings settings_;  // the settings of the file, changed by the overrides
   CoreRunner& core_;
@@ -104,7 +105,7 @@ class Administration {
   Complaints& complaints_;
   Administrators administrators_;
   Partitions partitions_;
-  std::map<GpuUuid, DeviceMemory> earlier_memory_;  // earlier bounds of GPUs that cannot take new bounds yet
+  std::map<GpuUuid, DeviceMemory> earlier_memory_;  // the old bounds, for GPUs that get the new bounds later
   std::optional<Mps> mps_;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the number of connections of each user and of all users, and the number of messages queued for a
-// user's peers. Each connection takes a place; the daemon's descriptor limit determines the number of places.
-// Strangers (processes of no registered job) get at most a quarter of the places. Strangers and members
-// (processes of registered jobs) together get at most seven eighths of the places. Root is not bounded.
+// user's peers. Each connection takes one of a number of places. The daemon's limit on descriptors determines
+// this number. Strangers (processes of no registered job) get at most a quarter of the places. Strangers and
+// members (processes of registered jobs) together get at most seven eighths of the places. Root is not
+// bounded.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -22,11 +23,11 @@ class Admission {
   // The maximum number of places of one user: enough for each process of a large node. A user also gets at
   // most half of all places.
   static constexpr std::size_t kMostPerUser = 1024;
-  // The maximum number of newcomers (peers not identified yet) of one user. The bound keeps strangers from
-  // filling places that members need until they are identified.
+  // The maximum number of newcomers (peers not identified yet) of one user. The bound keeps strangers that
+  // are not identified yet from taking the places of members.
   static constexpr std::size_t kMostNewcomers = 256;
-  // The maximum number of messages queued for the strangers of one user, and also for the members of one
-  // user. Strangers and members are counted separately, so that strangers do not use up the limit of jobs.
+  // The maximum number of messages queued for the strangers of one user, and separately for the members of
+  // one user, so that strangers do not use up the limit of jobs.
   static constexpr std::size_t kMostWaiting = 4096;
 
   // stranger: a process of no registered job. member: a process of a registered job. root: a process of root.
@@ -39,7 +40,7 @@ class Admission {
   class Place;
   // Returns null if no place is free.
   std::shared_ptr<Place> enter(uid_t user, Rank rank);
-  // Makes a newcomer a stranger or a member. Returns false if no place is free for `rank`.
+  // Changes the rank of a newcomer to stranger or member. Returns false if no place is free for this rank.
   bool settle(Place& newcomer, Rank rank);
 
  private:
@@ -64,7 +65,7 @@ class Admission {
 
 class Admission::Place {
  public:
-  // Counts the place as taken.
+  // The constructor counts the place as taken.
   Place(std::shared_ptr<Counts> counts, uid_t user, Rank rank);
   ~Place();
   Place(const Place&) = delete;
@@ -84,7 +85,7 @@ class Admission::Place {
   const std::shared_ptr<Counts> counts_;
   const uid_t user_;
   Rank rank_;
-  std::size_t waiting_ = 0;  // messages for this peer
+  std::size_t waiting_ = 0;  // number of messages queued for this peer
 };
 
 }  // namespace sharedgpu

@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The longest wait for the first surveys. NVML usually starts within two seconds.
+// The longest time for which growth waits for the first surveys (Tuning::first_surveys). NVML usually starts
+// within two seconds.
 constexpr std::chrono::seconds kFirstSurveys{20};
 
 // Returns an empty text if the file cannot be read.
@@ -145,7 +146,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   gpus_.start(gpus);
   groups_.restore();
   jobs_.restore(history_.keepers);
-  // After this, other nodes of a job may contact this node.
+  // If the arbiter serves jobs, it begins to exchange letters with other nodes.
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();

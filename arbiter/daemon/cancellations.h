@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends processes that keep other tenants from a GPU. Reports the reason to the process, sends SIGTERM a
-// moment later, and sends SIGKILL if the process has not ended after a second pause.
+// Ends processes that keep other tenants from a GPU: reports the reason to the process, sends SIGTERM after a
+// pause, and sends SIGKILL if the process has not ended after a second, longer pause.
 //
 // Signals go through the pidfd that identified the peer, so they never reach another process that has got the
-// same pid. Each process has one cancellation, which uses the connection's pidfd, so repeated cancellations
-// take no descriptors. Event-loop thread only.
+// same pid. Each process has at most one cancellation, which uses the pidfd of its connection, so repeated
+// cancellations need no further descriptors. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,7 +21,7 @@ namespace sharedgpu {
 class Cancellations {
  public:
   struct Pauses {
-    // time for the process to show the reason to its user
+    // time for the process to print the reason
     Nanoseconds before_term = std::chrono::seconds(1);
     Nanoseconds before_kill = std::chrono::seconds(30);  // time between SIGTERM and SIGKILL
   };

@@ -46,7 +46,7 @@ std::optional<StepFolder> step_folder(std::string_view line) {
       split(line.substr(parts[0].size() + parts[1].size() + 2), '/');
   StepFolder found{.controllers = std::string(parts[1]), .path = {}, .job = {}};
   for (std::size_t i = 0; i < folders.size(); ++i) {
-    // ".." stands for a folder outside this process's own cgroup namespace.
+    // ".." means that the cgroup is outside this process's cgroup namespace.
     if (folders[i] == "user.slice" || folders[i] == "..") return std::nullopt;
     if (folders[i].empty()) continue;
     found.path.append("/").append(folders[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the names of jobs, steps and tasks in Slurm's cgroups and process titles. Text only; any thread.
+// Parses the names of jobs, steps and tasks in Slurm's cgroups and process titles. The functions read no
+// files. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace sharedgpu {
 
-// The cgroup folder of a Slurm step, from a line of /proc/PID/cgroup. The line does not prove that Slurm made
-// the folder: users can create folders with such names.
+// The cgroup folder of a Slurm step, parsed from a line of /proc/PID/cgroup. The line does not prove that
+// Slurm made the folder: users can create folders with such names.
 struct StepFolder {
   std::string controllers;           // the controller of a v1 hierarchy, such as "memory"; empty: v2
   std::string path;                  // path in the hierarchy, down to the folder step_S
@@ -27,7 +28,7 @@ struct StepFolder {
 // has a SLUID instead of job_J in v2, unless CgroupJobIdPaths=yes.
 std::optional<StepFolder> step_folder(std::string_view line);
 
-// Returns the node-local number of the task that a line of /proc/PID/cgroup names.
+// Returns the node-local number of the Slurm task that a line of /proc/PID/cgroup names.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
 // The cgroup to which a process's host memory is charged, from the text of its /proc/PID/cgroup. `path` is

@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// Folders that do not exist yet are made by the arbiter, so their parents are checked.
+// The arbiter creates missing folders. For a missing folder, checks the lowest existing folder above it.
 std::string trouble_with_folder(std::filesystem::path folder) {
   std::error_code error;
   while (!folder.empty() && folder != folder.root_path() && !std::filesystem::exists(folder, error))

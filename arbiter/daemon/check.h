@@ -14,9 +14,9 @@ namespace sharedgpu {
 // "AdminUsers: no user 'bob'".
 std::vector<std::string> doubts_about(const Settings& settings, const System& system);
 
-// Prints the result of the check: errors and doubts to standard error, one for each line, and otherwise
-// "FILE: ok" with the values that differ from the defaults. Returns the exit status: 0 if the arbiter would
-// start with the file, 1 if it has an error, 2 if it cannot be read.
+// Prints each error and each line of doubts_about() to standard error. If there are no errors, prints "FILE:
+// ok" with the values that differ from the defaults. Returns the exit status: 0 if the arbiter would start
+// with the file, 1 if it has an error, 2 if it cannot be read.
 int check_settings(const std::string& path);
 
 }  // namespace sharedgpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer as the daemon's parts see it: its connection, its identity and its role.
+// A peer of the daemon: its connection, its identity and its role.
 //
 // Event-loop thread only.
 #pragma once
@@ -26,10 +26,10 @@ class Client : public std::enable_shared_from_this<Client> {
   Role role() const { return role_; }
   SessionId session() const { return session_; }  // valid if the role is session
   TenantId tenant() const { return tenant_; }     // the tenant of a session or of a run
-  // "pid 345", or "job 12, pid 345" for a process of a tenant.
+  // The name of the peer in the log: "pid 345", or "job 12, pid 345" for a process of a tenant.
   const std::string& label() const { return label_; }
 
-  // These three set the role.
+  // The next three functions set the role.
   void take_part() { role_ = Role::part; }
   void become_session(SessionId session, const TenantInfo& tenant) {
     session_ = session;

@@ -16,7 +16,7 @@
 namespace sharedgpu {
 namespace {
 
-// A child that hangs must not keep the lock, socket or ledger of an arbiter that has ended.
+// If the child hangs and the arbiter ends, the child must not hold the arbiter's lock, socket or ledger open.
 void close_all_but(const std::vector<UniqueFd>& kept, int also_kept) {
   std::vector<int> others;
   std::error_code error;
@@ -70,8 +70,8 @@ void Closer::start_soon(uid_t user) {
   });
 }
 
-// Starts a child that closes all waiting connections of the user, unless an earlier child of the user still
-// runs. If no child can be started, the sockets stay open until the user's next connection is closed.
+// Starts a child that closes all waiting connections of the user, unless an earlier child of the user runs.
+// If no child can be started, the connections stay open until the next call for this user.
 void Closer::start(uid_t user) {
   const auto found = users_.find(user);
   if (found == users_.end()) return;

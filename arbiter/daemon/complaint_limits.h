@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits the log lines about each user: for each cause ten at once, and then one in ten seconds. Lines over
-// the limit are left out and counted. The next line reports the number of omitted lines. If no line follows,
-// the last omitted line and the number are logged as soon as the limit allows. Lines about root are not
-// limited.
+// Limits the log lines that each user can cause: for each cause, ten lines at once, and then one line in ten
+// seconds. Lines over the limit are left out and counted. The next line reports the number of omitted lines.
+// If no line follows, the last omitted line and the number are logged as soon as the limit allows. Lines
+// about root are not limited.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace sharedgpu {
 
-// The reason for a line.
+// The reason for a log line.
 enum class Cause : std::uint8_t {
   turned_away,
   dropped,
@@ -58,7 +58,7 @@ class ComplaintLimits {
   };
 
   TokenBuckets<Key> allowed_{kAtOnce, kASecond};
-  std::map<Key, LeftOut> left_out_;  // since the last logged line
+  std::map<Key, LeftOut> left_out_;  // lines left out since the last line that was logged
 };
 
 }  // namespace sharedgpu

@@ -18,8 +18,7 @@ namespace {
 constexpr std::size_t kMostWaiting = 256;
 constexpr char kDoesNotReadNorOthers[] = "it does not read its messages, nor do others of its user";
 
-// The reason why a message could not be sent. Empty if the peer has closed its end, perhaps with unread
-// messages.
+// The reason why a message could not be sent. Empty if the peer has closed the connection.
 std::string reason_of(int failure) {
   return failure == EPIPE || failure == ECONNRESET ? "" : std::strerror(failure);
 }
@@ -55,7 +54,7 @@ void Connection::await_message() {
                          });
 }
 
-// Handles one message. Returns true if more messages may have arrived.
+// Handles one message. Returns true if another message may have arrived.
 bool Connection::receive() {
   if (!channel_) return false;
   Message message;
@@ -82,8 +81,8 @@ void Connection::receive_failed(int failure) {
   }
 }
 
-// Refuses the peer instead of only closing its connection: a refused peer continues without the arbiter,
-// while a peer whose connection is only closed would retry forever.
+// Sends Refused before it closes the connection: a refused peer continues without the arbiter. A peer whose
+// connection is closed without Refused would reconnect forever.
 void Connection::refuse_version() {
   send(Message::of(
       Refused{.reason = "the arbiter is newer, and no longer supports this version of the protocol"}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One peer's connection in the event loop: receives whole messages and queues a bounded number of messages to
-// send. Nothing here blocks. The connection is closed if the peer does not read its messages, sends a
-// descriptor, or sends anything but a message.
+// One peer's connection: receives whole messages in the event loop, and queues a bounded number of messages
+// to send. Nothing here blocks. This class closes the connection if the peer does not read its messages,
+// sends a descriptor, or sends data that is no message.
 //
 // Event-loop thread only.
 #pragma once
@@ -45,17 +45,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool send_now(const Message& message, int fd);
   // Returns true if the peer has not read all messages that were sent to it.
   bool has_unread() const;
-  // Returns true if this end is closed, or the peer has closed its end. Messages of the peer may still be
-  // unhandled.
+  // Returns true if the daemon or the peer has closed the connection. There may be messages of the peer that
+  // are not handled yet.
   bool is_closed() const;
-  // Sends the reason and closes.
+  // Sends the reason to the peer, and closes the connection.
   void refuse(const std::string& reason);
   // Closes the connection at once, and calls on_closed with `reason` after the current handler. An empty
   // reason is not logged.
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }
-  // The version of the protocol that both ends understand.
+  // The version of the protocol that both the daemon and the peer understand.
   std::uint16_t version() const { return channel_.version(); }
 
  private:

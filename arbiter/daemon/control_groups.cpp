@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The methods of System about memory control groups, through libcgroup 2. The library finds the mount points,
-// hides the differences of cgroup v1 and v2, and turns on the memory controller in the groups above a new
-// group.
+// The methods of System that read and change memory cgroups. They use libcgroup 2. The library finds the
+// mount points, hides the differences of cgroup v1 and v2, and turns on the memory controller in the groups
+// above a new group.
 //
 // libcgroup has one table of mount points for the process, which it locks itself, and an error number for
 // each thread. Two functions of libcgroup 2.0.2 are not used. Under v1, cgroup_attach_task_pid() moves only
@@ -56,7 +56,7 @@ Status status_of(int code, const std::string& group) {
   return code == 0 ? Status() : Status::of_errno(errno_of(code), "control group " + group);
 }
 
-// Reads the mount points once. If the reading fails, the next call tries again.
+// Lets libcgroup read the mount points, once. After a failure, the next call tries again.
 Status initialize(const std::string& group) {
   static std::mutex mutex;
   static bool done = false;
@@ -77,7 +77,7 @@ struct Free {
 };
 using Group = std::unique_ptr<cgroup, Free>;
 
-// Describes a group to libcgroup, with at most one file to write; null if memory is short.
+// Creates libcgroup's description of a group, with at most one file to write; null if memory is short.
 Group describe(const std::string& group, const char* file = nullptr, const std::string& value = {}) {
   Group made(cgroup_new_cgroup(name_of(group)));
   cgroup_controller* memory = made ? cgroup_add_controller(made.get(), kMemory) : nullptr;
@@ -107,7 +107,7 @@ Status System::read_group(const std::string& group, const char* file, std::strin
   if (Status ready = initialize(group); !ready.ok()) return ready;
   char part[4096];
   void* reading = nullptr;
-  std::string name = file;  // libcgroup's parameter lacks a const
+  std::string name = file;  // libcgroup takes no const char*
   int code = cgroup_read_value_begin(kMemory, name_of(group), name.data(), &reading, part, sizeof part);
   while (code == 0) {
     text += part;

@@ -14,13 +14,13 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
-constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm has not told the address
+constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm does not know the address
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
-constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the file of heard nodes
-constexpr std::chrono::seconds kKeepNew{1};    // the same pause if new nodes were heard
+constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the names of heard nodes
+constexpr std::chrono::seconds kKeepNew{1};    // the pause if new nodes were heard
 
-// Without mail no other node can be heard. So the returned times give up all other nodes at once.
+// Without mail, no other node can be heard, so all timeouts for other nodes are zero.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
@@ -63,8 +63,8 @@ void Coordination::start() {
     find_name();
 }
 
-// Asks Slurm for its name of this node, which may differ from the host's name and is part of all letters.
-// Begins to send letters when the name is known.
+// Asks Slurm for the node's name in Slurm, which may differ from the host's name. All letters contain this
+// name, so letters are sent after it is known.
 void Coordination::find_name() {
   scontrol_.find_own_name([this](const std::string& name) {
     if (!name.empty()) node_ = name;
@@ -82,8 +82,8 @@ void Coordination::restore_heard() {
   kept_at_ = now - kKeepNew;
 }
 
-// The next arbiter must know which nodes were heard. The file is not synced to the disk: if the host crashes,
-// its jobs are gone.
+// The next arbiter must know which nodes were heard. The file is not synced to the disk, since no job
+// survives a crash of the host.
 void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;
@@ -123,8 +123,8 @@ void Coordination::heard(const std::string& from, std::string_view text) {
       its_.complaints.add(
           kNobody, Cause::gang,
           from +
-              ": an arbiter of another version, whose letters are not understood: jobs on both "
-              "nodes have their turns on each by itself");
+              ": an arbiter of another version, whose letters this arbiter does not understand: jobs on "
+              "both nodes have independent turns on each node");
     return;
   }
   const Nanoseconds now = its_.system.now();
@@ -137,7 +137,8 @@ void Coordination::heard(const std::string& from, std::string_view text) {
   tend();
 }
 
-// Calls tend() from the event loop, since the core may be handling an event just now.
+// Calls tend() later, from the event loop, since the core may be handling an event when this function is
+// called.
 void Coordination::tend_soon() {
   if (std::exchange(soon_, true)) return;
   asio::post(its_.loop, [this] {
@@ -220,13 +221,13 @@ void Coordination::log_change(TenantId id) const {
     case GangMembers::Contact::sought:
       return its_.complaints.add(
           tenant->account, Cause::gang,
-          label + "node " + node + ", which coordinates its turns, has not answered yet: it begins no turn");
+          label + "node " + node + ", which coordinates its turns, has not answered: the job begins no turn");
     case GangMembers::Contact::held:
       return log::debug(label + "node " + node + " coordinates its turns");
     case GangMembers::Contact::lost:
       return its_.complaints.add(
           tenant->account, Cause::gang,
-          label + "node " + node + ", which coordinates its turns, is silent: it begins no turn");
+          label + "node " + node + ", which coordinates its turns, is silent: the job begins no turn");
     case GangMembers::Contact::given_up:
       return its_.complaints.add(tenant->account, Cause::gang,
                                  label + "its nodes do not reach each other (node " + node +
@@ -259,7 +260,8 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
           ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
-// Returns the address that Slurm has told last. Asks Slurm again after a while, since addresses change.
+// Returns the address of the node that Slurm has stated last. Asks Slurm again if that was long ago, since
+// addresses change.
 const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();

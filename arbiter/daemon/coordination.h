@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects the gangs of this node with the arbiters of other nodes. Carries reports and orders by Mail
-// between the core and each gang's coordinator, which may be on this node.
+// Connects the gangs of this node with the arbiters of other nodes. Passes reports from the core to each
+// gang's coordinator, and orders from the coordinator to the core. Uses Mail if the coordinator is on another
+// node.
 //
-// Slurm knows the nodes of a job and their addresses (NodeAddr). One thread, that of the event loop.
+// Asks Slurm for the nodes of a job and for their addresses (NodeAddr). Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -36,10 +37,11 @@ class Coordination {
     std::string heard_file;  // stores the names of heard nodes for the next arbiter
     std::string boot;        // the host's boot id; empty: unknown, and the next arbiter ignores the file
   };
-  // If `mail` is null, all jobs are apart, as if no node reached another one.
+  // If `mail` is null, all jobs on several nodes have their turns on each node independently, as if no node
+  // could reach another.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
-  // Call when Slurm has registered a job here: from now on letters are sent and received.
+  // Call when Slurm has registered a job on this node: begins to send and to receive letters.
   void start();
   // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
@@ -71,15 +73,14 @@ class Coordination {
 
   const Parts its_;
   const std::unique_ptr<Mail> mail_;
-  Scontrol scontrol_;  // used only here: drains and requeues, which may be retried for minutes, use another
-                       // Scontrol
-  std::string node_;   // Slurm's name of this node
+  Scontrol scontrol_;  // not shared with drains and requeues, which may be retried for minutes
+  std::string node_;   // the node's name in Slurm
   HeardNodes heard_{GangTimes{}.recent};
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;
   bool started_ = false;
-  bool is_named_ = false;  // Slurm's name of this node is known, and letters are sent
+  bool is_named_ = false;  // the node's name in Slurm is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
   Nanoseconds kept_at_{};  // when the names of heard nodes were last written to the file

@@ -11,7 +11,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kContradictions = 10;
-// Log and status name a tenant only if it reports more memory than NVML shows, by over an eighth of the GPU.
+// The log and the status name a tenant only if it reports more memory than NVML shows by over an eighth of
+// the GPU.
 constexpr std::uint64_t kNamedPart = 8;
 
 }  // namespace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the device memory that tenants report with the memory that NVML shows of their processes. The log
+// Compares the device memory that tenants report with the memory that NVML shows for their processes. The log
 // and the status name tenants that report more than NVML shows. From the second survey on, the core counts
 // only the memory that NVML shows (Evidence).
 //
-// A report and a survey are never simultaneous, so one difference proves nothing. A survey contradicts a
-// report only together with the survey before it. For each survey, the differences of all of a tenant's
-// processes on a GPU are summed. The tenant is named if at least ten of the last sixty sums exceed an eighth
-// of the GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend `managed`
-// are ignored, because NVML shows no managed memory. NVML does not show memory that was imported from another
-// process either, and such memory is pinned. So surveys can disprove only reports of evictable memory; for
+// A report and a survey are never simultaneous, so a single difference proves nothing. A report is
+// contradicted only if two surveys in a row differ from it. For each survey, the differences of all of a
+// tenant's processes on a GPU are summed. The tenant is named if at least ten of the last sixty sums exceed
+// an eighth of the GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend
+// `managed` are ignored, because NVML shows no managed memory. Memory imported from another process is
+// pinned, and NVML does not show it, either. So surveys can disprove only reports of evictable memory. For
 // pinned memory, the log says only that NVML does not show it.
 //
 // The class Unmanaged finds tenants that report less memory than they hold. Event-loop thread only.
@@ -25,7 +25,7 @@
 
 namespace sharedgpu {
 
-// The amount that at least ten of the last sixty observations reach.
+// Records amounts, and computes the amount that at least ten of the last sixty reach.
 class Recurring {
  public:
   void add(Bytes bytes) {

@@ -12,9 +12,9 @@
 
 namespace sharedgpu {
 
-// When the daemon closes a connection, the peer must see it at once, so the child must hold no copy of the
-// socket. This function returns only after the child has closed its copies of the daemon's descriptors. The
-// copies include the last write end of a pipe, so this function waits for the end of the pipe.
+// When the daemon closes a connection, the peer must notice this at once, so the child must hold no copy of
+// the socket. This function returns only after the child has closed its copies of the daemon's descriptors.
+// One of them is the write end of a pipe, so this function waits for end-of-file on the pipe.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -30,11 +30,12 @@ pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work)
   }
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
-  // A child that hangs in the driver must not keep the lock, socket or ledger of an arbiter that has ended.
+  // If the child hangs in the driver and the arbiter ends, the child must not hold the arbiter's lock, socket
+  // or ledger open.
   constexpr int kEnd = STDERR_FILENO + 1;
   if (end.get() != kEnd) dup3(end.get(), kEnd, O_CLOEXEC);
   close_from(kEnd + 1);
-  // Makes the child load the host's own driver libraries, not a library that wraps them for a program.
+  // A library that is preloaded into programs must not be loaded in front of the driver's libraries.
   unsetenv("LD_PRELOAD");
   work(kEnd);
   _exit(0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child process that uses the driver's libraries for the daemon.
 //
-// The daemon itself holds no context, library or device file of the driver, and a driver that crashes or
-// hangs harms only the child.
+// So the daemon itself has no context, library or device file of the driver. If the driver crashes or hangs,
+// only the child is affected.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,12 @@
 
 namespace sharedgpu {
 
-// Forks a child that calls `work` with its copy of the descriptor `end`, which may have another number, and
-// then exits. Of the daemon's descriptors, the child keeps only `end` and the standard streams. Returns the
-// child's pid, or a negative number with errno. Call while the process has one thread.
+// Forks a child that calls `work` and then exits. `work` gets the number of the child's copy of the
+// descriptor `end`. Of the daemon's descriptors, the child keeps only `end` and the standard streams. Returns
+// the child's pid, or a negative number with errno. Call while the process has one thread.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
 
-// One of the driver's libraries, for the child.
+// One of the driver's libraries, loaded in the child.
 class DriverLibrary {
  public:
   DriverLibrary(const System& system, const char* name)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues the items of several users and serves each user for the same time, however many items the user has,
 // and however long an item takes. The algorithm is deficit round robin (Shreedhar and Varghese, SIGCOMM
-// 1995), except that a user may exceed its time, and owes the excess while other users wait. A user that
-// rests is not served until resume().
+// 1995), with one difference: a user may exceed its time, and owes the excess while other users wait. After
+// rest(), a user is not served until resume().
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -75,7 +75,7 @@ class FairQueue {
     bool rests = false;
   };
   // Begins the turn of the first user in the ring, unless the turn has begun. Returns false if the user has
-  // no time left, because it has used up the turn, or owes at least a turn's time.
+  // no time left in this turn.
   bool begin_turn() {
     User& user = users_[ring_.front()];
     if (!turn_has_begun_) user.balance = std::min(user.balance + quantum_, quantum_);

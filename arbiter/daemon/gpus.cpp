@@ -25,7 +25,8 @@ constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::seconds kClosePause{10};
 
-// The child writes one line for each GPU. A line is shorter than PIPE_BUF, so each line arrives whole.
+// The child writes one line for each GPU. A line is shorter than PIPE_BUF, so a read never returns a part of
+// a line.
 struct Line {
   GpuUuid uuid;
   std::uint64_t total = 0;
@@ -33,7 +34,8 @@ struct Line {
   char name[96] = {};
 };
 
-// Declares the stable part of NVML itself, because only the full toolkit contains NVML's header.
+// This function declares the part of NVML's ABI that it uses, because NVML's header is only in the full CUDA
+// toolkit.
 bool ask_nvml(const System& system, int out) {
   struct Memory {
     unsigned long long total, free, used;
@@ -124,7 +126,8 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   });
 }
 
-// Kills the child. A child that hangs in the kernel does not die, and is not waited for.
+// Kills the child. Does not wait longer than a second, since a child that hangs in the Linux kernel does not
+// die.
 void end_child(pid_t child) {
   kill(child, SIGKILL);
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
@@ -162,7 +165,7 @@ void GpuSearch::start() {
   });
 }
 
-// A GPU with a minor number was reported by NVML, since the driver does not report this number.
+// Only NVML reports minor numbers, so a minor number shows that NVML has answered.
 void GpuSearch::go_on(const std::vector<GpuInfo>& found) {
   if (std::none_of(found.begin(), found.end(), [](const GpuInfo& gpu) { return gpu.minor.has_value(); }))
     return;

@@ -27,9 +27,9 @@ struct GpuInfo {
 // The default of `timeout`. The default is long, since the first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
-// Asks NVML or the driver in a child process. The daemon itself holds no context, library or device file of
-// the driver. If the driver crashes, or hangs for longer than `timeout`, it harms only the child. Returns an
-// empty list if there is no driver or no GPU. Call before threads are started.
+// Asks NVML or the driver in a child process. If the driver crashes, or hangs for longer than `timeout`, only
+// the child is affected. Returns an empty list if there is no driver or no GPU. Call before threads are
+// started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs repeatedly, at growing intervals, until it finds some, because the driver may be ready
@@ -44,8 +44,8 @@ class GpuSearch {
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // Call after GPUs have been found. If NVML reported the GPUs, repeats the search from now on, with the
-  // pause of watch_closely().
+  // Call after GPUs have been found. If NVML reported the GPUs, continues to search, with the pause that
+  // watch_closely() sets.
   void go_on(const std::vector<GpuInfo>& found);
   // Searches at once, unless a search is running.
   void hurry();

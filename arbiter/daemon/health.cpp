@@ -15,24 +15,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;  // surveys in a row without the GPU until it counts as lost
+constexpr unsigned kMisses = 3;  // a GPU counts as lost after this many surveys in a row without it
 // A lost GPU counts as healthy again after it has responded for this long. The time doubles with each loss
 // within an hour of the previous loss, since tenants lose their work at each loss.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;
-constexpr Nanoseconds kLookCounts = 3s;  // a survey comes every second
+constexpr Nanoseconds kLookCounts = 3s;  // the age up to which a survey is recent; surveys come every second
 constexpr std::size_t kMostNamed = 16;   // maximum number of tenants named in one log line
-// When a GPU is lost, a process may end because of the driver's error seconds before NVML reports the loss.
+// When a GPU is lost, its processes may end with errors of the driver some seconds before NVML reports the
+// loss.
 constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
 
 constexpr std::uint64_t kFallenOffTheBus = 79;
 // The Xids for which NVIDIA's documentation (Xid Errors, Analyzing Xid Catalog) lists RESET_GPU as the
-// immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids that may have a cause
-// outside this GPU are excluded: intended link changes also raise Xid 155, and Xids 74 and 144 to 150 can be
-// judged only by registers that NVML does not report. Xid 154 is excluded because it only summarizes other
-// Xids.
+// immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids are excluded if their
+// cause may be outside this GPU: Xid 155 can come from an intended change of a link, and the meaning of Xids
+// 74 and 144 to 150 depends on registers that NVML does not report. Xid 154 is excluded because it only
+// summarizes other Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
 constexpr char kResetRequired[] = "reset required";
@@ -46,12 +47,12 @@ void Health::restore(const std::map<GpuUuid, GpuRecord>& past) {
     its.fault = text_of(gpu.fault);
     if (gpu.drain != "-") its.drain = text_of(gpu.drain);
   }
-  // NVML has listed the GPUs of these placements, and may have stopped listing them while no arbiter ran.
+  // NVML has listed the GPUs of these placements. If it does not list one of them any more, this GPU is lost.
   for (const auto& [tenant, placement] : its_.core.core().snapshot().placements)
     for (const GpuUuid& gpu : placement.gpus) sightings_[gpu];
 }
 
-// Reports the state of a GPU to the core, after the core has learned of the GPU.
+// Reports the state of a GPU to the core. Call after GpuFound.
 void Health::sync(const GpuUuid& gpu) {
   const auto known = states_.find(gpu);
   if (known == states_.end()) return;
@@ -59,7 +60,8 @@ void Health::sync(const GpuUuid& gpu) {
   its_.core.handle(GpuDrained{.gpu = gpu, .drained = known->second.drain.has_value()});
 }
 
-// Returns true if the last survey is so recent that its list of GPUs is more reliable than that of a search.
+// Returns true if the last survey is recent; its list of GPUs is then more reliable than the result of a
+// search.
 bool Health::knows_better() const { return looked_ && its_.system.now() - *looked_ < kLookCounts; }
 
 void Health::found(const std::vector<GpuInfo>& gpus) {
@@ -166,7 +168,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // must be recorded before the ends of the leases on the GPU
+  record(gpu);  // the ledger must contain this record before it records the ends of the leases on the GPU
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {
@@ -233,8 +235,8 @@ void Health::drain(Client& client, const DrainGpus& request) {
   client.send(DrainReply{.done = 1});
 }
 
-// An administrator who ends the drain of a GPU declares that the GPU works again, so a failing GPU becomes
-// healthy. A lost GPU stays lost.
+// If an administrator ends the drain of a failing GPU, the GPU counts as healthy again. A lost GPU stays
+// lost.
 void Health::set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason) {
   GpuState& its = states_[gpu];
   its.drain = reason;
@@ -279,8 +281,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A placed tenant
-// counts even without a session, because its environment already names the GPU.
+// Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A tenant that
+// is placed on the GPU counts even without a session, because the environment of its processes names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

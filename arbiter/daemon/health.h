@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The health of the host's GPUs: derives each GPU's condition from NVML's reports, keeps the drains of
-// administrators, and acts on failures as OnGpuLoss= says.
+// The health of the host's GPUs: derives each GPU's condition from NVML's reports, records which GPUs
+// administrators have drained, and reacts to failures as OnGpuLoss= says.
 //
 // A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. A GPU is
 // failing if it reports an error that only a reset clears; tenants may continue to use a failing GPU. If NVML
 // does not answer, no condition changes. Event-loop thread only.
 //
 // To add a sign that a GPU fails:
-//   1. If no code asks NVML for the sign yet: ask in survey_child.cpp, and carry the answer in SurveyLine
+//   1. If no code asks NVML for the sign, ask in survey_child.cpp, and add the answer to SurveyLine
 //      (survey_child.h). Let survey.cpp pass the answer on in GpuHealth or GpuSign (survey.h).
-//   2. Write the consequence of the sign in looked() or saw() of health.cpp. If surveys have to be counted,
-//      add the count to Sightings.
+//   2. React to the sign in looked() or saw() of health.cpp. If surveys have to be counted, add the count to
+//      Sightings.
 //   3. Test the sign in survey.cpp and health.cpp of tests/unit/arbiter/daemon, and in
 //      tests/integration/health.bats. For health.bats, let tests/simgpu/nvml.cpp report the sign when
 //      tests/simgpu/simgpu_fault.cpp requests it. Add a new kind of SurveyLine to tests/fuzz/crowd.h, too.
@@ -62,15 +62,16 @@ class Health {
   void restore(const std::map<GpuUuid, GpuRecord>& past);
   // Call with the result of each search for GPUs.
   void found(const std::vector<GpuInfo>& gpus);
-  // The callbacks of GpuWatch.
+  // Callbacks for NVML's answers (GpuWatch).
   void looked(const std::vector<GpuHealth>& gpus, bool all);
   void saw(const GpuSign& sign);
   // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // Returns true while a GPU loss that NVML has not reported yet may be the reason why a session ended
-  // recently. Surveys continue during that time.
+  // Returns true if a session has ended recently, since the reason may be a GPU loss that NVML has not
+  // reported. Surveys continue while this is true.
   bool may_miss_a_loss() const;
-  // Returns true if there has been no survey since the last session of the tenant left.
+  // Returns true if a GPU loss may be the reason why the tenant's last session ended: no survey has come
+  // since.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The holders of a placement: processes that know the tenant's GPUs from the arbiter, and that may start
-// programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
+// The holders of a placement: processes to which the arbiter has reported the tenant's GPUs, and which may
+// start programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
 //
 // Event-loop thread only.
 #pragma once
@@ -43,7 +43,7 @@ class Holders {
   const System& system_;
   std::function<void(TenantId)> ended_;
   std::map<TenantId, std::map<ProcessName, asio::posix::stream_descriptor>> processes_;
-  // processes that could not be watched yet, and that may have ended; the watch is tried again
+  // processes that have no descriptor yet, and may have ended; opening a descriptor is tried again
   std::set<std::pair<TenantId, ProcessName>> unwatched_;
   asio::steady_timer timer_;
 };

@@ -11,8 +11,8 @@ namespace {
 
 using host_memory::Version;
 
-// The maximum number of groups to read, from the root down, because users may nest thousands of cgroups. The
-// limits of jobs are in the upper groups.
+// The maximum number of groups that are read, from the root down. Users may nest thousands of cgroups, but
+// the limits of jobs are in the upper groups.
 constexpr std::size_t kMostGroups = 32;
 
 // A missing file sets no limit.
@@ -48,8 +48,8 @@ bool read_group(const System& system, Version version, const std::string& path, 
           system.read_group(path, "memory.stat", group.stat).ok());
 }
 
-// Reads the groups of the process from the root down. Returns false if a group cannot be read. Each folder
-// above a step's folder contains the whole job.
+// Reads the groups of the process from the root down. Returns false if a group cannot be read. The folders
+// above a step's folder belong to the whole job.
 bool read_groups(const System& system, const MemoryGroup& its, bool used, HostTexts& texts) {
   if (!is_visible(system, its.path)) return false;
   texts.version = its.version;
@@ -115,7 +115,8 @@ std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged) {
   const Bytes total = host_memory::total_in(texts.meminfo);
   if (total == Bytes{}) return std::nullopt;
   Bytes least = host_memory::room(total, minus(total, host_memory::available_in(texts.meminfo)));
-  // In mode 2 the kernel commits memory only up to CommitLimit, and mmap() fails beyond that limit.
+  // With vm.overcommit_memory=2, the Linux kernel commits memory only up to CommitLimit, and mmap() fails
+  // beyond that limit.
   if (texts.overcommit.starts_with('2')) {
     const Bytes limit = kibibytes(host_memory::field(texts.meminfo, "CommitLimit:"));
     const Bytes used = kibibytes(host_memory::field(texts.meminfo, "Committed_AS:"));

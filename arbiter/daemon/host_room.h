@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the host memory that a process may still allocate for swap, and the host memory that it has. The
-// library computes both amounts from the same files and with the same margins
+// interposer computes both amounts, too, from the same files and with the same margins
 // (interposer/memory/host_budget.h). Any thread; no exceptions.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace sharedgpu {
 
-// The texts of the files that bound a process's host memory.
+// The contents of the files that limit a process's host memory.
 struct HostTexts {
   struct Group {
     std::vector<std::string> limits;
@@ -30,15 +30,15 @@ struct HostTexts {
 };
 
 // The memory that the tightest limit leaves; nullopt if unknown. `uncharged`: memory that counts against the
-// limits of the groups, although the kernel charges it to none. Pure.
+// limits of the groups, although the Linux kernel charges no group for it. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged = {});
 
-// The host memory that a process may allocate now. Nullopt if unknown: a file cannot be read for lack of
-// descriptors, or the process's cgroup is not visible.
+// The host memory that a process may allocate at present. Nullopt if unknown: a file cannot be read for lack
+// of descriptors, or the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid, Bytes uncharged = {});
 
-// The maximum of evicted memory that all processes under the same limits can hold together, as the library
-// reports it. Zero: no limit.
+// The maximum of evicted memory that all processes under the same limits can hold together, computed as the
+// interposer computes it for its reports. Zero: no limit.
 struct HostMost {
   Bytes of_step;  // MemoryUse::host_limit
   Bytes of_job;   // Usage::job_host_limit
@@ -48,7 +48,7 @@ HostMost host_most_in(const HostTexts& texts);  // pure
 // Nullopt if unknown.
 std::optional<HostMost> host_most(const System& system, pid_t pid);
 
-// The memory that the kernel charges to the memory cgroup of a process, and the memory that the process
+// The memory that the Linux kernel charges to the memory cgroup of a process, and the memory that the process
 // itself has. If a process was moved to another group, its earlier memory stays charged to the former group.
 struct HostCharge {
   std::string group;  // folder of the group

@@ -52,7 +52,7 @@ TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
   if (known == nullptr && name.is_job()) forget_old_jobs();
   if (known != nullptr && known->sessions > 0) return *known;
-  // A tenant that returns is recorded again, because the ledger's newest file may not contain it.
+  // A tenant without sessions is recorded again, because the ledger's newest file may not contain it.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
   tenant.touched = system_.now();
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
@@ -149,7 +149,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   tenant.account = vouched ? request.uid : client.peer().account;
   tenant.anchored = true;
   tenant.options = request.options;
-  tenant.options.units = vouched ? counted_units(tenant, request.options.units) : 0;  // zero counts as one
+  tenant.options.units = vouched ? counted_units(tenant, request.options.units) : 0;  // 0 counts as one
   tenant.brought = brought_now(tenant, administration_.settings());
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options, .brought = tenant.brought});
   journal_.flush();
@@ -182,7 +182,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 // Limits the units of a run to the units of the node, because a batch system that does not count units may
-// state any number. While no GPU is known, assumes that the node has as many GPUs as a GpuList can hold.
+// state any number. While the arbiter knows no GPU, assumes the largest number of GPUs in a GpuList.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
   const std::uint64_t known = core_.core().gpus();
   const std::uint64_t most =
@@ -208,7 +208,7 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// Forgets a tenant of `sharedgpu run` that has ended. Jobs are kept for a while, since they may start another
+// Forgets a tenant of `sharedgpu run` that has ended. Does not forget jobs, since they may start another
 // step.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
@@ -236,7 +236,7 @@ void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
   if (!too_many && now - looked_for_old_ < kLookForOld) return;
-  if (core_.core().in_grace()) return;  // sessions of these jobs may reconnect
+  if (core_.core().in_grace()) return;  // sessions of jobs without living processes may reconnect
   looked_for_old_ = now;
   std::multimap<Nanoseconds, TenantId> oldest_first;
   for (const auto& [id, tenant] : tenants_.all())
@@ -274,9 +274,8 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   }
   may_begin_anew(tenant, job);
   if (std::exchange(tenant.over, false)) tenant.options = {};  // drops the options of the last run
-  // If a step adds units, the job gets more host memory for them. For units that the job already had, the
-  // amount stays the same even if SwapPerUnit= has changed since, because Slurm has already given the job its
-  // memory.
+  // If a step adds units, the job gets more host memory for them. The amount for the job's other units stays
+  // the same even if SwapPerUnit= has changed, because Slurm has given the job its memory by the old value.
   const bool states_all = job.step.step == kBatchStep || tenant.options.units == 0;
   const bool adds = states_all || job.brought != Bytes{} || job.options.units > tenant.options.units;
   const Bytes before = states_all ? Bytes{} : tenant.brought;
@@ -315,7 +314,7 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
 }
 
 // A requeued job keeps its number and the numbers of its steps. A new run can begin only if the job has no
-// session left, and no process that holds its placement. If a step comes that this node has served before, a
+// session left, and no process that holds its placement. A step that this node has served before shows that a
 // new run has begun, since each step runs only once in a run. A batch step always begins a run. In a job
 // without a batch step, a run also begins with the first step after the epilog reported the end of the last
 // run, or when the prolog reports another number of restarts.
@@ -323,8 +322,7 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
   const bool begins = another || tenant.over || job.step.step == kBatchStep;
-  // A lease without a session is from an earlier arbiter: the session that holds the lease may still
-  // reconnect.
+  // A lease without a session is from an earlier arbiter, and the session that holds it may reconnect.
   const bool held = !begins && core_.core().leases().holds(tenant.id);
   const bool lives = tenant.sessions > 0 || placements_.is_held(tenant.id) || held;
   if (lives || !was_here(tenant, job.step, begins)) return;
@@ -336,8 +334,8 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// Returns true if leases or figures of the step are known. If a run begins with the step, leases and figures
-// of any step of the job count.
+// Returns true if leases, times or sizes of the step are known. If a run begins with this step, those of any
+// step of the job count.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of tenants: jobs that Slurm registers, ends and suspends, runs of `sharedgpu run`, and processes
-// outside of jobs and runs.
+// Creates and ends tenants. A tenant is a job that Slurm registers, ends and suspends, a run of `sharedgpu
+// run`, or a process outside of jobs and runs.
 //
 // Event-loop thread only.
 #pragma once
@@ -34,7 +34,7 @@ class Jobs {
        Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination,
        RunGroups& groups);
 
-  // Restores the processes that held placements of tenants under the earlier arbiter.
+  // Restores the holders of placements (holders.h) from the ledger.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
   // Sets the function that is called if a job is registered for a different user than its earlier sessions
@@ -64,7 +64,7 @@ class Jobs {
   // Returns true if Slurm or a trusted batch system has granted the tenant's units: the tenant is a
   // registered job, or a run with RunRequest::vouched.
   bool has_units(TenantId tenant) const;
-  // Returns true if a process of the tenant lives, or may still reconnect.
+  // Returns true if a process of the tenant lives, or may reconnect after a restart of the arbiter.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
@@ -75,11 +75,11 @@ class Jobs {
   void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
-  // Returns true if a process of the tenant has already told its user that the limit `bound` refused an
-  // allocation. Records that the user is told now. All limits other than the GPU's count as one limit.
+  // Returns true if a process of the tenant has told its user before that the limit `bound` refused an
+  // allocation. Records that the user is told. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
-  // Returns true if the user of the tenant has already been sent a line about a long wait in this run, or if
-  // the tenant is forgotten. From now on the user counts as told.
+  // Returns true if the tenant's user has been sent a line about a long wait before in this run, or if the
+  // tenant is forgotten. Records that the user is told.
   bool was_told_of_wait(TenantId tenant);
 
  private:

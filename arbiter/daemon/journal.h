@@ -22,9 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core that the journal has recorded. Only a Journal creates objects of this class, and only
-// such objects can be performed. So the next arbiter knows each lease that was granted before a crash, except
-// leases that a full disk kept out of the file.
+// Actions of the core that the journal has recorded. Only a Journal creates objects of this class, and the
+// daemon performs only actions in such objects. So the next arbiter knows each lease that was granted before
+// a crash, except leases that a full disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -37,7 +37,7 @@ class RecordedActions {
 
 class Journal {
  public:
-  // `figures`: observe() keeps them up to date and records their changes.
+  // `figures`: the times and sizes of tenants. observe() updates them and records their changes.
   Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
           std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
@@ -52,26 +52,26 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the buffered records to the kernel. If the kernel cannot write the records, for example because
-  // the disk is full, keeps the records in memory and retries.
+  // Writes the buffered records to the file. If this fails, for example because the disk is full, keeps the
+  // records in memory and retries.
   void flush();
-  // Records the leases that begin or end by these actions, and flushes.
+  // Records the leases that these actions begin or end, and flushes.
   RecordedActions write_down(Actions actions);
 
   // Updates the figures after a change of the core.
   void observe(const Sighting& seen, Nanoseconds at);
   // Takes a reading of the GPU's energy counter, and records the energies of tenants.
   void read_energy(const GpuUuid& gpu, Energy counter);
-  // Writes a record every second while a lease is open. After a crash, a lease that no session confirms
-  // counts as held until the last record. `core` must outlive this object.
+  // Writes a record every second while a lease is open. If no session confirms a lease after a crash, the
+  // lease counts as held until the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
   // Records and flushes everything. Call when the arbiter ends.
   void end(const Core& core);
 
   // Returns true if the user may cause a record now, and counts the record. Root always may.
   bool may_write(uid_t uid);
-  // The number of users whose rate is tracked: users that have written lately, and users whose entries have
-  // not been dropped yet.
+  // The number of users whose rate of records is tracked. Entries of users that have caused no record for a
+  // while are dropped at some later time.
   std::size_t writers() const { return writers_.size(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON piece by piece, without white space. A tree of values (nlohmann::json) takes several times as
-// long, in which the arbiter would serve nobody.
+// Writes JSON value by value, without white space. Building a tree of values (nlohmann::json) takes several
+// times as long, and the arbiter cannot serve other clients in this time.
 //
 //   JsonText json;
 //   json.object([&] {

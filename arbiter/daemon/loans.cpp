@@ -18,7 +18,7 @@ std::optional<SessionId> Loans::find(TenantId tenant, std::uint64_t lender) cons
 void Loans::forget(SessionId session) {
   const auto key = keys_.find(session);
   if (key == keys_.end()) return;
-  // Another session may have registered under this number after the ended session.
+  // Another session may have registered under this number later.
   const auto lender = lenders_.find(key->second);
   if (lender != lenders_.end() && lender->second == session) lenders_.erase(lender);
   keys_.erase(key);

@@ -49,7 +49,7 @@ bool names(const std::string& path, int file) {
          now.st_ino == ours.st_ino;
 }
 
-// Writes each line to one place, which may change at any time.
+// Writes each line to standard error, the journal, syslog or a file. move() changes the place.
 class Output : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void move(Place place, std::string path = {}, UniqueFd file = {}) {
@@ -115,8 +115,8 @@ bool stderr_is_null() {
          (stat("/dev/null", &null) == 0 && error.st_rdev == null.st_rdev);
 }
 
-// systemd names the stream to the journal in this variable, see systemd.exec(5). A descendant that inherited
-// the variable may have another standard error.
+// systemd names the stream to the journal in this variable, see systemd.exec(5). A process may have inherited
+// the variable and have another standard error, so the descriptor is compared.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat error = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's log: one line for each message, naming the tenant concerned. Any thread.
+// The daemon's log: one line for each message. A line about a tenant names the tenant. Any thread.
 #pragma once
 
 #include <string>

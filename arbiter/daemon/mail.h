@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters to and from the arbiters of other nodes. A letter is a text. Letters may be lost, delayed,
-// duplicated or reordered.
+// Sends letters to the arbiters of other nodes, and receives theirs. A letter is a text that may be lost,
+// delayed, duplicated or reordered.
 #pragma once
 
 #include <functional>

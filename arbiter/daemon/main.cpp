@@ -38,9 +38,9 @@ int fail(const std::string& what, int status = EXIT_FAILURE) {
 }
 
 // Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
-// arbiter holds the lock or the socket. Without the lock, two arbiters that start at once could both believe
-// that the socket belongs to a dead arbiter. Before this process holds the lock, it changes no file of
-// another arbiter.
+// arbiter holds the lock or the socket. Without the lock, two arbiters that start at the same time could both
+// take the socket for that of a dead arbiter. This process changes no file of another arbiter before it holds
+// the lock.
 Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
   const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
   lock.reset(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -53,8 +53,8 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
 
 constexpr rlim_t kEnoughDescriptors = 1 << 17;
 
-// Enlarges the process's descriptor table before threads start. In a process with threads, each enlargement
-// of the table makes the kernel wait for all processors, 10 to 25 ms on 16 cores.
+// Enlarges the process's descriptor table before threads start. In a process with threads, the Linux kernel
+// waits for all processors at each enlargement of the table, 10 to 25 ms on 16 cores.
 void enlarge_descriptor_table(rlim_t size) {
   const int last = static_cast<int>(std::min(size, kEnoughDescriptors)) - 1;
   if (const UniqueFd any(open("/", O_PATH | O_CLOEXEC)); any)
@@ -117,8 +117,8 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Searches for GPUs before any peer can connect. A child of the search may hang in the driver. The arbiter
-  // opens its lock, socket and ledger later, so that such a child does not hold these open.
+  // Searches for GPUs before any peer can connect. The child of the search may hang in the driver, so the
+  // arbiter opens its lock, socket and ledger only later: the child cannot hold them open.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));
@@ -156,8 +156,8 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
     log::info(std::string("ending by ") + strsignal(number));
     service_manager.tell_stopping();
     arbiter.end();
-    // The socket file and the leases stay, so that sessions can reconnect to the next arbiter, which takes
-    // over the socket and the leases.
+    // The socket file stays, and leases do not end. The next arbiter takes over both, and sessions reconnect
+    // to it.
     loop.stop();
   });
   arbiter.reload().reads_from({.read = read,
@@ -169,7 +169,7 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
   service_manager.tell_ready();
   service_manager.keep_telling(loop, [&] { return arbiter.summary(); });
   loop.run();
-  // Exits at once, because peers can delay the closing of single connections, see closer.h.
+  // Exits without destructors, because a peer can make the closing of its connection block, see closer.h.
   _exit(EXIT_SUCCESS);
 }
 
@@ -178,7 +178,7 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
 
 int main(int argc, char** argv) {
   CLI::App app("The arbiter: decides which tenants may use which GPU of this host now.", "sharedgpud");
-  // Refuses an empty file name, such as an unset variable of a script: the arbiter would start with other
+  // Refuses an empty file name, as from an unset variable in a script: the arbiter would start with other
   // settings than intended.
   const auto has_name = [](const std::string& name) { return std::string(name.empty() ? "no file" : ""); };
   std::string config;
@@ -197,7 +197,8 @@ int main(int argc, char** argv) {
   if (const auto ended = sharedgpu::parse_command_line(app, argc, argv)) return *ended;
 
   if (!check.empty()) return sharedgpu::check_settings(check);
-  // The arbiter changes its folder, and reads the file again later.
+  // Makes the path absolute, since the arbiter changes its working directory and may read the file again
+  // later.
   if (!config.empty()) config = std::filesystem::absolute(config);
   const auto read = [&](sharedgpu::Settings& settings) {
     std::string error = config.empty() ? sharedgpu::read_default_settings(settings)

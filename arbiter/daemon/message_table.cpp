@@ -22,9 +22,9 @@ namespace {
 
 enum class Sender : std::uint8_t { new_connection, session, anyone };
 
-// The reactions to a message that is not accepted. Close: the connection is closed, and the log says why.
-// Refuse: also tells the peer the reason. Deny: the peer gets a negative answer, and the log says what the
-// peer may not do.
+// The reactions to a message that is not accepted. Close: the daemon closes the connection and logs the
+// reason. Refuse: the daemon also sends the reason to the peer. Deny: the daemon sends a negative answer, and
+// logs what the peer may not do.
 struct Close {
   const char* why = "";
 };
@@ -47,7 +47,7 @@ struct Conditions {
   const char* misplaced = "";
   bool (*valid)(const Body&) = nullptr;  // null: every body is valid
   Reaction<Body> invalid = {};
-  bool counts = false;  // if the message adds to the ledger: the sender's rate limit applies, see Journal
+  bool counts = false;  // the message adds to the ledger, so the sender's rate limit applies, see Journal
   // returns true if only an administrator may send the message; null: any peer may
   bool (*privileged)(const Body&) = nullptr;
   Reaction<Body> unprivileged = {};  // the reaction if another peer sends a privileged message

@@ -14,8 +14,8 @@
 namespace sharedgpu {
 
 struct GpuMeters {
-  // NVML's counter, which counts since the driver was loaded. While there are no surveys, this is the last
-  // value.
+  // NVML's counter, which begins at zero when the driver is loaded. Keeps its last value while there are no
+  // surveys.
   std::optional<Energy> energy;
   std::optional<unsigned> utilization;  // percent; nullopt if the last survey does not show it
 };

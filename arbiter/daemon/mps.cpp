@@ -66,7 +66,7 @@ Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::
       death_(loop),
       timer_(loop) {}
 
-// Sets the modes of the folders even if an earlier arbiter created them, so that users have access.
+// Sets the modes of the folders even if they exist, so that users have access.
 void Mps::start() {
   for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
     if (Status made = make_folder(*folder, mode); !made.ok())
@@ -104,8 +104,8 @@ UniqueFd Mps::open_output() const {
 }
 
 UniqueFd Mps::launch() {
-  // Removes the files of a control daemon that has died, since programs would take them for the new daemon's
-  // files.
+  // Removes the files of a dead control daemon, since programs would take them for files of the new control
+  // daemon.
   for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
   const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};
@@ -118,7 +118,7 @@ UniqueFd Mps::launch() {
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
     posix_spawn_file_actions_adddup2(&files, output.get(), stream);
-  // The daemon must not inherit the arbiter's ignored signals or its terminal.
+  // The control daemon must inherit neither the arbiter's ignored signals nor its terminal.
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
@@ -174,8 +174,8 @@ void Mps::set_serves(bool serves) {
   if (std::exchange(serves_, serves) != serves) changed_();
 }
 
-// Restarts the control daemon after a pause, which grows if the daemon fails repeatedly. Programs that start
-// during the pause run without MPS.
+// Restarts the control daemon after a pause, which grows if the control daemon fails repeatedly. Programs
+// that start during the pause run without MPS.
 void Mps::ended() {
   if (std::chrono::steady_clock::now() - began_ >= kLivedLong) pause_ = std::chrono::seconds(1);
   timer_.expires_after(pause_);

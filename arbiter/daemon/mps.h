@@ -26,7 +26,7 @@ class Mps {
       std::function<void()> changed);
 
   void start();
-  // Returns true if the control daemon is ready, so that a program that starts now uses MPS.
+  // Returns true if the control daemon is ready: programs that start use MPS.
   bool serves() const { return serves_; }
 
   // The pidfd of the control daemon that serves `folder`; empty if none runs.

@@ -16,7 +16,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kLongestPause{1};
-constexpr int kMostAtOnce = 64;  // maximum number of lines read before the loop does other work
+constexpr int kMostAtOnce = 64;  // maximum number of lines that are read before the event loop continues
 
 }  // namespace
 
@@ -109,7 +109,7 @@ void MungeMail::take(const MailLine& line) {
   }
 }
 
-// If the socket is full, the letter is lost, just as it may be lost on the network.
+// If the socket is full, the letter is lost, which Mail permits.
 void MungeMail::send(const std::string& host, const std::string& text) {
   if (!talk_.is_open()) return;
   MailLine line;

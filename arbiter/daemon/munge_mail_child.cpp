@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kLongestDatagram = 4096;
 
-// munge's library, loaded at run time and declared by munge's own header.
+// munge's library, loaded at run time. munge.h declares its functions.
 class Munge {
  public:
   explicit Munge(const System& system) : library_(system, "libmunge.so.2") {
@@ -109,8 +109,8 @@ bool admit_privileged_ports(int socket) {
   return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-// Listens on all IPv6 and IPv4 addresses that the host has, or on place.address. Returns an empty descriptor
-// on failure, with errno.
+// Listens on place.address or, if it is empty, on all IPv6 and IPv4 addresses of the host. Returns an empty
+// descriptor on failure, with errno.
 UniqueFd open_socket(const MailPlace& place, int& family) {
   const bool all = place.address.empty();
   const std::vector<int> families = all ? std::vector{AF_INET6, AF_INET} : std::vector{AF_UNSPEC};
@@ -209,7 +209,7 @@ class Carrier {
 }  // namespace
 
 void carry_mail(const System& system, const MailPlace& place, int end) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // frees the port for the next daemon's child
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // so the child of the next daemon can use the port
   Carrier(system, place, end).run();
 }
 
