@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLastYear = 2261;  // 64 bits hold nanoseconds until 2262
+constexpr int kLastYear = 2261;  // 64-bit nanoseconds since 1970 end in 2262
 
 std::string lower(std::string_view text) {
   std::string result(text);

@@ -18,7 +18,7 @@ namespace sharedgpu::cli {
 //   HH:MM[:SS] [AM|PM]             (today)
 //   MMDD[YY], MM/DD[/YY], DD.MM[.YY], YYYY-MM-DD, each with an optional -HH:MM[:SS]
 //   YYYY-MM-DD[THH:MM[:SS]]
-// `now` and the result count from 1970. Returns nullopt for any other text.
+// `now` and the result are times since 1970. Returns nullopt for any other text.
 std::optional<Nanoseconds> parse_moment(std::string_view text, Nanoseconds now);
 
 struct Period {

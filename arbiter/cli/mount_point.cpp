@@ -118,7 +118,7 @@ class Walk {
     return End::folder;
   }
   std::string at() const { return folder() + (passed_.empty() ? "" : "/" + passed_.back()); }
-  // The folder above at().
+  // The folder that contains at().
   std::string folder() const {
     std::string path = root_;
     for (std::size_t i = 0; i + 1 < passed_.size(); ++i) path += "/" + passed_[i];

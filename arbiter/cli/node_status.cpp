@@ -11,7 +11,7 @@ using Json = nlohmann::json;
 
 Bytes size_in(const Json& json, const char* field) { return Bytes{json.value(field, std::uint64_t{0})}; }
 
-// An older arbiter lacks some fields, and some fields may be null.
+// The answer of an older arbiter lacks some fields, and some fields may be null.
 template <class Value>
 std::optional<Value> optional_in(const Json& json, const char* field) {
   const auto found = json.find(field);

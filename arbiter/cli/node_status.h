@@ -68,7 +68,7 @@ struct NodeStatus {
     Bytes host;
     Bytes away;
     std::uint64_t nodes = 1;        // the job's number of nodes if its turns begin on all of them together
-    std::vector<std::string> gpus;  // UUIDs of the GPUs that it uses, or else is placed on
+    std::vector<std::string> gpus;  // UUIDs of the GPUs that the tenant uses, or else is placed on
 
     // "running", "waiting", "idle", "entering", "leaving" or "stopped"
     std::string state() const;

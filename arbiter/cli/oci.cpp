@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call it
-// before they create a container. Whatever fails, the container starts as it would without this command.
+// sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call
+// this command before they create a container. If anything fails, the container starts as without this
+// command.
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,8 +93,8 @@ std::string edit(const std::string& text, const std::string& origin, Stated stat
   return text;
 }
 
-// Replaces config.json by a new file instead of writing to it: slurmstepd creates it as root in a folder of
-// the user, so the user can replace this file but not write to it.
+// Replaces config.json by a new file: slurmstepd has created config.json as root in a folder of the user, so
+// the user may replace the file, but may not write to it.
 int edit_bundle(const std::string& bundle) {
   const std::string path = bundle + "/config.json";
   std::ifstream file(path);

@@ -16,8 +16,8 @@ namespace sharedgpu::cli {
 // share GPUs.
 struct JobReach {
   std::string obstacle;
-  std::string library;                                         // path of libsharedgpu.so on the host
-  std::vector<std::string> folders;                            // the container gets them at the same paths
+  std::string library;               // path of libsharedgpu.so on the host
+  std::vector<std::string> folders;  // to be mounted in the container at the same paths
   std::vector<std::pair<std::string, std::string>> variables;  // the job's variables that the container's
                                                                // processes need
 };

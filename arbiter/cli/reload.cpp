@@ -86,7 +86,7 @@ int print(const std::string& text, bool json) {
   }
 }
 
-// Reads the socket even from a file with errors, since the arbiter is to report the errors.
+// Takes Socket= even from a file with errors, since the arbiter is to report the errors.
 Settings settings_with_socket(const std::string& config) {
   Settings settings;
   static_cast<void>(read_in_spite_of_errors(config.empty() ? kDefaultConfigFile : config, settings));

@@ -54,7 +54,7 @@ std::string check_partition(const std::string& name) {
                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                             "_.@+-") == name.npos &&
                         name.front() != '-';
-  if (!is_plain) return {};  // not a name; the settings' parser says so
+  if (!is_plain) return {};  // the parser of the settings reports that this is no name
   const std::string command = "exec scontrol show partition " + name + " 2>&1";
   FILE* pipe = popen(command.c_str(), "re");
   if (pipe == nullptr) return {};

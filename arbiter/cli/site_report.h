@@ -41,10 +41,10 @@ class SiteReport {
     std::uint64_t unit_seconds = 0;  // sum of units times seconds over all jobs
     double lease_seconds = 0;
     double waited_seconds = 0;
-    double swap_mebibytes = 0;  // MiB copied in both directions
+    double swap_mebibytes = 0;  // MiB evicted plus MiB restored
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
-  // Returns the number of jobs that have figures neither in their AdminComment nor in their steps.
+  // Returns the number of jobs for which neither AdminComment nor the steps have lease times.
   std::uint64_t untold() const { return untold_ + (untold_yet_ ? 1 : 0); }
 
  private:
@@ -55,7 +55,7 @@ class SiteReport {
   // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;
-  bool untold_yet_ = false;  // true if no figures of the current job have been found up to the last line
+  bool untold_yet_ = false;  // true if no lease time of the current job has been found up to the last line
 };
 
 }  // namespace sharedgpu::cli

@@ -77,7 +77,7 @@ void print_unmanaged(const Json& status, const Json& gpu) {
   std::printf("\n");
 }
 
-// Returns true if tenants use the GPU and surveys do not show their memory there.
+// Returns true if tenants use the GPU, and surveys do not show their memory on it.
 bool is_unverified(const Json& status, const Json& gpu) {
   const auto uses = [&](const Json& tenant) {
     const Json& all = tenant.at("gpus");
@@ -216,7 +216,7 @@ std::string own_job(std::uint32_t job) {
   return array && index ? std::to_string(*array) + "_" + std::to_string(*index) : std::to_string(job);
 }
 
-// Shows where the caller's tenants stand.
+// Prints the state of the caller's tenants, and why they wait.
 int show_own(const std::string& text, bool as_json) {
   NodeStatus status;
   if (std::string error = parse_status(text, status); !error.empty()) {

@@ -324,7 +324,7 @@ Line Top::summary(std::string_view clock) const {
   return line;
 }
 
-// Two lines for a GPU: its memory, and who has it.
+// Two lines for a GPU: its memory, and the tenants that have it.
 void Top::add_gpus(int width, std::vector<Line>& lines) const {
   const bool wide = width >= 100;
   for (const NodeStatus::Gpu& gpu : now_->gpus) {

@@ -49,7 +49,7 @@ class Top {
   // Takes a reading. `at`: the time of the reading in seconds, counted from any fixed moment. Rates are those
   // between the last two readings.
   void take(const NodeStatus& status, double at);
-  // Call if there is no reading now; `why` is the reason.
+  // Call instead of take() if the arbiter has not answered; `why` is the reason.
   void fail(const std::string& why) { failure_ = why; }
 
   // Applies a key: a character, or a TopKey. Returns false if the key ends the program.
@@ -87,8 +87,8 @@ class Top {
   bool reversed_ = false;
   bool mine_ = false;
   bool helps_ = false;
-  std::size_t first_ = 0;  // the first row shown
-  std::size_t room_ = 1;   // the rows that the last screen had room for
+  std::size_t first_ = 0;  // index of the first row on the screen
+  std::size_t room_ = 1;   // number of rows on the last screen
 };
 
 }  // namespace sharedgpu::cli

@@ -38,7 +38,7 @@ std::int64_t microseconds(Nanoseconds time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
-// Collects events as lines of one JSON array, so that a long trace is never held as a tree.
+// Writes events as lines of one JSON array: a tree of a long trace would take much memory.
 class Events {
  public:
   void add(const OrderedJson& event) {

@@ -46,7 +46,7 @@ struct SessionCame {
   Bytes cap;                 // the tenant's limit on its footprint; zero: none
   Bytes host_cap = {};       // the tenant's limit on host memory for swap; zero: none
   bool oversize = false;     // the tenant may have away memory
-  Claims claims = {};        // the time and priority that the tenant's job may claim
+  Claims claims = {};        // the GPU time and the priority of the tenant's job
   bool expected = false;     // Recovered::expected_sessions counts this session
   std::uint32_t job = 0;     // number of the tenant's job if the job spans several nodes; otherwise zero
   bool can_be_away = false;  // the session's library can keep memory away
@@ -74,7 +74,7 @@ struct CapSet {
   Claims claims = {};
 };
 
-// Sets the rules of GPUs: `own` has the rules of the GPUs that it lists, `node` is for all other GPUs.
+// Sets the rules of GPUs: `own` for the GPUs in it, `node` for all other GPUs.
 struct RulesSet {
   Rules node;
   std::map<GpuUuid, Rules> own = {};

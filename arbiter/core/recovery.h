@@ -38,7 +38,7 @@ class Recovery {
  private:
   bool active_;
   Nanoseconds until_;
-  unsigned expected_;            // number of sessions that must still report, reconnected or not
+  unsigned expected_;            // number of sessions that have not reported yet, reconnected or not
   std::set<SessionId> awaited_;  // sessions that have reconnected but not yet reported their memory
 };
 

@@ -21,7 +21,7 @@ struct Sighting {
   };
   struct Tenant {
     TenantId id;
-    // The tenant has no lease, but could get one, so its sessions that want the GPU are waiting.
+    // The tenant has no lease, but could get one: its sessions that want the GPU count as waiting.
     bool may_wait = false;
     bool enters = false;      // the tenant is chosen for a turn, and its gates are not open yet
     bool evicts = false;      // the tenant has memory on GPUs that it was ordered to evict

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the number of connections of each user and of all users, and the number of messages queued for a
-// user's peers. Each connection takes one of a number of places. The daemon's limit on descriptors determines
-// this number. Strangers (processes of no registered job) get at most a quarter of the places. Strangers and
-// members (processes of registered jobs) together get at most seven eighths of the places. Root is not
-// bounded.
+// Limits the number of connections of each user and of all users, and the number of messages queued for each
+// user's processes. Each connection takes one of a number of places. The daemon's limit on descriptors
+// determines this number. Strangers (processes outside of registered jobs) get at most a quarter of the
+// places. Strangers and members (processes of registered jobs) together get at most seven eighths of the
+// places. Root is not bounded.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -30,8 +30,8 @@ class Admission {
   // one user, so that strangers do not use up the limit of jobs.
   static constexpr std::size_t kMostWaiting = 4096;
 
-  // stranger: a process of no registered job. member: a process of a registered job. root: a process of root.
-  // newcomer: a process that is not identified yet.
+  // stranger: a process outside of registered jobs. member: a process of a registered job. root: a process of
+  // root. newcomer: a process that is not identified yet.
   enum class Rank : std::uint8_t { stranger, member, root, newcomer };
 
   explicit Admission(std::size_t places);

@@ -22,7 +22,7 @@ bool is_sluid(std::string_view name) {
 }
 
 // Returns the number of the job whose folder is `folders[i]`; 0 if the folder names the job by its SLUID;
-// nullopt if the folder is not a job's.
+// nullopt if the folder does not belong to a job.
 std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders, std::size_t i) {
   const bool v2 = i >= 1 && ends_with(folders[i - 1], "slurmstepd.scope");
   const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");

@@ -13,8 +13,8 @@
 
 namespace sharedgpu {
 
-// none: the peer has no role yet. part: a process of a run, which may get a session later. session: a
-// session. run: a `sharedgpu run` command.
+// none: the peer has no role yet. part: a process of a run, without a session. session: a process with a
+// session on this connection. run: a `sharedgpu run` command.
 enum class Role : std::uint8_t { none, part, session, run };
 
 class Client : public std::enable_shared_from_this<Client> {

@@ -69,7 +69,7 @@ Status initialize(const std::string& group) {
   return status_of(code, group);
 }
 
-// Names the root group "/", since libcgroup does not accept an empty name.
+// Returns "/" for the root group, since libcgroup does not accept an empty name.
 const char* name_of(const std::string& group) { return group.empty() ? "/" : group.c_str(); }
 
 struct Free {

@@ -83,7 +83,7 @@ class Coordination {
   bool is_named_ = false;  // the node's name in Slurm is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
-  Nanoseconds kept_at_{};  // when the names of heard nodes were last written to the file
+  Nanoseconds kept_at_{};  // the time at which the names of heard nodes were last written to the file
 };
 
 }  // namespace sharedgpu

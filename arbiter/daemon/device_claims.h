@@ -25,7 +25,7 @@
 
 namespace sharedgpu {
 
-// Records amounts, and computes the amount that at least ten of the last sixty reach.
+// Records amounts. amount() is the largest amount that at least ten of the last sixty reach.
 class Recurring {
  public:
   void add(Bytes bytes) {

@@ -200,8 +200,8 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  // The child has ended, and everything that it wrote has arrived. Do not wait for end-of-file: a process
-  // that the child started may hold the pipe open.
+  // The child has ended, so its whole answer is in the pipe. A wait for end-of-file could be endless, since a
+  // process that the child has started may hold the pipe open.
   const std::vector<GpuInfo> gpus = read_lines(answer_.get(), {});
   answer_.reset();
   if (gpus.empty()) return start();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs that the arbiter manages: those found on the host, and those reported only by a session.
+// The GPUs that the arbiter manages: GPUs that it has found on the host, and GPUs that only a session has
+// reported.
 //
 // Event-loop thread only.
 #pragma once
@@ -33,7 +34,7 @@ class HostGpus {
   void search_now() { search_.hurry(); }
   // Sets whether searches are frequent, for example while a lost GPU may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }
-  // The account (see account_of()) of the process that reports a GPU, and whether its tenant has units.
+  // The process that reports a GPU: its account (see account_of()), and whether its tenant has units.
   struct Teller {
     uid_t uid = 0;
     bool has_units = false;

@@ -182,7 +182,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 // Limits the units of a run to the units of the node, because a batch system that does not count units may
-// state any number. While the arbiter knows no GPU, assumes the largest number of GPUs in a GpuList.
+// request any number. While the arbiter knows no GPU, assumes the largest number of GPUs in a GpuList.
 std::uint32_t Jobs::counted_units(const TenantInfo& run, std::uint32_t stated) const {
   const std::uint64_t known = core_.core().gpus();
   const std::uint64_t most =
@@ -296,7 +296,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
   TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
-  // Every step of an honest job registers the same nodes, so only the first registration counts.
+  // All steps of a job should register the same nodes, so only the first registration counts.
   const bool is_known = tenant.spans_nodes() && lives(tenant);
   if (!tenant.spans_nodes()) tenant.nodes_are_new = true;
   if (!is_known) set_nodes(tenant, gang.nodes, gang.coordinator);

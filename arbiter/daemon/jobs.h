@@ -49,8 +49,8 @@ class Jobs {
   // Returns the reason why Tenants=jobs excludes a session of the process with this token; empty if the
   // session is served.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
-  // Adds a session of the process with this token to its tenant, and returns the tenant. The session counts
-  // until leave() is called.
+  // Counts a session of the process with this token for its tenant until leave() is called, and returns the
+  // tenant.
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
   // The name of the process's tenant, which may not exist yet.

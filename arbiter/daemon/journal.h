@@ -58,7 +58,7 @@ class Journal {
   // Records the leases that these actions begin or end, and flushes.
   RecordedActions write_down(Actions actions);
 
-  // Updates the figures after a change of the core.
+  // Updates the times and sizes of tenants after a change in the core.
   void observe(const Sighting& seen, Nanoseconds at);
   // Takes a reading of the GPU's energy counter, and records the energies of tenants.
   void read_energy(const GpuUuid& gpu, Energy counter);

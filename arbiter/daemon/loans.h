@@ -15,7 +15,7 @@ namespace sharedgpu {
 
 class Loans {
  public:
-  // Registers the session under the number `lender`, which replaces its earlier number.
+  // Registers the session under the number `lender`, and drops an earlier number of the session.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
   // The tenant's session with this number; nullopt if no session has the number.
   std::optional<SessionId> find(TenantId tenant, std::uint64_t lender) const;

@@ -22,7 +22,7 @@ namespace {
 
 enum class Place : std::uint8_t { standard_error, journal, syslog, file };
 
-// The priority of syslog(3), which the journal uses, too.
+// The priority of a line, by syslog(3); the journal uses the same numbers.
 int priority_of(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::critical:
@@ -115,8 +115,8 @@ bool stderr_is_null() {
          (stat("/dev/null", &null) == 0 && error.st_rdev == null.st_rdev);
 }
 
-// systemd names the stream to the journal in this variable, see systemd.exec(5). A process may have inherited
-// the variable and have another standard error, so the descriptor is compared.
+// JOURNAL_STREAM names the file behind the stream to the journal, see systemd.exec(5). A process may inherit
+// the variable, but have another standard error, so the file is compared.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat error = {};

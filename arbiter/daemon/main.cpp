@@ -117,8 +117,8 @@ int run(const Settings& settings, const std::function<std::string(Settings&)>& r
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Searches for GPUs before any peer can connect. The child of the search may hang in the driver, so the
-  // arbiter opens its lock, socket and ledger only later: the child cannot hold them open.
+  // Searches for GPUs before any peer can connect. The child of the search may hang in the driver. It cannot
+  // hold the lock, socket or ledger open, since the arbiter opens them later.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));

@@ -209,7 +209,7 @@ class Carrier {
 }  // namespace
 
 void carry_mail(const System& system, const MailPlace& place, int end) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // so the child of the next daemon can use the port
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // frees the port if the daemon dies
   Carrier(system, place, end).run();
 }
 

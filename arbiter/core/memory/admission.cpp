@@ -359,8 +359,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// Unused host memory that no cgroup is charged for can hold evicted memory later. So it counts only in so far
-// as it is larger than the part of the swappable memory that has no host memory yet.
+// Unused host memory that no cgroup is charged for can hold evicted memory later. So only the amount counts
+// by which it exceeds the swappable memory that has no host memory yet.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);

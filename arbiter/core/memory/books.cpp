@@ -10,7 +10,7 @@ namespace {
 
 // The contexts that a tenant reports are believed up to this fraction of a GPU.
 constexpr std::uint64_t kContextPart = 4;
-constexpr std::chrono::minutes kNotePause{1};  // least time between two identical notes
+constexpr std::chrono::minutes kNotePause{1};  // least time between two log lines about the same failure
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movement of memory: free memory of the GPU goes to the sessions that need it, and other sessions evict
-// what is still lacking.
+// The movement of memory: free memory of the GPU goes to the sessions that need it. If it does not suffice,
+// other sessions evict.
 //
 // To change the order in which sessions evict, change the sort in evict(), which reads SessionBook and
 // Residency. If the sort needs another value, add the value to Residency (residency.h) and set it in

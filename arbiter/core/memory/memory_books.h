@@ -282,8 +282,7 @@ class MemoryBooks {
 
   // The ways to count the memory of other sessions. `believed`: all memory that these sessions are believed
   // to have. `certain`: only memory that surveys have shown; on a GPU without surveys, the same as
-  // `believed`. `uncrowded`: the same as `believed`, but without the memory of processes that have no
-  // session.
+  // `believed`. `uncrowded`: the same as `certain`, but without the memory of processes that have no session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that cannot be evicted.
   struct Unevictable {

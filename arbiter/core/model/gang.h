@@ -26,7 +26,7 @@ struct GangOrder {
   std::uint64_t seen = 0;  // number of the last report that the coordinator has received from this member
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
-  bool apart = false;     // a node is unknown or silent for long: each node has turns by itself
+  bool apart = false;     // a node is unknown or silent for long: each node has independent turns
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
@@ -63,8 +63,8 @@ struct GangReport {
   bool operator==(const GangReport&) const = default;
 };
 
-// Event: the coordinator of the tenant's gang has sent an order. Without an order: the nodes of the gang have
-// no contact, and the tenant has its turns on this node independently until an order comes.
+// Event: the coordinator of the tenant's gang has sent an order. Without an order: the gang is apart (its
+// nodes do not reach each other), and the tenant has independent turns on this node until an order comes.
 struct GangOrdered {
   TenantId tenant;
   std::optional<GangOrder> order;

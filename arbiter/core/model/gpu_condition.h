@@ -10,7 +10,7 @@ enum class GpuCondition : std::uint8_t {
   healthy,
   failing,  // the GPU has reported an error that only a reset clears; its tenants continue, and no new
             // tenants come
-  lost,     // the GPU does not answer or is missing: nobody can use it
+  lost,     // the GPU does not answer or is missing: no tenant can use it
 };
 
 }  // namespace sharedgpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lease time: when each lease on each GPU began and ended.
 //
-// Each entry is the lease of one step on one GPU. A tenant's lease time on a GPU is the union of its steps'
-// leases there. The core uses this class at run time, and arbiter/ledger/ uses it to replay a ledger. Not
-// thread-safe.
+// Each entry is the lease of one step on one GPU. A tenant's lease time on a GPU is the time in which at
+// least one of its steps holds a lease on the GPU. The core uses this class at run time, and arbiter/ledger/
+// uses it to replay a ledger. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -40,7 +40,7 @@ class LeaseBook {
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
-  // Lease time so far, summed over all GPUs; leases that are open at `now` count up to `now`.
+  // Lease time up to `now`, summed over all GPUs.
   Nanoseconds of_step(StepName step, Nanoseconds now) const;
   Nanoseconds of_tenant(TenantId tenant, Nanoseconds now) const;
   std::vector<std::pair<StepName, Nanoseconds>> steps_of(TenantId tenant, Nanoseconds now) const;
@@ -65,7 +65,7 @@ class LeaseBook {
   void forget(TenantId tenant);
 
  private:
-  // The union of the steps' leases of one tenant on one GPU.
+  // The time in which at least one step of a tenant holds a lease on a GPU.
   struct Union {
     unsigned open = 0;
     Nanoseconds since{};

@@ -128,14 +128,13 @@ class Model {
   const std::map<TenantId, Tenant>& tenants() const { return tenants_; }
   const std::map<GpuUuid, Gpu>& gpus() const { return gpus_; }
 
-  // Sets the rules of GPUs: `own` has the rules of the GPUs that it lists, `node` is for all other GPUs.
+  // Sets the rules of GPUs: `own` for the GPUs in it, `node` for all other GPUs.
   void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
   const Rules& rules_of(const GpuUuid& gpu) const;
   // The rules of the tenant's domain, or the node's rules if the tenant has no domain.
   const Rules& rules_of(const Tenant& tenant) const;
 
-  // The domains as of the last find_domains(). If stale() returns true, data from which domains are computed
-  // has changed since then.
+  // The domains as of the last find_domains(). If stale() returns true, the domains must be computed again.
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }

@@ -12,8 +12,8 @@ namespace sharedgpu {
 
 // The times for which a tenant may keep others waiting after its lease was revoked, see scheduler/overuse.h.
 struct OveruseRules {
-  // The longest wait for a session that does not answer and that, according to its reports, has nothing on
-  // the GPU. A working session answers within milliseconds, or slightly later on a busy host.
+  // The longest wait for an answer of a session that, by its own reports, has nothing on the GPU. A working
+  // session answers within milliseconds, or slightly later on a busy host.
   Nanoseconds silence = std::chrono::seconds(2);
   // The core reports overuse when it has lasted for `notice`, and again when it exceeds `most`.
   Nanoseconds notice = std::chrono::seconds(10);
@@ -81,10 +81,10 @@ struct Tuning {
   // The least amount that other tenants evict for a growing tenant. Without this minimum, each small
   // allocation would need a message.
   Bytes evict_step = mebibytes(64);
-  // A footprint that has not grown for this time has paused, see memory/growth_forecast.h.
+  // If a footprint has not grown for this time, no further growth is expected, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
-  // A tenant that runs short of host memory is recalled (scheduler.h): it preempts others at once, for at
-  // most this time. The tenant may be recalled again only after a pause of the same length.
+  // If a job runs short of host memory, its tenant is recalled (scheduler.h): it preempts other tenants at
+  // once, for at most this time. It may be recalled again only after a pause of the same length.
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Sessions return host memory that has not been needed for this time.
   Nanoseconds host_calm = std::chrono::seconds(5);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds kLeastTimeout{10};
 constexpr std::chrono::seconds kMostTimeout{60};
-constexpr int kMostSilent = 3;  // after a silence of this many deadlines, a tenant limits nobody
+constexpr int kMostSilent = 3;  // after a silence of this many deadlines, a tenant limits no other
 constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;

@@ -72,12 +72,11 @@ class Estimates {
     Nanoseconds used{};             // GPU time in the tenant's turns since its last pause
     Nanoseconds burst{};            // running mean of `used` at the beginning of pauses; zero: unknown
     Nanoseconds busy_since{};       // the time since which the tenant has held a lease while others wait
-    bool released_idle = false;  // the tenant left the running set because it was idle, and has not asked for
-                                 // the GPU since
-    unsigned long_pauses = 0;    // number of long pauses in a row, see idleness.h
+    bool released_idle = false;     // the tenant has left because it was idle, and does not ask for the GPU
+    unsigned long_pauses = 0;       // number of long pauses in a row, see idleness.h
   };
   struct SessionRow {
-    Nanoseconds idle{};  // how long the session has been idle, as it reports; zero: not idle
+    Nanoseconds idle{};  // how long the session has been idle, by its last report; zero: not idle
     Nanoseconds idle_reported{};
     Nanoseconds submission{};
   };

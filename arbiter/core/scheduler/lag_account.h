@@ -15,7 +15,7 @@ struct ActivityInterval {
   bool pays = false;      // the tenant has a lease, and others wait
   unsigned sets = 1;      // number of running sets that take turns if all tenants want a turn
   Nanoseconds turn{};     // length of a turn
-  bool comes_in = false;  // the tenant is entering, and others wait
+  bool comes_in = false;  // the tenant is entering, and other tenants wait
   bool overuses = false;  // the tenant has a lease although its turn is over
   unsigned holders = 1;   // number of tenants on the tenant's GPUs that have a lease or are entering
   double share = 1;       // the tenant's fraction of the domain's time; zero while no other tenant waits

@@ -109,7 +109,7 @@ void Overuse::pass_time(Row& its) const {
 }
 
 // The time that does not count grows with the memory that the tenant has evicted since the last check, up to
-// `patience`. When a tenant enters its turn, it need not evict any more; this does not count as eviction.
+// `patience`. Memory that a tenant need not evict any more, because its turn begins, does not count.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
@@ -189,8 +189,8 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Returns true if the memory of the stopped process leaves no room for a waiting tenant. If enough memory is
-// free, other tenants have their turns beside the stopped process.
+// Returns true if the memory of the stopped process leaves no room for a waiting tenant. False if enough
+// memory is free, so that other tenants have their turns beside the stopped process.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);

@@ -82,7 +82,7 @@ class Overuse {
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 
-  // Valid from the time at which others first waited for the tenant until the tenant has left.
+  // The fields are set from the time at which others first waited for the tenant until the tenant has left.
   struct Row {
     std::optional<Nanoseconds> since = {};
     std::optional<Overdue> overdue = {};  // at the time `watched`

@@ -259,11 +259,11 @@ bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& l
   return false;
 }
 
-// Fills in `move` if the waiting tenant can enter: it fits beside the running set, or it will fit after
-// members that may leave have left. If the waiting tenant was displaced because the running set grew, it must
-// fit beside the largest footprints of this turn, or wait for the end of the turn. Otherwise a running set
-// that grows and shrinks could displace this tenant again and again. Returns true if the selection has
-// changed, so that the caller must call look().
+// Fills in `move` if the waiting tenant can enter: it fits beside the running set, or members that may leave
+// make enough room. If the waiting tenant was displaced because the running set grew, it must fit beside the
+// largest footprints of this turn, or wait for the end of the turn. Otherwise a running set that grows and
+// shrinks could displace this tenant again and again. Returns true if the selection has changed, so that the
+// caller must call look().
 bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;

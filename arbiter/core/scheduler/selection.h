@@ -21,7 +21,7 @@ namespace sharedgpu {
 class Selection {
  public:
   enum class Basis : std::uint8_t {
-    current,  // the footprints as they are
+    current,  // the present footprints
     peak,     // for each session, the largest footprint since its turn began
   };
 

@@ -11,8 +11,7 @@ constexpr std::chrono::microseconds kTick{1};  // in less time, rounding may lea
 // kLeastFall is the lowest rate at which an account is assumed to fall.
 constexpr int kStepsAtOnce = 2;
 constexpr double kLeastFall = 0.05;
-// Tenants report the duration of their submissions themselves, and could lie. So a reported duration counts
-// only up to this limit.
+// A reported duration of a submission counts up to this limit, since a tenant may report false durations.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
 // Returns an upper bound on the turn. The account of the leader (the tenant for which the turn began) alone

@@ -21,7 +21,7 @@ struct TurnDemand {
 
 class TurnLengths {
  public:
-  // As long as the GPU is unused, its turns have the length that the GPU's rules state.
+  // Until the GPU is used, the length of its turns follows from its rules alone.
   void add(const Gpu& gpu, const Rules& rules);
   void set_rules(const Gpu& gpu, const Rules& rules);
   void begin(const Domain& domain) { domains_.begin(domain); }

@@ -59,8 +59,8 @@ class Gangs {
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }
-  // Returns true if some tenant of the gang is not in the running set of its node. Until it enters, further
-  // submissions of the gang's other tenants do not help to drain.
+  // Returns true if some tenant of the gang is not in the running set of its node. Until that tenant enters,
+  // further submissions of the gang's other tenants do not help to drain.
   bool lacks_place(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
   }
@@ -116,7 +116,7 @@ class Gangs {
     bool ordered = false;  // the coordinator's order, stored in `order`, has come
     // the tenant has entered without an order, and has had processes on this node all the time since
     bool entered_apart = false;
-    // When Slurm started the job; max() while a coordinator orders its turns.
+    // The time at which Slurm started the job; max() while a coordinator orders the job's turns.
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;

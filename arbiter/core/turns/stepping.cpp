@@ -76,7 +76,7 @@ void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
     its.has_run = true;
     set_wants(*session, false);
     its.order = ++last_order_;
-    grant_lease(*session);  // the session may have connected after the end of the turn
+    grant_lease(*session);  // a session that has connected after the end of the turn has no lease
     effects_.send(
         *session,
         Step{.epoch = epoch(tenant), .allowed = memory_.of(*session).resident_limit, .order = its.order});

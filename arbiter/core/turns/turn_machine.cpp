@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants enter running sets and leave them.
+// Moves tenants into running sets and out of them.
 #include "arbiter/core/turns/turn_machine.h"
 
 #include <algorithm>
@@ -315,9 +315,9 @@ void TurnMachine::end_turn(const Tenant& tenant) {
 }
 
 // A stopped process sends nothing, and no other process can move its memory. So the memory of a stopped
-// process stays on the GPU, and other tenants run beside this memory. When the process resumes, its tenant
-// holds the lease again until the process has drained. A thread that had passed the gate before the stop may
-// submit once more, which costs other tenants only time.
+// process stays on the GPU, and other tenants run in the remaining memory. When the process resumes, its
+// tenant holds the lease again until the process has drained. A thread that had passed the gate before the
+// stop may submit once more, which costs other tenants only time.
 //
 // A session that has been given up has nothing on the GPU. Its tenant gets no further turn before this
 // session has answered.
@@ -363,7 +363,7 @@ void TurnMachine::lend_to_returned(const Tenant& tenant) {
     const auto& since = sessions_[*session].unknown_since;
     if (!since || presence_.frozen(*session)) continue;
     const Nanoseconds due =
-        *since + tuning_.look + tuning_.step_after;  // the process has been polled by then
+        *since + tuning_.look + tuning_.step_after;  // by this time, the process has been polled
     effects_.wake_at(due);
     if (effects_.now() >= due) grant_lease(*session);
   }

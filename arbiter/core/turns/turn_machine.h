@@ -19,7 +19,7 @@
 
 namespace sharedgpu {
 
-// The turn of a domain's running set, at one moment.
+// The state of the turn of a domain's running set.
 struct TurnState {
   const Tenant* leader = nullptr;  // the tenant for which the turn began; null: the running set is empty
   Nanoseconds began{};
@@ -105,11 +105,12 @@ class TurnMachine {
   // sessions was sent a Restore.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
-  // Opens the tenant's gates. If memory moved and a turn begins now, returns the duration of the handoff.
+  // Opens the tenant's gates. If a turn begins and memory was moved for it, returns the duration of the
+  // handoff.
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // Begins another turn of the same running set.
   void begin_anew(const Domain& domain);
-  // `awaited` says whether a session of the entering tenant has room for all of its memory and is not ready.
+  // `awaited`: true if a session of the entering tenant may restore all of its memory, and is not ready.
   // Returns the total time for which `awaited` has been true since the tenant entered.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Call if the arbiter did not run for `standstill`: await_ready() does not count this time.
