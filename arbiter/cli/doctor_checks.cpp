@@ -537,9 +537,8 @@ Finding check_peers(const Node& node) {
       }
     }
   }
-  return wrong(
-      "nothing listens on UDP port " + std::to_string(node.settings.peer_port),
-      "an arbiter of jobs opens it when it runs with Tenants=jobs; read its log, which names the error");
+  return wrong("nothing listens on UDP port " + std::to_string(node.settings.peer_port),
+               "the arbiter opens this port if Tenants=jobs; if it is, read the error in the arbiter's log");
 }
 
 // ---- the host ----
@@ -600,7 +599,7 @@ Finding check_memory(const Node& node) {
 Finding check_clock(const Node& node) {
   const auto synchronised = node.host.clock_is_synchronised();
   if (!synchronised)
-    return unseen("the kernel does not tell the clock's state", "run this outside a container");
+    return unseen("the Linux kernel does not report the state of the clock", "run this outside a container");
   if (*synchronised) return good("synchronised");
   return wrong("the clock is not synchronised",
                "start chronyd or systemd-timesyncd: munge rejects letters that are five minutes off");

@@ -80,7 +80,7 @@ struct NodeStatus {
   std::vector<Gpu> gpus;
   std::vector<Tenant> tenants;
 
-  // Null if there is none.
+  // Returns null if there is no tenant with this number.
   const Tenant* find(std::uint64_t id) const;
 };
 

@@ -43,7 +43,7 @@ struct Standing {
     std::vector<Other> holders;      // other tenants that hold a lease on the GPU
     std::size_t hidden_holders = 0;  // the number of further holders, which this user may not see
     std::vector<Other> arriving;     // other tenants that have been chosen for a turn, and have no lease yet
-    std::vector<Other> moving_out;   // other tenants without a lease whose memory still moves off the GPU
+    std::vector<Other> moving_out;   // other tenants without a lease whose memory is being evicted
     std::size_t place = 0;           // position in the queue, from 1; zero: the tenant does not wait
     std::size_t waiting = 0;         // length of the queue
     std::optional<double> turn_left;

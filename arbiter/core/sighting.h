@@ -26,7 +26,7 @@ struct Sighting {
     bool enters = false;      // the tenant is chosen for a turn, and its gates are not open yet
     bool evicts = false;      // the tenant has memory on GPUs that it was ordered to evict
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
-    Nanoseconds turn_ends{};  // planned end of the last turn that the tenant has yielded; zero: none
+    Nanoseconds turn_ends{};  // planned end of the last turn that the tenant has ended early; zero: none
     bool operator==(const Tenant&) const = default;
   };
 

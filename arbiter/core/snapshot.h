@@ -90,7 +90,7 @@ struct Snapshot {
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
     Nanoseconds gates_closed{};   // when the tenant's gates last closed
-    Nanoseconds yielded_until{};  // planned end of the last turn that the tenant has yielded
+    Nanoseconds yielded_until{};  // planned end of the last turn that the tenant has ended early
     Nanoseconds handoff{};        // running mean of the time that the tenant takes to enter; zero: unknown
     // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};

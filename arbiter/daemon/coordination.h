@@ -45,7 +45,7 @@ class Coordination {
   void start();
   // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
-  // Call when the core has a report for the coordinator.
+  // Call when the core has a report for the coordinator of the tenant's gang.
   void report(const TellGang& told);
   const GangMembers& gangs() const { return members_; }
 

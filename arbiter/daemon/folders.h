@@ -15,9 +15,9 @@ namespace sharedgpu {
 // An existing folder is left unchanged.
 Status make_folder(const std::string& path, mode_t mode);
 
-// Fails if another user could replace the arbiter's files. This is possible if `path`, a folder above it, or
-// a symbolic link in it belongs to neither root nor this process's user, or is writable by all users. A
-// world-writable folder above `path` is accepted if it has the sticky bit. Write permission of a group is
+// Fails if another user could replace the arbiter's files. That is possible if `path`, a folder above `path`
+// or a symbolic link in `path` belongs to neither root nor this process's user, or is writable by all users.
+// A world-writable folder above `path` is accepted if it has the sticky bit. Write permission of a group is
 // accepted, because an administrator has granted it.
 Status check_folder(const std::string& path);
 

@@ -47,7 +47,7 @@ void Health::restore(const std::map<GpuUuid, GpuRecord>& past) {
     its.fault = text_of(gpu.fault);
     if (gpu.drain != "-") its.drain = text_of(gpu.drain);
   }
-  // NVML has listed the GPUs of these placements. If it does not list one of them any more, this GPU is lost.
+  // NVML has listed the GPUs of these placements. A GPU that NVML does not list in the next surveys is lost.
   for (const auto& [tenant, placement] : its_.core.core().snapshot().placements)
     for (const GpuUuid& gpu : placement.gpus) sightings_[gpu];
 }

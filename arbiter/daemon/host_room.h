@@ -37,8 +37,8 @@ std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged = {});
 // of descriptors, or the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid, Bytes uncharged = {});
 
-// The maximum of evicted memory that all processes under the same limits can hold together, computed as the
-// interposer computes it for its reports. Zero: no limit.
+// The maximum of evicted memory that all processes under the same limits can hold together. The interposer
+// computes and reports the same values. Zero: no limit.
 struct HostMost {
   Bytes of_step;  // MemoryUse::host_limit
   Bytes of_job;   // Usage::job_host_limit

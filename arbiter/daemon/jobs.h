@@ -53,7 +53,7 @@ class Jobs {
   // tenant.
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
-  // The name of the process's tenant, which may not exist yet.
+  // The name that the process's tenant has, or will have when it is created.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
   const TenantInfo* find(TenantId tenant) const { return std::as_const(tenants_).find(tenant); }
   // The run with this token, if the process is outside Slurm's steps and belongs to the run's user; else

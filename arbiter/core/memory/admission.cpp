@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The admission of growth: checks whether the GPU and the host can hold the memory, now or after other
+// The admission of growth: checks whether the GPU and the host can hold the memory, at once or after other
 // tenants have made room.
 #include <algorithm>
 #include <map>
@@ -180,8 +180,8 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 // If a session is at work, its growth is granted when there is room on the GPU. If the session is not at
 // work, its growth is granted at once, since it needs the memory only in its next turn. Growth of pinned
 // memory is always granted only when there is room on the GPU. If a job runs on several nodes and has a turn
-// on other nodes, its processes on this node get no memory before the job enters the running set here. The
-// other nodes do not wait for this: work on other nodes does not depend on a process that has no memory yet.
+// on other nodes, its processes on this node get no memory before the job enters the running set here. This
+// delays no other node, since work on other nodes does not depend on a process without memory.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -237,8 +237,7 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
       continue;
     }
     if (!needs_growth(*session->tenant)) {
-      if (promised(*session, at) != Bytes{})
-        return;  // this session can drain without more memory, now or when its turn is over
+      if (promised(*session, at) != Bytes{}) return;  // this session can drain without more memory
       continue;
     }
     if (!waits_to_grow(*session, at) || can_be_filled(*session->tenant, all)) continue;

@@ -221,7 +221,7 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
     if (kept == Bytes{}) continue;
     const Bytes asked = std::min(kept, shortage);
     shortage -= asked;
-    // If the session has nothing else to evict, the timeout of its eviction starts now.
+    // If the session has nothing else to evict, the timeout of its eviction begins with this order.
     if (its.resident_limit >= its.use.resident) its.evicted_at = effects_.now();
     its.resident_limit = kept - asked;
     its.evicting = true;

@@ -61,7 +61,7 @@ struct SessionBook {
   Bytes uncharged;  // as reported: host memory of the session for which no cgroup is charged
   std::vector<std::uint64_t> away_requests;
   Nanoseconds away_requested_at{};
-  bool away_unjudged = false;  // the recovery is not over yet
+  bool away_unjudged = false;  // requests for away memory wait for the end of the recovery
 
   // After a restart of the arbiter, the session's use is unknown until its first report, which may contain
   // growth that was never granted. Growth that this report contains counts as promised.
@@ -180,7 +180,7 @@ class MemoryBooks {
   // Call when the session's gate closes while the session has work: the footprint cannot grow before the
   // session's next turn.
   void defer_growth(const Session& session);
-  // Call at the end of a turn: from now on the session must not restore memory.
+  // Call at the end of a turn, after which the session must not restore memory.
   void hold_at_resident(const Session& session);
   // Call when the session's process is stopped: memory that it was asked to evict stays on the GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }

@@ -107,7 +107,7 @@ class Model {
  public:
   explicit Model(const Rules& node) : node_(node) {}
 
-  // Null if there is none.
+  // Return null if there is no entity with this id.
   Session* find(SessionId id);
   Tenant* find(TenantId id);
   Gpu* find(const GpuUuid& uuid);
@@ -141,7 +141,7 @@ class Model {
   // Recomputes the domains. A tenant's deadline can affect the rules for all tenants in its domain, see
   // makes_exclusive() and backlog_limit_beside() (entitlement.h).
   void find_domains();
-  // Sets the limits and Claims that apply to the tenant's job from now on.
+  // Sets the limits and Claims of the tenant's job.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Call if a property of the tenant changes: the core then advances the tenant's domain at the end of the
   // current event.

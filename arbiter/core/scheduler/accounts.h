@@ -51,8 +51,8 @@ class Accounts {
   // Records a new ActivityInterval for each tenant whose activity has changed.
   void update(const Domain& domain, const Common& common);
 
-  // share(): the tenant's fraction of its domain's time. due(): the smallest of its fractions of the time of
-  // its GPUs.
+  // share(): the tenant's fraction of its domain's time. due(): the tenant's fraction of a GPU's time; if the
+  // tenant uses several GPUs, the smallest of these fractions.
   double share(const Tenant& tenant) const { return rows_[tenant].share; }
   double due(const Tenant& tenant) const { return rows_[tenant].due; }
   const ActivityInterval& activity(const Tenant& tenant) const { return rows_[tenant].activity; }

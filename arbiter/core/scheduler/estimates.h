@@ -57,8 +57,8 @@ class Estimates {
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // The GPU time of one submission of the tenant; zero: unknown. Known only for tenants that yield the rest
-  // of their turn if a submission would not end in it.
+  // The GPU time of one submission of the tenant; zero: unknown. Known only for tenants for which can_yield()
+  // (turn_machine.h) returns true.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
   // Returns true if the tenant has been idle for so long that its turn is over.

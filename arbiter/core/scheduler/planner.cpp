@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kLongWait{10};
 }  // namespace
 
 // Goes through the members, beginning with those that the policy wants to retain. A member stays if it fits
-// beside the members that stay before it. One running member stays even if it does not fit, because revoking
+// beside the members before it that stay. One running member stays even if it does not fit, because revoking
 // its lease would make room for no tenant. It leaves only if it asks for more memory, or if the turn is over
 // and a tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
@@ -214,8 +214,8 @@ bool Planner::fits_beside(const Tenant& waiter) const {
          });
 }
 
-// Returns true if the member does not leave for the waiting tenant. This holds between two jobs on several
-// nodes, if the member's job is apart, or if its nodes have lost contact during its turn.
+// Returns true if the member does not leave for the waiting tenant. True only if both belong to jobs on
+// several nodes, and the member's job is apart or its nodes have lost contact during its turn.
 bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
@@ -363,9 +363,9 @@ bool Planner::another_job_drains(const Tenant& gang) const {
   });
 }
 
-// Returns true while the next turn is kept for the gang to which it was offered. It is kept for the length of
-// a turn, or for kLongWait if that is longer, so that the gang's other nodes can end their turns. After that
-// time another tenant gets the turn, and the turn after it is offered to the gang.
+// Returns true while the next turn is kept for the gang to which it was offered. The turn is kept for the
+// length of a turn, or for kLongWait if that is longer, so that the gang's other nodes can end their turns.
+// After that time another tenant gets the turn, and the turn after it is offered to the gang.
 bool Planner::is_kept_for_gangs() const {
   const Scheduler::Turn& turn = running_.turn;
   const Nanoseconds end = effects_.now() + turn.left;

@@ -55,7 +55,7 @@ class Scheduler {
   void on_want(const Session& session, bool first, bool host_short);
   void on_waiting(const Tenant& tenant) { tenants_[tenant].waiting_since = effects_.now(); }
   void on_idle(const Session& session, Nanoseconds idle) { estimates_.on_idle(session, idle); }
-  // The session yields the rest of its turn to the tenants that wait now.
+  // The session ends its turn early, for tenants that wait.
   void on_yield(const Session& session);
   void forget_yields(const Domain& domain);
   void on_drained(const Session& session, Nanoseconds submission, bool wants);
@@ -107,7 +107,7 @@ class Scheduler {
   TurnView view(const Domain& domain, bool over = false) const {
     return {.rules = domain.rules.turns, .turn = lengths_.of(domain), .over = over};
   }
-  // Returns true if the tenant ends its turn early: it has yielded, or the time of its recall is over.
+  // Returns true if the tenant ends its turn early (on_yield()), or the time of its recall is over.
   bool yields(const Tenant& tenant) const;
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
   // Returns true if the tenant is leaving, and is expected to have left soon enough that others should wait
@@ -136,8 +136,8 @@ class Scheduler {
     Nanoseconds waited{};    // how long the tenant had waited when it was chosen for the running set
     Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant gets the rest later
     bool preempted = false;  // the tenant's turn was preempted
-    bool yields = false;     // the tenant yields the rest of its present turn
-    // The planned end of the last turn that the tenant has yielded; the tenant does not overuse the GPU
+    bool yields = false;     // the tenant ends its present turn early
+    // The planned end of the last turn that the tenant has ended early; the tenant does not overuse the GPU
     // before this time.
     Nanoseconds yielded_until{};
     bool displaced = false;  // the tenant left the running set because the set had grown

@@ -67,8 +67,8 @@ class Gangs {
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes; true before the first order, since this is
-  // unknown.
+  // Returns true if the gang may have a turn on other nodes, which this node cannot exclude before the first
+  // order.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
@@ -120,7 +120,7 @@ class Gangs {
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;
-    bool broken = false;   // end_for_good() was called, and the tenant has not left yet
+    bool broken = false;   // end_for_good() was called, and the tenant has not left since
     bool settled = false;  // settle() was called
     std::uint64_t steps = 0;
     GangReport sent;

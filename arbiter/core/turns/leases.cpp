@@ -58,8 +58,8 @@ void TurnMachine::end_lost_leases(const Tenant& tenant) {
 }
 
 void TurnMachine::detach(const Tenant& tenant, const std::optional<LeaseKey>& lease) {
-  // Other sessions of the tenant may still reconnect. The lease stays open until they reconnect, or until the
-  // recovery period ends.
+  // Other sessions of the tenant may be about to reconnect. The lease stays open until they have reconnected,
+  // or until the recovery period ends.
   if (resuming(tenant) && lease && !has_holder(*lease, tenant)) leases_.doubt(*lease, effects_.now());
   if (!resuming(tenant)) sync_leases(tenant);
 }

@@ -45,7 +45,7 @@ struct Leaving {
   Nanoseconds stepped_at{};  // the last time at which a session was allowed to submit, or drained
   // the last time at which a session was allowed to submit, or resumed from a stop
   Nanoseconds could_submit_at{};
-  bool revoked = false;        // the lease was revoked although processes of the tenant did not answer
+  bool revoked = false;        // the lease was revoked without an answer from the tenant's processes
   bool but_newcomers = false;  // a drained session may submit only if its gate has been open before
 };
 

@@ -60,8 +60,8 @@ class TurnMachine {
   // the last time at which the lease certainly was held.
   void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
   void welcome(const Session& session, Backend backend);
-  // Call when a session has attached to its GPU. If the session's step has an open lease on this GPU, the
-  // lease is now known to be held.
+  // Call when a session has attached to its GPU. If the session's step has an open lease on this GPU, this
+  // shows that the lease is held.
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
   // Call when a new session has attached to its GPU. The session has no memory yet, so it shares its tenant's
   // lease at once.
@@ -187,7 +187,7 @@ class TurnMachine {
     Epoch epoch;              // epoch of the tenant's last turn, or of its first turn if it has had none
     bool epoch_used = false;  // the tenant has entered, or was sent a Revoke, since it has this epoch
     bool resuming = false;  // the lease is from the ledger; sessions of the tenant may be about to reconnect
-    unsigned wanting = 0;   // sessions that want the GPU
+    unsigned wanting = 0;   // number of sessions that want the GPU
     Nanoseconds gates_closed{};
     Nanoseconds last_ran{};  // when the tenant last held a lease
     Nanoseconds last_drain{};
