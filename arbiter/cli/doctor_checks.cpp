@@ -538,7 +538,7 @@ Finding check_peers(const Node& node) {
     }
   }
   return wrong("nothing listens on UDP port " + std::to_string(node.settings.peer_port),
-               "the arbiter opens this port if Tenants=jobs; if it is, read the error in the arbiter's log");
+               "with Tenants=jobs, the arbiter opens this port; if it has not, its log names the error");
 }
 
 // ---- the host ----

@@ -20,7 +20,7 @@ constexpr std::size_t kMostAddresses = 10'000;
 constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the names of heard nodes
 constexpr std::chrono::seconds kKeepNew{1};    // the pause if new nodes were heard
 
-// Without mail, no other node can be heard, so all timeouts for other nodes are zero.
+// Without mail, no other node can be heard, so the times after which other nodes are given up are zero.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};

@@ -358,8 +358,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// Unused host memory that no cgroup is charged for can hold evicted memory later. So only the amount counts
-// by which it exceeds the swappable memory that has no host memory yet.
+// Unused host memory that no cgroup is charged for can hold evicted memory later. So the swappable memory
+// that has no host memory yet is subtracted from it.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);

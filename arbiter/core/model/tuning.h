@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times and sizes that the core's decisions depend on. The daemon uses these defaults, except for
-// `overuse` and `first_surveys`, which it sets. Tests set other values.
+// The times and sizes that the core's decisions depend on. The daemon sets `turns`, `overuse`,
+// `first_surveys` and the values of NodeTuning, and uses the other defaults. Tests set other values.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,8 @@ class Accounts {
            const Effects& effects)
       : presence_(presence), turns_(turns), limits_(limits), effects_(effects) {}
 
-  // Call when a tenant has come. If a tenant of this name has left a debt, the new account begins with it.
+  // Call when a tenant has come. If the tenant ended earlier and left a debt, the new account begins with
+  // this debt.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
   // Call when the tenant's last process has ended. The tenant's debt is kept for a while; otherwise a job of

@@ -181,7 +181,7 @@ void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Schedule
   std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
 }
 
-// Returns true if the member no longer needs its lease: it is idle, or yields the rest of its turn.
+// Returns true if the member no longer needs its lease: it is idle, or ends its turn early.
 bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }

@@ -169,8 +169,8 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // Returns true if an answer of the session may be overdue. True for all sessions of a stopped tenant, so
-  // that they are polled.
+  // Returns true if an answer of the session may be overdue. True for all attached sessions of a tenant that
+  // is stopped or about to be, so that they are polled.
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;
