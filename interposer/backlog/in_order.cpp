@@ -14,13 +14,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A call that has not returned for so long, while the gate is open, has submitted its work, and waits for the
-// GPU. The GPU may wait for the program.
+// If a single submission has not returned after this time with an open gate, the driver has its work and the
+// call waits for the GPU. The GPU may be waiting for work of another thread, which must not be held back any
+// longer.
 constexpr Nanoseconds kMostPatience = 5s;
-constexpr Nanoseconds kLook = 100us;  // threads rarely meet, and then mostly wait for milliseconds
+constexpr Nanoseconds kLook = 100us;  // pause between two checks; threads rarely exclude each other, and then
+                                      // mostly wait for milliseconds
 
 struct Holder {
-  std::uint64_t ticket = 0;  // grows with each holder
+  std::uint64_t ticket = 0;  // the number of this holder; a later holder has a larger number
   std::uint64_t thread = 0;
   CUstream stream = nullptr;
   bool sequence = false;
@@ -45,7 +47,7 @@ bool is_blocking(CUstream stream) {
 }
 
 bool is_ordered(CUstream a, CUstream b) {
-  if (a == b) return a != CU_STREAM_PER_THREAD;  // each thread has its own
+  if (a == b) return a != CU_STREAM_PER_THREAD;  // each thread has its own per-thread default stream
   return (a == CU_STREAM_LEGACY && is_blocking(b)) || (b == CU_STREAM_LEGACY && is_blocking(a));
 }
 
@@ -65,7 +67,7 @@ InOrder::InOrder(StreamWord stream, bool own, Extent extent) {
   MutexLock lock(their.mutex);
   mine.ticket = ticket_ = ++their.last;
   their.all.push_back(mine);
-  Nanoseconds waited{};  // while the gate was open
+  Nanoseconds waited{};  // counts only time in which the gate is open
   const auto comes_first = [&](const Holder& other) {
     return other.ticket < mine.ticket && exclude_each_other(other, mine) &&
            (other.sequence || waited < kMostPatience);

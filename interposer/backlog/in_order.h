@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps submissions of several threads to one stream apart in an oversized process. There, several
-// submissions may take the place of one: the nodes of a graph that is launched node by node. Work that
-// another thread submits to the same stream then comes before all of them or after all of them, as with plain
-// CUDA. The legacy default stream is ordered with all blocking streams.
+// Keeps submissions of several threads to one stream apart in an oversized process. In such a process, the
+// interposer may replace one submission by a sequence of submissions: the nodes of a graph that is launched
+// node by node. Work that another thread submits to the same stream then comes before or after the whole
+// sequence, as with plain CUDA. The legacy default stream is ordered with all blocking streams.
 //
 // Needs no cuda.h. Thread-safe.
 #pragma once
@@ -13,9 +13,10 @@
 
 namespace sharedgpu::backlog {
 
-// RAII: held around a submission, or around a sequence of them. The constructor waits until other threads
-// have ended theirs, if they exclude each other and came first. A thread holds it outside the gate, and may
-// hold several. It has no effect inside the gate.
+// RAII: exists while a thread makes a submission or a sequence of submissions. Two objects of different
+// threads exclude each other if one of them is for a sequence and their streams are ordered. The constructor
+// waits for earlier objects that the new object excludes. A thread creates the object outside the gate, and
+// may have several. An object created inside the gate has no effect.
 class InOrder {
  public:
   enum class Extent : std::uint8_t { submission, sequence };

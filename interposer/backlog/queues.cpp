@@ -59,8 +59,8 @@ struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  std::atomic<bool> timed{false};  // the end of a turn has been known at some time, so the time of
-                                   // submissions is measured
+  // True from the first turn with a known end on. The time of submissions is then measured.
+  std::atomic<bool> timed{false};
 
   Nanoseconds longest() override;
 

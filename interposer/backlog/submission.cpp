@@ -14,7 +14,7 @@ namespace {
 
 // The submissions that the thread may still make to a stream before it has to count them in the stream's
 // queue. Submissions between two fences touch only this object. The object identifies the queue by the
-// queue's number, since the stream may have been destroyed and its handle reused. It is small, since
+// queue's number, since the stream may have been destroyed and its handle reused. The object is small, since
 // thread-local storage is scarce.
 struct Grant {
   std::uintptr_t key = 0;

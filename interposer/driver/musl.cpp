@@ -10,8 +10,8 @@
 namespace sharedgpu::driver {
 namespace {
 
-// The tables of a loaded object. The dynamic section states their addresses relative to the object: unlike
-// glibc, musl does not replace these by absolute addresses.
+// The tables of a loaded object. The dynamic section states the addresses of these tables relative to the
+// object: unlike glibc, musl does not replace them by absolute addresses.
 struct Tables {
   const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;

@@ -47,8 +47,8 @@ void* address_of(Function function) {
 Dlsym real_dlsym() {
   Dlsym found = next_dlsym.load(std::memory_order_relaxed);
   if (found != nullptr) return found;
-    // Looks up a version, since a plain dlsym("dlsym") would find our own dlsym. The versions below are the
-    // first versions of glibc's dlsym.
+    // Looks up dlsym with its version, since a plain dlsym("dlsym") would find our own dlsym. The versions
+    // below are the first versions of glibc's dlsym.
 #if defined(__x86_64__)
   constexpr char kVersion[] = "GLIBC_2.2.5";
 #elif defined(__aarch64__)

@@ -17,8 +17,8 @@ class GateListener {
  public:
   virtual ~GateListener() = default;
   // Called when a thread begins to wait at a gate that a lease page closes, and no other thread waits there.
-  // The waiting thread makes this call, which must not block. Threads that have waited while the gate was
-  // paused call it, too, if the gate is closed after the pause.
+  // The waiting thread makes this call, which must not block. A thread that has waited while the gate was
+  // paused calls on_wait(), too, if a lease page is still closed after the pause.
   virtual void on_wait() = 0;
   // Returns true if all memory of the process is on its GPUs. While some memory of the process is not on its
   // GPU, even a long drain lets no thread through.
@@ -28,8 +28,8 @@ class GateListener {
 void arm(GateListener& listener);
 
 // Called before the first close(), by the thread that will call close(). In a program with several threads,
-// the kernel takes 8 to 16 ms to register the process with membarrier(2). The closing thread registers the
-// process, so the thread that starts CUDA does not wait.
+// the Linux kernel takes 8 to 16 ms to register the process with membarrier(2). The closing thread registers
+// the process, so the thread that starts CUDA does not wait.
 void prepare_to_close();
 
 // Records that this process holds the lease, or will hold it as soon as the page opens. Submissions during a
@@ -41,7 +41,8 @@ void hold();
 bool held();
 
 // Waits for the GPU on behalf of the thread that closes the gate. drain() returns true when everything
-// submitted so far is done, and false if a capture prevented the wait; drain() must then be called again.
+// submitted so far is done, and false if a capture prevented the wait; the caller must then call drain()
+// again.
 class Drain {
  public:
   virtual ~Drain() = default;
@@ -56,7 +57,7 @@ bool close(Drain& drain);
 // Permits a single submission by each waiting thread, after close() has returned true. The lease continues
 // until step() returns. Each thread that waits at the closed gate, or begins to wait within a short time, may
 // pass once. Then step() drains the new work. If this drain is long, threads may pass again at growing
-// intervals, as in close(). Returns what close() returns.
+// intervals, as in close(). The result has the same meaning as that of close().
 bool step(Drain& drain);
 
 // Replaces the arbiter's page with an open page of our own, so that this session does not keep the gate

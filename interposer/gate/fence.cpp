@@ -22,8 +22,8 @@ bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 
 
 // The fence of a process that may not call membarrier(2).
 #if defined(__x86_64__)
-// Removing the write permission of a dirty page makes the kernel interrupt every processor that runs a thread
-// of this process, and an interrupt is a fence.
+// Removing the write permission of a dirty page makes the Linux kernel interrupt every processor that runs a
+// thread of this process, and an interrupt is a fence.
 void fence_by_hand() {
   const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

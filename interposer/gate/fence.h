@@ -7,8 +7,8 @@
 
 namespace sharedgpu::gate {
 
-// Registers with the kernel, so that process_fence() is quick. May be called repeatedly. The child of a fork
-// must call this function again.
+// Registers the process with the Linux kernel, so that process_fence() is quick. May be called repeatedly.
+// The child of a fork must call this function again.
 void prepare_fence();
 
 // The slow half of the fence. When process_fence() returns, each thread of the process has executed a full

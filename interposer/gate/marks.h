@@ -25,10 +25,9 @@ struct alignas(64) Mark {
 // The gate's state of one thread.
 struct Thread {
   Mark* mark = nullptr;
-  std::uint32_t depth = 0;  // number of nested passes of the thread
-  std::uint32_t grace_used =
-      0;  // how often the thread was let through during the drain with number `grace_drain`
-  std::uint64_t grace_drain = 0;  // the drain to which `grace_used` refers
+  std::uint32_t depth = 0;        // how many nested passes the thread holds
+  std::uint32_t grace_used = 0;   // how often the closed gate let the thread through during this drain:
+  std::uint64_t grace_drain = 0;  // the number of the drain
 };
 
 namespace detail {
@@ -46,7 +45,7 @@ struct Activity {
   bool inside = false;
   bool own_streams = false;
 };
-// The sum of all pass counters.
+// Computes the Activity from the pass counters of all threads.
 Activity activity();
 
 // Frees the pass counters of threads that exist only in the parent, so that new threads can reuse them. Call

@@ -26,9 +26,9 @@ struct Pages {
   // True if submissions read a page of the interposer, which is_open() writes; false if they read a lease
   // page.
   std::atomic<bool> several{false};
-  // The page that pause() closes.
+  // The page of the interposer that pause() closes.
   LeasePage own{.gate = kOpen, .contended = 0};
-  std::atomic<bool> pausable{false};  // true: `own` is one of the pages that must be open
+  std::atomic<bool> pausable{false};  // true if `own` is one of the pages that must be open
   // Held while a page is installed, never while a page is read.
   std::mutex coming;
 };
@@ -62,7 +62,7 @@ const LeasePage* first_closed() {
   return nullptr;
 }
 
-// Updates the oversubscription and the backlog limit in our page.
+// Copies to our page whether any GPU is oversubscribed, and the smallest backlog limit.
 void gather() {
   if (!pages.several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();

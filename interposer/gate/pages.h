@@ -22,7 +22,8 @@
 
 namespace sharedgpu::gate {
 
-// The number of a session of this process. The session's lease page is one of the pages that must be open.
+// Identifies a session of this process by a number. The session's lease page is one of the pages that must be
+// open.
 struct PageSlot {
   static constexpr unsigned kCount = 64;
   unsigned index = 0;
@@ -32,7 +33,7 @@ namespace detail {
 #if defined(__x86_64__)
 inline constexpr std::size_t kPageAlignment = 4096;
 #else
-inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size of any kernel
+inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size that a Linux kernel may use
 #endif
 struct alignas(kPageAlignment) MappedPage {
   LeasePage page;

@@ -43,7 +43,8 @@ INSTEAD void operator delete(void* block, std::size_t) noexcept { std::free(bloc
 INSTEAD void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
 INSTEAD void operator delete(void* block, std::size_t, std::align_val_t) noexcept { std::free(block); }
 
-// Called for each frame of libstdc++ when a thread is cancelled. No such frame has anything to clean up.
+// Called for each frame of libstdc++ when a thread is cancelled. No frame of libstdc++ has anything to clean
+// up.
 extern "C" int __gxx_personality_v0();
 INSTEAD int __gxx_personality_v0() { return 8; }  // _URC_CONTINUE_UNWIND
 

@@ -21,9 +21,10 @@ constexpr std::size_t kPitch = 512;
 // amount.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
-// Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the
-// real call. Only the driver knows the modes and threads of captures. So the function asks the driver to free
-// a null address: if a capture forbids freeing, the driver refuses this call, too (measured).
+// Returns true if a capture forbids this thread to allocate and to free. The capture is then invalid, as
+// after the program's own call. Only the driver knows the modes and threads of captures. So the function asks
+// the driver to free a null address: if a capture forbids freeing, the driver refuses this call, too
+// (measured).
 bool forbidden_in_capture() {
   return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }

@@ -57,9 +57,9 @@ std::uint64_t resident_threads() {
   return known ? static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(threads) : 0;
 }
 
-// The device memory that the driver allocates for a context if `limit` is set to `value`, beyond the memory
-// for the default value, which the estimate of a context's size already contains. Returns nullopt if limits
-// of this kind need no memory.
+// The device memory that the driver allocates for a context if `limit` is set to `value`, minus the memory
+// for the default value. The estimate of a context's size contains the memory for the default value. Returns
+// nullopt if limits of this kind need no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));
@@ -80,7 +80,7 @@ CUresult destroy_made(CUcontext context, Call real) {
   return hooks::destroy(*mine, destruction);
 }
 
-// Calls `real`, which takes a reference to the primary context.
+// Calls `real`, which takes a reference to the device's primary context, and counts this reference.
 template <class Call>
 CUresult retain_primary(Process& process, CUdevice device, Call real) {
   tracking::Primary& primary = process.contexts().references(device);

@@ -23,7 +23,7 @@ namespace {
 constexpr int kTries = 100;
 
 // Returns true if the memory of the device's pools is freed with the device's primary context. Pools allocate
-// in this context.
+// in the primary context.
 bool pools_go_with_primary(const Process& process, CUdevice device) {
   const Allocator* memory = process.devices().memory(device);
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
@@ -153,8 +153,8 @@ CUresult reset_primary(CUdevice device, const Call& real) {
   return result;
 }
 
-// Only tries the lock, since a thread that holds it may be about to take a reference. Does nothing if the GPU
-// is busy, since the destruction would wait for the GPU.
+// Does nothing if another thread holds the lock, since that thread may be about to take a reference. Does
+// nothing if the GPU is busy, since the destruction would wait for the GPU.
 void tend_primary(Process& process, CUdevice device) {
   Primary& primary = process.contexts().references(device);
   const std::unique_lock lock(primary.mutex, std::try_to_lock);

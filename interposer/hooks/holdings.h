@@ -41,8 +41,8 @@ class Allocations {
   unsigned long long last_id_ = 1ull << 32;  // far above the numbers of the driver, which begin at 1
 };
 
-// Memory that the driver has allocated for the program in a context and that cannot be swapped, by the
-// driver's own handle.
+// Memory that the driver has allocated for the program in a context and that cannot be swapped. The keys are
+// the driver's own handles.
 class Pinned {
  public:
   enum class Kind { pointer, array, mipmap };

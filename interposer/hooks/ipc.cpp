@@ -13,7 +13,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Exports one piece of the block, to test whether exporting works. If the export fails, the program gets an
+// Exports the block's first piece, to test whether exporting works. If the export fails, the program gets an
 // error already from cuIpcGetMemHandle, and can still share the memory by other means.
 bool export_block(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;

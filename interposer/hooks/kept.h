@@ -12,7 +12,8 @@ namespace sharedgpu::hooks {
 // All fields are guarded by the owner's mutex.
 struct Kept {
   Bytes counted;
-  Bytes asked;  // further bytes, requested by threads that wait for the arbiter's answer or for the driver
+  Bytes asked;  // further bytes that threads have requested; these threads wait for the arbiter's answer or
+                // for the driver
 };
 
 // Lower and upper bound of the memory that the driver keeps.
@@ -22,8 +23,9 @@ struct KeptNow {
 };
 
 // Adjusts `kept.counted` to the memory that `now` reports. `now` is called with the mutex held. The driver
-// has already allocated the memory. If the arbiter refuses to count this memory as granted, the next recount
-// asks again. The arbiter is asked only if `may_grow` is true.
+// has already allocated the memory. If `may_grow` is true and this memory exceeds the counted memory, the
+// function requests the difference from the arbiter. If the arbiter refuses, the next recount requests the
+// difference again.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {

@@ -49,8 +49,8 @@ std::span<const std::byte> buffer_of(std::uintptr_t extra) {
   return {data, size};
 }
 
-// Calls visit(data, size, offset) for each argument. Returns false if there are arguments beyond those, as
-// far as is known.
+// Calls visit(data, size, offset) for each argument. Returns false if some arguments may not have been
+// visited.
 template <class Visit>
 bool visit_each(std::uintptr_t kernel, std::uintptr_t parameters, Visit visit) {
   const auto* const values = reinterpret_cast<const std::byte* const*>(parameters);

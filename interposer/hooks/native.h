@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the driver allocates for the program. This memory counts as pinned. Native memory is allocated
-// only while the lease is held: at that time, the other tenants have evicted enough memory.
+// only while the lease is held: the other tenants have then evicted enough memory.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -10,9 +10,9 @@
 
 namespace sharedgpu::hooks {
 
-// Decides whether to retry an allocation that the arbiter has granted: the driver may still be freeing the
-// memory for it in another process. The program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for a
-// while.
+// Decides whether to retry an allocation that the arbiter has granted: the memory for this allocation may be
+// memory of another process that the driver has not freed yet. The program sees CUDA_ERROR_OUT_OF_MEMORY only
+// if the retries fail for a while.
 class Patience {
  public:
   bool worth_another_try(CUresult result);

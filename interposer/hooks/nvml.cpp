@@ -111,10 +111,11 @@ void put(Place& place, const GpuReply::Process& process) {
 
 enum class Kind { compute, other };
 
-// Implements a query of processes. `real` calls NVML with the size of an array, and with the array.
+// Implements NVML's queries for the processes on a GPU. `real` calls NVML's own function with the size of an
+// array, and with the array.
 template <class Process, class Call>
 Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
-  // NVML checks the arguments. The count of zero prevents NVML from writing other tenants' processes to the
+  // NVML checks the arguments. With a count of zero, NVML writes no processes of other tenants to the
   // program's array.
   if (count == nullptr || (places == nullptr && *count != 0)) return real(count, places);
   unsigned int none = 0;

@@ -12,11 +12,12 @@
 namespace sharedgpu::hooks {
 namespace {
 
-// The mutex makes the driver's call and its accounting one step, since the driver may give a freed handle or
-// address to another thread at once.
+// The mutex is held over the driver's call and the accounting of the call, since the driver may give a freed
+// handle or address to another thread at once.
 struct Own {
   std::mutex mutex;
-  // The keys are the accounting that counts the memory. The program's host memory is counted with any GPU.
+  // Each key is the accounting of a device, which counts the memory. The program's host memory is counted for
+  // any one of the devices.
   std::map<Pinning*, OwnMemory> memories;
   std::map<Pinning*, OwnMemory> hosts;
 };
@@ -25,8 +26,9 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`, and then calls `enter` once for each device, with the reference counts of this device, and in
-// the same way for host memory. `enter` returns how much of this memory has been freed by `real`.
+// Calls `real`. Then calls `enter` once with each device's reference counts of device memory, and once with
+// each device's reference counts of host memory. `enter` returns how much of this memory has been freed by
+// `real`.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference counts of the program's own physical memory (cuMemCreate). A piece of this memory stays on the
-// device as long as a handle or a mapping refers to it.
+// Reference counts of the program's own physical memory (cuMemCreate). Memory created by one call of
+// cuMemCreate stays on the device as long as a handle or a mapping refers to it.
 //
 // Knows only handles and addresses. Not thread-safe.
 #pragma once
@@ -19,10 +19,9 @@ class OwnMemory {
   using Handle = CUmemGenericAllocationHandle;
 
   void created(Handle handle, Bytes size);
-  // Releases one reference. released() and unmapped() return the size of the memory that is freed with the
-  // last reference.
+  // released() removes one reference, and unmapped() removes the references of all mappings in the range.
+  // Both return the size of the memory that has lost its last reference.
   Bytes released(Handle handle);
-  // Removes the references of all mappings in the range.
   Bytes unmapped(CUdeviceptr address, Bytes size);
   void mapped(CUdeviceptr address, Bytes size, Handle handle);
   // Adds a reference: the driver has returned the handle of the memory that is mapped at this address.

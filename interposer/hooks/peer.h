@@ -17,7 +17,7 @@ bool open_to_current();
 // Makes a copy by calling `real`. The driver copies cuMemAlloc's memory of any device, whichever context is
 // current. The driver copies memory mapped by cuMemMap, such as the interposer's, only if the device of the
 // current context has access to this memory. Without access, the driver copies nothing and returns
-// CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). If a copy fails with
+// CUDA_ERROR_INVALID_VALUE, and a capture stays valid (measured on two H200). If a copy fails with
 // CUDA_ERROR_INVALID_VALUE, the function grants access permanently and repeats the copy.
 template <class Call>
 auto copy_with_access(Call call) {

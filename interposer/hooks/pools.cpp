@@ -42,7 +42,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// For give_back_of() and give_back_unused(): a pool releases all of its unused memory.
+// An argument of give_back_of() and give_back_unused(): a pool then releases all of its unused memory.
 constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace
@@ -65,8 +65,8 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
 }
 
 // Called before the pool is destroyed. From now on no thread queries the driver about the pool. The entry in
-// pools_ stays, since the driver may refuse the destruction and other threads may be using the pool
-// meanwhile.
+// pools_ stays, since the driver may refuse the destruction, and other threads may use the pool until the
+// driver destroys it.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
@@ -128,7 +128,8 @@ void Pools::leave_to_driver(CUmemoryPool handle) {
 
 // --- Blocks ---
 
-// First tries blocks that are known to be free, then blocks that may have become free since.
+// First tries blocks that are known to be free. Then checks whether the GPU has finished with more freed
+// blocks, and tries these.
 bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) {
   const std::lock_guard lock(mutex_);
   auto place = pool.blocks.take(size, stream);
@@ -232,9 +233,9 @@ CUresult Pools::free(CUdeviceptr address, const backlog::StreamPlace& place) {
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   if (const FencePtr fence = backlog::mark(place, &result)) return give(address, place.id, fence);
-  // The driver's own free would succeed even if no fence can be created, unless an earlier kernel has failed.
-  // So this call waits for the stream instead of recording a fence; the wait returns the error of an earlier
-  // kernel, too.
+  // If no fence can be recorded, this call waits for the stream instead, since cuMemFreeAsync without
+  // sharedgpu needs no fence and would succeed. If an earlier kernel has failed, the wait returns the
+  // kernel's error, as cuMemFreeAsync would.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
   return result == CUDA_SUCCESS ? free_unused(address) : result;
 }
@@ -337,7 +338,7 @@ void Pools::tend() {
 
 // Trims the pinned pools. The driver itself trims them when the GPU has no memory left. But if the arbiter
 // refuses memory while the GPU still has free memory, the driver does not know that memory is short, so the
-// interposer trims the pools. The lock is held so that no pool is destroyed meanwhile.
+// interposer trims the pools. The lock is held so that no pool is destroyed while this function uses it.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -406,8 +407,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   return result;
 }
 
-// Called after a refusal. As for swapped pools, waits until the GPU has finished with freed blocks, and makes
-// all pools release the memory that they do not use.
+// Called after a refusal. Like allocate(), waits until the GPU has finished with freed blocks, and makes all
+// pools release the memory that they do not use.
 CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
   for (int naps = 0;; ++naps) {
     const bool last = naps == kMostNaps || gate::capturing() || !pinned_frees_pending();
@@ -456,9 +457,9 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   recount(block.pool, false);
 }
 
-// Adjusts the counted memory of a pinned pool to the memory that the driver keeps for the pool. About a pool
-// that the program has destroyed, the driver reports nothing; only the sizes of the pool's blocks in use are
-// known.
+// Adjusts the counted memory of a pinned pool to the memory that the driver keeps for the pool. The driver
+// reports nothing about a pool that the program has destroyed. For such a pool, the sizes of the blocks in
+// use are a lower bound.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;

@@ -39,8 +39,8 @@ class Pools {
 
   // Called when the program has created a pool.
   void created(CUmemoryPool pool, const CUmemPoolProps& properties);
-  // Destroys a pool; `call` destroys the driver's pool, and fails for a default pool. Blocks in use stay
-  // valid.
+  // Destroys a pool. `call` destroys the driver's pool, and fails for a default pool. Blocks that are in use
+  // stay valid.
   template <class Call>
   CUresult destroy(CUmemoryPool handle, Call call) {
     const PoolPtr pool = leave_alone(handle);
@@ -103,7 +103,8 @@ class Pools {
   // Trims each pool to its release threshold, as the driver does when the program synchronizes. Sends no
   // request to the arbiter.
   void tend();
-  // Trims each pool to zero. Called when memory is short. Returns false if there was nothing to release.
+  // Makes each pool release all of its unused memory. Called when memory is short. Returns false if there was
+  // nothing to release.
   bool release_all();
   // give_up() releases all unused memory of the swapped pools of `device`. hold() returns true if these pools
   // still hold memory.
@@ -113,8 +114,8 @@ class Pools {
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: the program has destroyed the pool
-    bool leaving = false;           // true while the program is destroying the pool; the driver is then not
-                                    // queried about it
+    bool leaving = false;  // true while the program is destroying the pool; no thread then queries the driver
+                           // about the pool
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
@@ -122,11 +123,11 @@ class Pools {
     // Only pinned pools use these three members:
     Kept kept;
     Bytes wanted;  // bytes of unfinished allocations
-    Bytes coming;  // bytes requested for unfinished allocations; the driver may or may not have allocated the
-                   // memory yet
+    Bytes coming;  // bytes that unfinished allocations have requested from the arbiter; the driver may have
+                   // allocated some of them
   };
   using PoolPtr = std::shared_ptr<Pool>;
-  // An allocation in flight from a pinned pool.
+  // An unfinished allocation from a pinned pool.
   struct Claim {
     PoolPtr pool;  // null: nothing was requested
     Bytes size;
@@ -182,8 +183,8 @@ class Pools {
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // the chunks of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
-  std::uint64_t last_number_ = 0;        // the last number that a block in pinned_ got
-  bool pinned_freed_ = false;            // a pinned block was freed since the GPU was last known to be idle
+  std::uint64_t last_number_ = 0;        // the number of the newest block of a pinned pool
+  bool pinned_freed_ = false;            // true if a pinned block was freed since the GPU was last seen idle
 };
 
 Pools& pools();

@@ -8,8 +8,8 @@
 
 namespace sharedgpu::hooks {
 
-// keep() takes our reference, unless the driver refuses; let_go() releases it. Called with the lock of
-// `primary` held.
+// keep() takes our reference, unless the driver refuses; let_go() releases our reference. Called with the
+// lock of `primary` held.
 CUresult keep(tracking::Primary& primary, CUdevice device);
 void let_go(tracking::Primary& primary, CUdevice device);
 

@@ -27,8 +27,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Calls `ask` for each device's memory until `ask` returns a value, which means that the memory lies on that
-// device.
+// Calls `ask` for each device's memory until `ask` returns a value, and returns this value.
 template <class Ask>
 auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
   for (Memory* memory : process::memories())
@@ -103,9 +102,9 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // --- Kinds ---
 
-// Checks that the driver can create memory of this kind at all. Without this check, the creation of an
-// unsupported kind while the GPU has no free memory would fail only later, when the program cannot handle the
-// error. Asks the driver only once for each combination of handle types.
+// Checks that the driver can create memory of this kind at all. Without this check, memory of an unsupported
+// kind could seem to be created while the GPU has no free memory. The error would come only later, when the
+// program cannot handle it. Asks the driver only once for each combination of handle types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
@@ -115,7 +114,7 @@ CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   gate::Pass pass;
   CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // a supported kind, but no memory now
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // the kind is supported
   if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
   return result;
 }
@@ -126,7 +125,8 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Pins the memory in place. Its first byte names the whole memory.
+// Pins the memory in place. The handle is used as an address, and the byte at this address stands for the
+// whole memory.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
   for (Memory* memory : process::memories()) {
     ProgramMemory* const program = memory->program_memory();
@@ -174,8 +174,7 @@ SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size
   // and evicted now.
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
-  reservations().remove(address);  // erased before the free, since another thread may get the addresses at
-                                   // once
+  reservations().remove(address);  // before the driver's free: another thread may then get the addresses
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;
@@ -253,8 +252,8 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
   if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   SHAREDGPU_REAL(cuDeviceGetCount, &devices);
-  for (std::size_t i = 0; i < count; ++i)  // for memory that is not on the GPU, the driver would check
-                                           // `access` only later
+  for (std::size_t i = 0; i < count; ++i)  // for memory that is not on the GPU, the driver checks `access`
+                                           // only later, when the memory is on the GPU again
     if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         (access[i].location.id < 0 || access[i].location.id >= devices))
       return CUDA_ERROR_INVALID_DEVICE;

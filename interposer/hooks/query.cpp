@@ -29,8 +29,8 @@ CUdevice device_of(CUcontext context) {
   return device;
 }
 
-// Answers a query about an address of the interposer's memory from its records. Returns nullopt if only the
-// driver knows the answer: the caller must ask the driver while the memory is resident.
+// Answers a query about an address of the interposer's memory from the interposer's records. Returns nullopt
+// if only the driver knows the answer: the caller must ask the driver while the memory is resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                                const hooks::Allocation& ours) {
   const AddressRange& range = ours.range;
@@ -78,8 +78,8 @@ std::optional<AddressRange> imported(CUdeviceptr address) {
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
 }
 
-// Returns true for the attribute that a program queries before it passes the memory to a network card, so
-// that the memory must be pinned in place.
+// Returns true for the attribute that a program queries before it passes the memory to a network card. Such
+// memory must be pinned in place.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
 // The device of memory that the program has created itself.
@@ -97,7 +97,7 @@ CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdevicept
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{mapping.size.count});
-  // The driver would name the host while the memory is away.
+  // While the memory is away, the driver would report host memory.
   if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
     return give(data, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
   if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
