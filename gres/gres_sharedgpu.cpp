@@ -127,7 +127,8 @@ std::vector<Gpu> find_gpus() {
 }
 
 constexpr int kCharacterDevice = 2;  // DEV_TYPE_CHAR
-// The major number of NVIDIA's GPUs, assumed for files that do not exist yet.
+// The major device number of NVIDIA's GPUs. The plugin assumes this number for device files that do not exist
+// yet.
 constexpr unsigned kNvidiaMajor = 195;
 
 bool find_numbers(Device& device) {
@@ -212,7 +213,7 @@ bool is_ours(const buf_t& buffer) {
   return begins_with_units(std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
 }
 
-// The number of units in `units` among the `count` units from number `first` on.
+// The number of bits set in `units` from bit `first` on, among `count` bits.
 std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
   const std::int64_t end =
       std::min<std::int64_t>(slurm_bit_size(units), static_cast<std::int64_t>(first + count));

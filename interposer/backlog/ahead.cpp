@@ -83,9 +83,9 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   if (seen_before || unfinished_ == 0) at_it_since_ = now;
 }
 
-// A sample longer than the estimate replaces it at once, so that the queue does not grow. A shorter sample
-// lowers the estimate gradually, so that a few short kernels among long ones do not raise the number of
-// unfinished submissions.
+// An exact sample longer than the estimate replaces the estimate at once, so that the queue does not grow. A
+// shorter sample lowers the estimate gradually, so that a few short kernels among long ones do not raise the
+// number of unfinished submissions.
 void Ahead::learn(Nanoseconds sample, bool exact) {
   if (sample < cost_)
     cost_ -= (cost_ - sample) / 4;

@@ -28,7 +28,7 @@ void* dlsym_driver(void* handle, const char* name) {
   if (found == nullptr) return nullptr;
   if (found != ours) return found == driver::real_if_loaded(function) ? ours : found;
   // The search has found our own export, since our library is loaded before the driver. Without our library,
-  // the search would have found the driver's export, if the driver is loaded.
+  // the search would find the driver's export if the driver is loaded.
   if (driver::real_if_loaded(function) != nullptr) return ours;
   // Volatile prevents a tail call: glibc must see our library as the caller that asks for the next
   // definition.
@@ -36,8 +36,8 @@ void* dlsym_driver(void* handle, const char* name) {
   return next;
 }
 
-// Replaces dlsym(RTLD_NEXT, name) if the search would find our own export, because the caller is an object
-// before our library. Continues the search after our library.
+// Replaces dlsym(RTLD_NEXT, name) for a caller that precedes our library in the search order, so that the
+// search would find our own export. Continues the search after our library.
 void* dlsym_next(void* /*handle*/, const char* name) {
   driver::Function function = *driver::find(name);
   void* real = driver::real_if_loaded(function);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // musl's own functions, in a program that uses musl instead of glibc.
 //
-// No driver works with musl. But a command in a container may use musl and preload this library. musl lacks
-// dlvsym(), and its dlsym() would find the dlsym() that this library exports.
+// NVIDIA's driver does not work with musl. But a command in a container may use musl and preload this
+// library. musl lacks dlvsym(), and its dlsym() would find the dlsym() that this library exports.
 #pragma once
 
 namespace sharedgpu::driver {

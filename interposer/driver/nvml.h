@@ -61,7 +61,7 @@ inline constexpr unsigned int kComputeMode = 0;
 struct EventData {  // nvmlEventData_t
   Device device;
   unsigned long long type;
-  unsigned long long data;  // the number of an Xid
+  unsigned long long data;  // of an Xid event: the Xid's number
   unsigned int gpu_instance;
   unsigned int compute_instance;
 };

@@ -33,8 +33,8 @@ void fence_by_hand() {
   munmap(page, size);
 }
 #else
-// Other architectures propagate a changed mapping without an interrupt, so on these light_fence() is a full
-// fence.
+// Other architectures propagate a changed mapping without an interrupt, so on these architectures
+// light_fence() is a full fence.
 void fence_by_hand() { detail::fence_every_pass.store(true, std::memory_order_seq_cst); }
 #endif
 

@@ -2,9 +2,9 @@
 // The gate that every submission to the GPU passes.
 //
 // Passing costs one load of the lease page and a store to the thread's own pass counter, and no locked
-// instruction. The thread that closes the gate bears the cost: after the arbiter has written the page, the
-// session's turn thread calls close(), which makes the pass counters of all threads visible with
-// membarrier(2) and waits for the threads inside.
+// instruction. The thread that closes the gate bears the cost. After the arbiter has written the page, the
+// session's turn thread calls close(). This function makes the pass counters of all threads visible with
+// membarrier(2), and waits for the threads inside.
 //
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
 // long drain, the closed gate also lets each thread make single submissions, at growing intervals. Without
@@ -28,7 +28,7 @@ inline bool inside() { return detail::self.depth != 0; }
 
 // Returns true if threads wait at the gate.
 bool wanted();
-// The time at which a waiting thread was last let in, by CLOCK_BOOTTIME.
+// The time at which the gate last let a waiting thread in, by CLOCK_BOOTTIME.
 Nanoseconds let_in();
 
 // Installs an open page, and drops the pass counters of all other threads. Call this in the child of a fork,
@@ -59,7 +59,7 @@ class Pass {
     Mark* mark = self.mark;
     mark->count.store(mark->count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // Call this inside if the submitted work goes to the per-thread default stream.
+  // Call this inside the gate if the submitted work goes to the per-thread default stream.
   void to_own_stream() { detail::self.mark->own_stream.store(true, std::memory_order_relaxed); }
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;

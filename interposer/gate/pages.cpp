@@ -72,7 +72,7 @@ void gather() {
 
 bool put_own_page(void* address, std::size_t size, std::uint32_t gate);
 
-// Makes submissions read a page of our own, which is_open() updates. `pages.coming` must be held.
+// Makes submissions read a page of our own, which is_open() updates. The caller holds `pages.coming`.
 bool gather_in_own_page() {
   if (pages.several.load(std::memory_order_relaxed)) return true;
   if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
@@ -135,7 +135,8 @@ bool install(int fd, PageSlot slot) {
   return true;
 }
 
-// The number of a pause is the value of the closed gate, which never occurs again.
+// The number of a pause is the value of the gate in `pages.own` during the pause. No two pauses have the same
+// value.
 std::uint32_t pause() {
   std::uint32_t number = 0;
   {

@@ -11,7 +11,7 @@ namespace sharedgpu::gate {
 
 class Wakeup {
  public:
-  // The value for wait(). Call this before you read the state that the waking thread changes.
+  // The count to pass to wait(). Call this before you read the state that the waking thread changes.
   std::uint32_t seen() const { return count_.load(std::memory_order_acquire); }
   // Returns when the counter has been raised since `seen`, or after `timeout`. May return earlier.
   void wait(std::uint32_t seen, Nanoseconds timeout);

@@ -14,7 +14,7 @@
 #include <new>
 
 // The definitions below are weak: if another part of libstdc++ brings the original functions after all, the
-// linker uses those, and check_constructors.sh reports it.
+// linker uses the original functions, and check_constructors.sh reports this fault.
 #define INSTEAD __attribute__((weak))
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets the library load with a glibc (2.17 or later) older than the one it was linked with, and with musl,
-// since the program's container determines the C library. No driver works with musl: there the library only
-// has to be loaded without harm.
+// since the program's container determines the C library. NVIDIA's driver does not work with musl, so with
+// musl the library only has to load without harm.
 //
 // Functions that got a new version when libpthread and libdl moved into libc (2.34) are bound to their first
 // version, which every glibc has. The few functions that are entirely new are defined here. All functions in
@@ -55,7 +55,7 @@ FIRST_VERSION(int, pthread_attr_setstacksize, (void* attributes, size_t size), (
 HIDDEN int __pthread_key_create(unsigned* key, void (*end)(void*));
 int __pthread_key_create(unsigned* key, void (*end)(void*)) { return first_pthread_key_create(key, end); }
 
-// fstat() and lstat() are new in glibc 2.33. The kernel and glibc have the same struct stat.
+// fstat() and lstat() are new in glibc 2.33. The Linux kernel and glibc have the same struct stat.
 HIDDEN int fstat(int fd, void* info);
 int fstat(int fd, void* info) {
   return (int)syscall(SYS_newfstatat, fd, "", info, 0x1000 /* AT_EMPTY_PATH */);

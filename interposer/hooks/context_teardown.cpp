@@ -18,8 +18,8 @@ using tracking::Primary;
 
 namespace {
 
-// How often lock_finished() waits for the context's last work again if other threads take and release
-// references during the wait.
+// The most waits of one call of lock_finished(). The function waits again for the context's work if other
+// threads take or release references during a wait.
 constexpr int kTries = 100;
 
 // Returns true if the memory of the device's pools is freed with the device's primary context. Pools allocate
@@ -30,7 +30,7 @@ bool pools_go_with_primary(const Process& process, CUdevice device) {
 }
 
 // Returns true if pools hold memory on the device, or are about to allocate some. Stream-ordered memory
-// outlives every context, even a reset of the device (measured). Called with the lock held.
+// outlives every context, even a reset of the device (measured). Called with primary.mutex held.
 bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
@@ -61,7 +61,8 @@ void forget(Process& process, CUcontext context) {
   backlog::forget_streams_of(context);
 }
 
-// Frees the memory that the program has in a context that remains without the program's references.
+// Frees the memory that the program has in a context that remains although the program has no reference to
+// it.
 void clear_out(Process& process, CUcontext context) {
   if (context == nullptr) return;
   process.contexts().destroy_streams(context);
@@ -69,8 +70,8 @@ void clear_out(Process& process, CUcontext context) {
   for (const auto& [address, origin] : allocations().of(context)) free_finished(address);
 }
 
-// Returns true if the context has to remain without the program's references. Pools that hold only unused
-// memory do not keep a context.
+// Releases the unused memory of the device's pools. Then returns true if the context has to remain even
+// without a reference of the program.
 bool holds_up(const Process& process, const Primary& primary, CUdevice device) {
   if (pools_go_with_primary(process, device)) pools().give_up(device);
   return needed(process, primary, device);

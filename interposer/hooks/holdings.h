@@ -24,7 +24,7 @@ class Allocations {
     unsigned long long id = 0;  // never reused, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
     bool sync_memops = false;   // the value to which the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   };
-  // `context` is null if the allocation belongs to no context, as for stream-ordered memory.
+  // `context` is null for stream-ordered memory, which belongs to no context.
   void add(CUdeviceptr base, CUcontext context);
   // Removes the allocation only if it has the number `id`, since its address may already belong to another
   // allocation.

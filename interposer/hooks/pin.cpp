@@ -31,9 +31,10 @@ std::uint64_t bytes_per_channel(CUarray_format format) {
   }
 }
 
-// An estimate of an array's size. The driver's own size, which it reports only for arrays without memory, is
-// slightly larger because of padding; the estimate is close enough for planning. Compressed and planar
-// formats take less memory than the estimate. A size that would overflow is more than any device has.
+// An estimate of an array's size. The size that the driver allocates is slightly larger because of padding,
+// and the driver reports this size only for arrays without memory. The estimate is close enough for planning.
+// Compressed and planar formats take less memory than the estimate. A size that would overflow is more than
+// any device has.
 Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarray_format format,
                  unsigned channels) {
   std::uint64_t size = width;

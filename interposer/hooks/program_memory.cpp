@@ -74,8 +74,8 @@ struct Part {
   std::size_t size = 0;
 };
 
-// Cuts a range into whole mappings that the interposer has made, and the parts between these. Returns an
-// empty list if an end of the range lies inside one of the interposer's mappings.
+// Cuts a range into whole mappings that the interposer has made, and the parts between these mappings.
+// Returns an empty list if an end of the range lies inside one of the interposer's mappings.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {

@@ -9,7 +9,8 @@
 
 namespace sharedgpu::hooks {
 
-// The mapping around this address of swappable memory that the program has created itself; nullopt if none.
+// The mapping that contains this address, if it maps swappable memory that the program has created itself;
+// otherwise nullopt.
 std::optional<AddressRange> program_mapping(CUdeviceptr address);
 
 }  // namespace sharedgpu::hooks

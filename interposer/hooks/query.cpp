@@ -71,8 +71,8 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
   }
 }
 
-// Returns the range of memory that was imported from another process of the tenant; nullopt if none. The
-// driver knows everything about this memory except its bounds.
+// Returns the range that contains this address in memory imported from another process of the tenant; nullopt
+// if there is none. The driver knows everything about this memory except its bounds.
 std::optional<AddressRange> imported(CUdeviceptr address) {
   Process* mine = Process::get();
   return mine != nullptr ? mine->imports().find(address) : std::nullopt;
