@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets a program report to sharedgpu whether it met a deadline, after each piece of work that has one:
+// Lets a program report to sharedgpu, after each piece of work with a deadline, whether it met the deadline:
 //
 //   sharedgpu_deadline(finished <= due);
 //
@@ -7,8 +7,7 @@
 // SHAREDGPU_DEADLINE_FD, and never blocks: a report that cannot be written at once is dropped. Thread-safe as
 // long as no thread changes the environment. Children can report too if they inherit the descriptors
 // (Python's subprocess closes them unless close_fds=False). May change errno. Programs in other languages
-// write "met" or
-// "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
+// write "met" or "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
 #ifndef SHAREDGPU_DEADLINE_H
 #define SHAREDGPU_DEADLINE_H
 
@@ -22,9 +21,9 @@
 extern "C" {
 #endif
 
-// Returns the pipe to write to, or -1 if none. The program may have inherited a descriptor number that by now
-// refers to another file, so the file must be the pipe whose inode SHAREDGPU_DEADLINE_READ ("FD:INODE")
-// names.
+// Returns the descriptor of the pipe to write to, or -1 if there is no pipe. The inherited number may refer
+// to another file by now. So the function checks that the file is the pipe whose inode
+// SHAREDGPU_DEADLINE_READ ("FD:INODE") names.
 static inline int sharedgpu_deadline_fd(void) {
   const char* number = getenv("SHAREDGPU_DEADLINE_FD");
   const char* reading = getenv("SHAREDGPU_DEADLINE_READ");

@@ -26,7 +26,7 @@ constexpr bool copies(std::string_view name) { return name.starts_with("cuMemcpy
 // stream_at() returns the index of an argument, or one of these constants.
 inline constexpr int kFillsNoQueue = -1;
 inline constexpr int kStreamZero = -2;  // the function takes no stream
-inline constexpr int kInConfig = -3;    // inside the argument of cuLaunchKernelEx
+inline constexpr int kInConfig = -3;    // the stream is inside the first argument of cuLaunchKernelEx
 
 constexpr int stream_at(std::string_view name, int words) {
   const bool moves = copies(name) || name.starts_with("cuMemset");
@@ -38,9 +38,9 @@ constexpr int stream_at(std::string_view name, int words) {
   return name.find("Async") != name.npos ? words - 1 : kStreamZero;
 }
 
-// The index of the argument with the stream in which the call is ordered with the submissions of other
-// threads (in_order.h), or one of the constants above. Host functions fill no queue, but read what earlier
-// work has written.
+// Returns the index of the argument that holds the call's stream, or one of the constants above. In this
+// stream, in_order.h orders the call with the submissions of other threads. Host functions fill no queue, but
+// read what earlier work has written.
 constexpr int ordered_at(std::string_view name, int words) {
   const bool host = name.starts_with("cuLaunchHostFunc") || name.starts_with("cuStreamAddCallback");
   return host ? 0 : stream_at(name, words);

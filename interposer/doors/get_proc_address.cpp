@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and five (12.0), and both again for
-// programs with per-thread default streams. The wrapper calls the real function first. So if the real
-// function works before cuInit, or for an empty name, the wrapper works in these cases too.
+// cuGetProcAddress in its four forms: with four arguments (CUDA 11.3) and with five arguments (CUDA 12.0),
+// each also for programs with per-thread default streams. The wrapper calls the real function first. So if
+// the real function works before cuInit, or for an empty name, the wrapper works in these cases too.
 #include <cuda.h>
 
 #include "interposer/doors/substitute.h"

@@ -45,7 +45,7 @@ std::optional<GpuUuid> uuid_of(Device device) {
 }
 
 std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
-  // Invalid values of environment variables are reported by the session, not here.
+  // The session reports invalid values of environment variables, so this function reports none.
   session::Settings settings =
       session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
                              [](const char*, const char*, const char*) {});
@@ -86,7 +86,8 @@ std::optional<Figures> figures(Device device) {
   return std::nullopt;
 }
 
-// The tenant's processes on this GPU; nullopt if the program gets NVML's own answer.
+// The tenant's processes on this GPU; nullopt if the arbiter does not state them. The program then gets
+// NVML's own answer.
 std::optional<std::vector<GpuReply::Process>> processes(Device device) {
   auto gpu = uuid_of(device);
   if (!gpu) return std::nullopt;
