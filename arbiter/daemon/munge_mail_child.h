@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of MungeMail that runs in a child process: uses the socket and talks to munged.
+// The part of MungeMail (munge_mail.h) that runs in a child process: it sends and receives datagrams, which
+// munged signs and checks.
 //
-// Users other than root cannot fill the socket's buffer: the kernel drops datagrams from unprivileged source
-// ports. munge authenticates the remaining datagrams, and drops replayed datagrams.
+// Users other than root cannot fill the socket's buffer: the Linux kernel drops datagrams from unprivileged
+// source ports. munge authenticates the remaining datagrams, and rejects replayed datagrams.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace sharedgpu {
 struct MailPlace {
   std::string address;  // address to listen on; empty: all addresses of the host
   std::uint16_t port = 0;
-  std::string munge_socket;  // empty: munge's own default
+  std::string munge_socket;  // path of munged's socket; empty: munge's default path
 };
 
 // A datagram between the child and the daemon.
@@ -31,8 +32,8 @@ struct MailLine {
   char text[kLongestLetter + 1] = {};
 };
 
-// Carries letters between `end` and the network. Returns when the daemon has closed the other end, or at once
-// if the socket cannot be opened.
+// Carries letters between the daemon, through the socket `end`, and the network. Returns when the daemon has
+// closed its end of the connection, or at once if the network socket cannot be opened.
 void carry_mail(const System& system, const MailPlace& place, int end);
 
 }  // namespace sharedgpu

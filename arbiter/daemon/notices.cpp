@@ -25,7 +25,8 @@ void Notices::wake() {
   });
 }
 
-// A snapshot is slow, so it is taken only if some job may need a line.
+// Returns true if a job with sessions has not got its line yet. Only then does look() take a snapshot, which
+// is slow.
 bool Notices::any_untold() const {
   const auto& all = its_.tenants.all();
   return std::any_of(all.begin(), all.end(),
@@ -59,8 +60,8 @@ void Notices::look() {
   }
 }
 
-// Returns the session of the tenant that is to print the line: the first session that reads its messages and
-// knows this type of message. Null if there is no such session.
+// Returns the session that prints the line: the tenant's first session that reads its messages and knows this
+// type of message. Null if there is no such session.
 Client* Notices::listener(const Snapshot::Tenant& tenant) const {
   for (const SessionId id : tenant.sessions) {
     const auto* entry = its_.sessions.find(id);

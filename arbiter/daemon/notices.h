@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the user of each job that waits longer than NoticeAfter= what it waits for: sends one session of the
-// job a line for its standard error, once in each run of the job on this node.
+// Tells users why their jobs wait. If a job waits longer than NoticeAfter=, one session of the job prints the
+// reason on standard error, at most once in each run of the job on this node.
 //
 // Event-loop thread only.
 #pragma once
@@ -32,7 +32,7 @@ class Notices {
   };
   explicit Notices(const Parts& parts) : its_(parts), timer_(parts.loop) {}
 
-  // Looks at the waits of all jobs twice a second from now on, until no session is left.
+  // Starts to check twice a second how long each job has waited. The checks stop when no session is left.
   void wake();
 
  private:

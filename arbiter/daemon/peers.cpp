@@ -20,7 +20,7 @@ bool is_dead(const UniqueFd& pidfd) {
 }  // namespace
 
 // A user namespace owned by root belongs to a container service that root runs for users, so the process's
-// own user is charged. The user namespace of an ended process cannot be read. The uid of such a process may
+// own user is charged. The user namespace of an ended process cannot be read. The uid of an ended process may
 // be a subordinate uid, so kEnded is charged instead of this uid.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
@@ -37,8 +37,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.uid = credentials.uid;
   if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
 
-  // Opens the pidfd first. If the process is still alive after the reads below, the files belong to this
-  // process and not to a later process with the same pid.
+  // Opens the pidfd first. If the process is alive after the reads below, the files belong to this process
+  // and not to a later process with the same pid.
   peer.pidfd = system.open_peer(socket, peer.pid);
   if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
   const std::string process = "/proc/" + std::to_string(peer.pid);
@@ -55,8 +55,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // On older kernels, which lack SO_PEERPIDFD, the peer may have ended since it connected, and a process of
-  // another user may have its pid.
+  // Older Linux kernels lack SO_PEERPIDFD. There the peer may have ended since it connected, and a process of
+  // another user may have the peer's pid.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process no longer runs as the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

@@ -36,15 +36,15 @@ struct Peer {
 Status identify(const System& system, int socket, Peer& peer);
 
 // Returns the user charged for a process: the owner of its user namespace, or its own user outside such
-// namespaces. Otherwise a user with a range of subordinate uids would count as many users. All ended
+// namespaces. Without this rule, a user with a range of subordinate uids would count as many users. All ended
 // processes except root's are charged to kEnded, which stands for one user. Any thread; no exceptions.
 inline constexpr uid_t kEnded = 65'534;
-// Stands for no user: for a peer whose user cannot be read, and for log lines whose cause belongs to no user.
+// Stands for no user: used for a peer whose user cannot be read, and for log lines that no user has caused.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
 // Returns true if the peer runs as `user`, or with a subordinate uid in a user namespace of `user`, as in a
-// rootless container. The account of an ended process names no user.
+// rootless container. kEnded, the account of ended processes, belongs to no user.
 inline bool acts_for(const Peer& peer, uid_t user) {
   return peer.uid == user || (peer.account == user && peer.account != kEnded);
 }

@@ -61,9 +61,9 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
-// Polls in the turn of the process's user, since reading the state of a process with hundreds of threads
-// takes long. At most one poll is queued for a session, since polls of a user that has used up its time are
-// delayed.
+// Polls the process in its user's turn (schedule.h), since reading the state of a process with hundreds of
+// threads takes long. The polls of a user that has used up its time are delayed, so at most one poll is
+// queued for each session.
 void Performer::perform(const Look& look) {
   auto* session = sessions_.find(look.session);
   if (session == nullptr || std::exchange(session->look_is_due, true)) return;

@@ -25,8 +25,8 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // `timer_fired` is called when the time that an ArmTimer action states has come. `poll_process` is called
-    // for each Look action, when it is the turn of the process's user. Both functions are called only after
+    // `timer_fired` is called at the time stated in an ArmTimer action. `poll_process` is called for each
+    // Look action, in the turn of the process's user (schedule.h). Neither function is called before
     // perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;

@@ -77,8 +77,8 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
   hold(asker, {.tenant = tenant, .units = 0, .gpus = {}});
 }
 
-// Adds the process as a holder, and records it, so that the next arbiter keeps the placement as long as the
-// process lives.
+// Adds the process as a holder. Records the holder in the ledger, so that the next arbiter keeps the
+// placement as long as the process lives.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;

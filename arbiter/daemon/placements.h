@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a holder
-// (holders.h). The placement ends when the last session or holder has ended, for whatever reason.
+// (holders.h). The placement ends when the last session or holder ends, for whatever reason.
 //
 // Event-loop thread only.
 #pragma once
@@ -27,11 +27,11 @@ class Placements {
              Journal& journal, const Tenants& tenants, Complaints& complaints,
              std::function<void(TenantId)> unheld);
 
-  // Returns the tenant's GPUs that the asking process may see. If the tenant has no placement yet, chooses
+  // Returns the tenant's GPUs that the process `asker` may see. If the tenant has no placement yet, chooses
   // the GPUs first. The process becomes a holder of the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // Makes the process a holder of a tenant whose user has chosen the GPUs, so that the arbiter does not place
-  // the tenant.
+  // Makes the process a holder of a tenant that the arbiter does not place, because the user has chosen the
+  // GPUs.
   void hold_unplaced(const Peer& asker, TenantId tenant);
   // Restores a holder recorded in the ledger.
   void restore(TenantId tenant, const ProcessName& holder);

@@ -22,11 +22,11 @@ std::string text_of(const System& system, const std::string& path) {
   return text;
 }
 
-// The possible mount points of a hierarchy, the most likely first.
+// The possible mount points of the cgroup hierarchy with these controllers, the most likely first.
 std::vector<std::string> mounts_of(std::string_view controllers) {
   const std::string base = "/sys/fs/cgroup";
   if (controllers.empty()) return {base, base + "/unified"};
-  constexpr std::string_view kNamed = "name=";  // a hierarchy without controllers
+  constexpr std::string_view kNamed = "name=";  // prefix of a hierarchy without controllers
   if (controllers.starts_with(kNamed)) controllers.remove_prefix(kNamed.size());
   return {base + "/" + std::string(controllers)};
 }
@@ -42,8 +42,8 @@ Status owned_by_root(const System& system, const std::string& mount, const std::
   }
 }
 
-// Finds the job of a step's folder by the title of the slurmstepd in the subfolder "slurm", into which only
-// root can put processes.
+// Finds the job of a step from the step's folder: only root can put processes into the subfolder "slurm", and
+// the title of the slurmstepd there has the job's number.
 Status job_by_title(const System& system, const std::string& folder, std::optional<std::uint32_t>& job) {
   const auto read = [&system](const std::string& path, std::string& text) {
     Status done = system.read_file(path, text);
@@ -133,9 +133,10 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// Finds out who has frozen the process: the owner of the topmost frozen folder, because the file of a folder
-// also shows freezes of the folders above it. Users may own folders below a step's folder and nest thousands
-// of them, so the search goes from the top down, and ends at the first folder that root does not own.
+// Finds out which user has frozen the process. This user owns the topmost frozen folder: the freezer file of
+// a folder also shows freezes of the folders above it. Users may own folders below a step's folder and nest
+// thousands of them, so the search goes from the top down, and ends at the first folder that root does not
+// own.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {

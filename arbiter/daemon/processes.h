@@ -27,8 +27,9 @@ Status step_of_process(const System& system, std::string_view cgroup, std::optio
 bool runs_as(const std::string& status, uid_t uid);
 
 // The pids of a process, one in each PID namespace that contains the process, and the inode numbers of these
-// namespaces. The order is from the daemon's namespace to the innermost. The numbers stay the same as long as
-// the process lives. Returns an empty list if /proc does not report them.
+// namespaces. The first pid is the one in the daemon's namespace, the last pid the one in the innermost
+// namespace. The numbers stay the same as long as the process lives. Returns an empty list if /proc does not
+// report them.
 struct PidNames {
   std::vector<pid_t> pids;
   std::vector<ino_t> namespaces;  // empty if there is only one namespace
@@ -36,8 +37,8 @@ struct PidNames {
 PidNames pid_names_of(const System& system, pid_t pid);
 // Returns the pids of the process `pid` in all its PID namespaces, from the text of its /proc/PID/status.
 PidNames pid_names_in(const System& system, pid_t pid, const std::string& status);
-// The pid by which process `viewer` knows `process`; 0 if `process` is in a PID namespace that `viewer` does
-// not see, or if either is unknown.
+// The pid of `process` in the PID namespace of the process `viewer`. 0 if `viewer` does not see the namespace
+// of `process`, or if the names of either process are unknown.
 pid_t pid_seen_by(const PidNames& viewer, const PidNames& process);
 
 // The start time of the process, in clock ticks since boot; 0 if there is no such process.
@@ -49,8 +50,8 @@ std::uint64_t program_of(const System& system, pid_t pid);
 // The start time and the program's identifier, from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
-// Returns false if the process is known to have ended, or to run another program than `program`. Also returns
-// true if descriptors are short, so that the process cannot be checked.
+// Returns false if the process is known to have ended, or to run another program than `program`. If
+// descriptors are short, the process cannot be checked, and the result is true.
 bool may_run(const System& system, pid_t pid, std::uint64_t program);
 // Does the same as start_time_of(), but returns nullopt if the time cannot be read because of a shortage, see
 // is_shortage().

@@ -20,7 +20,7 @@ std::string text_of(const Reload::Outcome& outcome) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// The keys for the node that administrators have set with `sharedgpu set`.
+// Returns the given keys that administrators have set for the whole node with `sharedgpu set`.
 std::vector<std::string> overridden(const Overrides& overrides, const std::vector<std::string>& keys) {
   std::vector<std::string> some;
   for (const std::string& key : keys)

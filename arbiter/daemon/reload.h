@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the file of settings again while the arbiter runs: by SIGHUP, or by `sharedgpu reload`. A file with
-// an error changes nothing. Log and reply name the keys that have changed, and those that need a restart.
+// an error changes nothing. The log and the reply name the changed keys, and those that take effect only
+// after a restart.
 //
 // Event-loop thread only.
 #pragma once
@@ -40,7 +41,7 @@ class Reload {
   };
   explicit Reload(const Parts& parts) : its_(parts), files_(parts.system) {}
 
-  // Sets the source. Without a source, a reload fails.
+  // Sets the source. Before this call, every reload fails.
   void reads_from(Source source) { source_ = std::move(source); }
 
   // The outcome of a reload.
@@ -48,7 +49,8 @@ class Reload {
     std::string error;  // empty: the file was read. Otherwise nothing has changed.
     Difference keys;
     std::vector<std::string> overridden;  // the keys in keys.live whose values `sharedgpu set` overrides
-    bool waits = false;                   // a smaller capacity waits for the end of sessions
+    bool waits = false;                   // a GPU's smaller capacity takes effect only when its sessions have
+                                          // ended
   };
   // Reads the file again. `who`: the user or signal that asks for the reload, for the log.
   Outcome reload(const std::string& who);

@@ -21,7 +21,7 @@ constexpr std::size_t kMostFolders = 10'000;
 constexpr std::size_t kMostAbove = 32;
 constexpr std::string_view kPrefix = "run_";
 
-// The highest use of host memory in the group; nullopt if it cannot be read. Kernels before 5.19 lack
+// The highest use of host memory in the group; nullopt if it cannot be read. Linux before 5.19 lacks
 // memory.peak in cgroup v2; there the result is the current use.
 std::optional<Bytes> peak_in(const System& system, const std::string& group) {
   std::string text;
@@ -46,7 +46,7 @@ Status move(const System& system, const std::string& group, const ProcessName& p
 
 }  // namespace
 
-// The state of one group, as the thread beside the event loop has found it.
+// The state of one group, as found by the thread beside the event loop.
 struct RunGroups::Look {
   TenantId tenant;
   std::string group;

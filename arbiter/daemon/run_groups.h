@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory control groups of runs. A run gets a control group of its own if an administrator, or a batch
 // system that makes no control groups, starts it. The group's limit is the sum of the host memory of the
-// run's program and of its units. So the kernel ensures that the run does not take the memory of other jobs.
+// run's program and of its units. So the Linux kernel ensures that the run does not take the memory of other
+// jobs.
 //
-// The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the group before it
-// starts a program, or at the latest with its first session. Its children start in the group. A process stays
-// in its group if root has set a limit on this group: the group of a Slurm step, of another batch system, or
-// of another run. The highest use of each group is recorded in the ledger. A group is removed when its run
-// has ended and no process is left in it. After a restart, the arbiter finds the groups by their names.
+// The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the run's group
+// before it starts a program, or at the latest with its first session. Its children start in the group. A
+// process stays in the group that it is in if root has set a limit on that group, as on the group of a Slurm
+// step, of another batch system's job, or of another run. The highest use of each group is recorded in the
+// ledger. A group is removed when its run has ended and no process is left in it. After a restart, the
+// arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
 // Event-loop thread only; slow calls run on a thread beside the loop.
@@ -35,7 +37,8 @@ namespace sharedgpu {
 
 class RunGroups {
  public:
-  // How many processes of one user may be moved at once, and per second. Processes of root are not limited.
+  // The maximum numbers of processes of one user that are moved at once, and per second. Processes of root
+  // are not limited.
   static constexpr double kMovesAtOnce = 512;
   static constexpr double kMovesASecond = 10;
 
@@ -56,8 +59,8 @@ class RunGroups {
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
-  // Called once, with true if the process is in the group. If the process is not moved, the call comes before
-  // the function returns.
+  // The type of a callback that is called once, with true if the process is in the group. If the process is
+  // not moved, the call comes before the function returns.
   using Done = std::function<void(bool inside)>;
 
   // Makes the tenant's group and moves the process into it.

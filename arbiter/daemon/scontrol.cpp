@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
 // The numbers of tries. With the pauses in between, the tries of a drain last ten minutes, and the tries of a
-// requeue last one minute. After a minute, a user or Slurm may have requeued the job already, and the new run
-// must not be requeued.
+// requeue last one minute. After more than a minute, a user or Slurm may have requeued the job, and the new
+// run must not be requeued.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 constexpr unsigned kEndlessTries = ~0u;
@@ -223,8 +223,8 @@ void Scontrol::run_next() {
   }
 }
 
-// Starts the command in a session of its own, so that the processes that it starts can be killed with it.
-// Returns an empty text, or the reason why the command cannot run.
+// Starts the command in a new process session (setsid), so that all processes of the command can be killed
+// together. Returns an empty text, or the reason why the command cannot run.
 std::string Scontrol::launch(Order& order) {
   printed_ = order.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;

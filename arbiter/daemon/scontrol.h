@@ -42,8 +42,8 @@ class Scontrol {
     std::string address;  // numeric; empty if the node's address cannot be resolved
   };
   // Each find function asks Slurm, and calls `found` once with the answer. Finds the name of the node whose
-  // NodeHostName is this host. The name is empty unless there is exactly one such node. Repeats the question
-  // until Slurm answers; later commands of this object wait until then.
+  // NodeHostName is this host. The name is empty if no node or more than one node matches. Repeats the
+  // question until Slurm answers; later commands of this object wait until then.
   void find_own_name(std::function<void(const std::string&)> found);
   // Finds the nodes of the job. The list is empty if Slurm does not answer or does not know the job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
@@ -86,7 +86,7 @@ class Scontrol {
   asio::steady_timer pause_;
   pid_t child_ = -1;
   UniqueFd printed_;           // the child's output; empty if the output is not needed
-  std::deque<Order> waiting_;  // if a child runs, it executes the first order
+  std::deque<Order> waiting_;  // while a child runs, the child executes the first order
 };
 
 }  // namespace sharedgpu

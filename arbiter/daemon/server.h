@@ -62,7 +62,8 @@ class Server {
   const System& system_;
   Arbiter& arbiter_;
   Admission admission_;
-  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // one bucket for each uid, and for each account
+  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // one bucket for each uid and for each account
+                                                           // (account_of())
   // The last peer that was accepted; reset when the arbiter does other work.
   std::optional<Known> last_;
   asio::posix::stream_descriptor descriptor_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon is ready, reloads its
-// settings or ends, what it serves, and that its event loop is alive. The service manager ends and restarts a
-// daemon that is silent for too long.
+// settings or ends. Also reports a summary of what the daemon serves, and that the event loop is alive. The
+// service manager ends and restarts a daemon that is silent for too long.
 //
 // The protocol is described in sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET.
 // Event-loop thread only.
@@ -31,8 +31,8 @@ class ServiceManager {
   void tell_ready() const { tell("READY=1"); }
   void tell_reloading() const;  // tell_ready() follows
   void tell_stopping() const { tell("STOPPING=1"); }
-  // Reports twice in each watchdog interval that `loop` is alive: from a timer of the loop itself, so that
-  // the service manager sees a loop that hangs. With each such report, or every ten seconds without a
+  // Reports twice in each watchdog interval that `loop` is alive. The reports come from a timer of the loop
+  // itself, so they stop if the loop hangs. With each of these reports, or every ten seconds if there is no
   // watchdog, reports `summary()` if it has changed; null: no summary. This object must outlive the loop.
   void keep_telling(asio::io_context& loop, std::function<std::string()> summary = nullptr) const;
 

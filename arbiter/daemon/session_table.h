@@ -22,8 +22,8 @@ class SessionTable {
     LeasePageWriter page;
     asio::posix::stream_descriptor death;  // the process's pidfd
     GpuUuid gpu = {};                      // the session's GPU; zero: not attached yet
-    Traffic moved = {};                    // total of the last report
-    Exchanges exchanges = {};              // total of the last report
+    Traffic moved = {};                    // bytes moved, as of the session's last report
+    Exchanges exchanges = {};              // exchanges, as of the session's last report
     bool look_is_due = false;              // a poll of the process's state is queued
     // The session claims to reconnect, but no record confirms the claim. Cleared by the session's first
     // report.

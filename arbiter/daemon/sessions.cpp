@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// A process without a connection may still have its device memory. The delay before the arbiter first checks
-// such a process, and the period of the later checks.
+// A process without a connection may still have its device memory. This is the delay before the arbiter first
+// checks such a process, and the time between later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -75,8 +75,8 @@ void Sessions::begin(Client& client, const Hello& hello) {
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
   const bool can_be_away = client.connection().version() >= Usage::kAway;
-  // The library reports these limits later. But Attached already states the capacity, which depends on these
-  // limits.
+  // Reads the host limits here although the library reports them later: Attached states the capacity, which
+  // depends on them.
   HostMost host;
   if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});
   its_.core.handle(SessionCame{.session = id,
@@ -152,7 +152,7 @@ void Sessions::attach(Client& client, const Attach& attach) {
   if (is_attached())
     entry->is_unproven = false;
   else if (entry->is_unproven)
-    return;  // the first Usage decides whether the session is believed
+    return;  // the session's first Usage shows whether it may resume, see proves_itself()
   else
     its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
   note_gpu(client);
@@ -166,10 +166,10 @@ void Sessions::note_gpu(const Client& client) {
 }
 
 // Judges a session by its first report if the session claims to reconnect and no record confirms the claim.
-// If all memory of the session is on the GPU, the session is served as a new session. If a part is on the
-// host, only a Restore would bring that part back, and the core sends no Restore to a new session. So the
-// session is refused; it then restores all its memory itself, and continues unmanaged. Returns false if the
-// session was refused.
+// If all memory of the session is on the GPU, the session is served as a new session. If a part of the memory
+// is on the host, only a Restore would bring that part back, and the core sends no Restore to a new session.
+// So the arbiter refuses the session. The process then restores all its memory itself, and continues
+// unmanaged. Returns false if the session was refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
@@ -229,8 +229,8 @@ void Sessions::borrow(Client& client, const Borrow& borrow) {
   if (answer.outcome != LoanOutcome::asked) client.send(answer);
 }
 
-// Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither
-// session has received an end of the pair.
+// Sends one end of a socket pair to the importer of memory (borrower) and the other end to the exporter
+// (lender). Returns false if neither session has received an end of the pair.
 //
 // If a socket has a descriptor in its queue, the arbiter must not be the last process to close the socket,
 // see Channel::distrust(). So the arbiter sends no message through the pair, and closes its copy of the
@@ -245,7 +245,7 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
   const Lent asked{.request = borrow.request, .outcome = LoanOutcome::asked, .pieces = 0, .size = {}};
   const bool sent = to.send_now(Message::of(asked), its_end.get());
   its_end.reset();
-  // If this send fails, the importer sees that the other end is closed.
+  // if this send fails, the exporter's end is closed, which the importer sees
   if (sent)
     from.send_now(Message::of(Wanted{.ticket = 0, .name = borrow.name, .piece = borrow.piece}),
                   lenders_end.get());
@@ -273,7 +273,7 @@ void Sessions::closed(const Client& client) {
   await_reconnect(client.session(), kFirstReconnectCheck);
 }
 
-// Checks later whether the process now runs another program, which the pidfd does not signal.
+// Checks after a delay whether the process has executed another program, which the pidfd does not signal.
 void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
   timer.expires_after(pause);
@@ -322,7 +322,7 @@ void Sessions::succeed_closed(const Client& client) {
   }
 }
 
-// Drops the sessions of processes that are in the job's cgroup and do not belong to the job's user. Such
+// Drops the sessions of processes that are in the job's cgroup and do not belong to the job's user. These
 // sessions connected before the job was registered. Their processes continue unmanaged.
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory by which a process exceeded its allowance in recent surveys. An amount counts only if two of the
-// recent surveys show at least this amount, because a single survey may see memory that is just being moved.
+// recent surveys show at least this amount, because one survey may catch memory in the middle of a move.
 #pragma once
 
 #include <algorithm>

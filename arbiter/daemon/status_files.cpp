@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kSubject[] = "status";
 
-// Makes the file read-only: it can only shrink, and other processes cannot open it for writing.
+// Makes the file read-only: the file can only shrink, and other processes cannot open it for writing.
 bool make_read_only(int file) {
   return fchmod(file, S_IRUSR | S_IRGRP | S_IROTH) == 0 &&
          fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0;

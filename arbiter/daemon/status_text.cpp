@@ -14,8 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// The time for which a job without sessions is shown between its steps, unless Slurm has told that it is
-// over.
+// A job without sessions is shown for this time after its last step, unless Slurm has reported the end of the
+// job.
 constexpr std::chrono::minutes kShowEnded{10};
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -131,7 +131,7 @@ struct Sum {
   }
 };
 
-// Zero if the process has just ended.
+// The pid of the session's process; zero if the process has just ended.
 pid_t pid_of(const StatusView& view, SessionId id) {
   const auto known = view.pids.find(id);
   return known == view.pids.end() ? 0 : known->second;
@@ -171,13 +171,13 @@ void write_meters(JsonText& json, const StatusView& view, const GpuUuid& gpu) {
   json.field("unleased_energy_joules", joules(view.figures.energy().unleased(gpu)));
 }
 
-// Returns the tenant's number, or zero for a tenant that is not shown.
+// Returns the tenant's number, or zero if the viewer may not see the tenant.
 std::uint64_t number_of(const StatusView& view, TenantId id) {
   const auto known = view.tenants.all().find(id);
   return view.viewer && (known == view.tenants.all().end() || !view.shows(known->second)) ? 0 : id.value;
 }
 
-// The number of tenants with sessions on the GPU that are not shown.
+// The number of tenants on the GPU that the viewer may not see.
 std::size_t hidden_on(const StatusView& view, const Snapshot::Gpu& gpu) {
   std::set<TenantId> hidden;
   for (const SessionId id : gpu.sessions)
@@ -254,7 +254,7 @@ void write_terms(JsonText& json, const TenantInfo& info, const Snapshot::Tenant*
   json.field("memory_limit_bytes", info.options.memory.count);
 }
 
-// Returns what keeps an overdue tenant, for which other tenants wait, from leaving the GPU.
+// Returns the reason why a tenant whose turn is over has not left the GPU, although other tenants wait.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";
@@ -265,8 +265,9 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   return answers ? "work" : "answer";
 }
 
-// The free host memory of a process of the tenant, if the process falsely claims that it cannot evict for
-// lack of host memory. Null if no process of the tenant makes this claim, or if the claim may be true.
+// The host memory that a process of the tenant can allocate, if the process falsely claims that it cannot
+// evict for lack of host memory. Null if no process of the tenant makes this claim, or if the claim may be
+// true.
 std::optional<std::uint64_t> free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
   std::optional<std::uint64_t> least;
   for (const SessionId id : tenant.sessions)

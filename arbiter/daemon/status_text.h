@@ -2,9 +2,9 @@
 // The text of `sharedgpu status --json`; docs/status-json.md describes its fields.
 //
 // To add a field:
-//   1. If the core knows the value, add the value to Snapshot (arbiter/core/snapshot.h), and set it in
-//      core_views.cpp. If another part of the daemon knows the value, add it to StatusView, and set it in
-//      queries.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
+//   1. If the core knows the value, add a member to Snapshot (arbiter/core/snapshot.h), and set it in
+//      core_views.cpp. If another part of the daemon knows the value, add a member to StatusView, and set it
+//      in queries.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
 //      figure (arbiter/ledger/figures.h).
 //   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
 //   3. Add the field to docs/status-json.md. If users should see the field, add it to the table of
@@ -52,8 +52,7 @@ struct StatusView {
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
   const std::set<SessionId>& deaf;  // sessions with unread messages
-  // Sessions whose claim to be short of host memory was refuted, and the host memory that they could
-  // allocate.
+  // The sessions that falsely claim to be short of host memory, and the host memory that each could allocate.
   const std::map<SessionId, Bytes>& refuted;
   const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
   const Settings& settings;

@@ -34,7 +34,8 @@ struct SurveyedGpu {
   Bytes used;
   Bytes free;
   std::optional<Energy> energy;         // since the driver was loaded; nullopt: NVML does not know it
-  std::optional<unsigned> utilization;  // percentage of the last moments in which a kernel ran on the GPU
+  std::optional<unsigned> utilization;  // percentage of NVML's last sampling period in which a kernel ran on
+                                        // the GPU
   std::vector<SurveyedProcess> processes;
 };
 
@@ -53,7 +54,7 @@ struct GpuSign {
   std::uint64_t number = 0;  // the Xid, or the status
 };
 
-// Callbacks about the GPUs themselves.
+// Callbacks about the health of the GPUs.
 struct GpuWatch {
   // Called with each answer. `gpus`: the GPUs that NVML lists. `all`: the list is complete.
   std::function<void(const std::vector<GpuHealth>& gpus, bool all)> looked;
@@ -110,7 +111,7 @@ class Survey {
   bool active_ = false;  // surveys are running or starting
   bool asked_ = false;   // an answer is outstanding
   bool failed_ = false;  // give_up() has killed the child because of a failure
-  bool told_ = false;    // NVML's silence was logged
+  bool told_ = false;    // the log says that NVML does not answer
   std::chrono::milliseconds pause_;
   SurveyLine line_;
   std::vector<SurveyedGpu> answer_;

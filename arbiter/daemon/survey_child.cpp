@@ -82,8 +82,8 @@ struct Nvml {
 constexpr unsigned kNoInstance = ~0u;
 
 constexpr std::chrono::milliseconds kLook{100};  // the pause between two checks for errors
-// NVML is restarted after the time kStart, because GPUs may have been added. While a GPU is lost, the shorter
-// time kTroubledStart applies.
+// The time after which NVML is restarted, because GPUs may have been added: kStart, or the shorter
+// kTroubledStart while a GPU is lost.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 
@@ -173,7 +173,7 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
-// Old GPUs and MIG instances have no energy counter or no utilization.
+// On old GPUs and MIG instances, the energy counter or the utilization is missing.
 SurveyLine meters_of(const Nvml& nvml, const Device& device) {
   unsigned long long energy = 0;
   Utilization busy = {};

@@ -18,10 +18,12 @@ struct SurveyLine {
   static constexpr std::uint64_t kUnknown = ~0ull;  // NVML's own value for "unknown"
 
   Kind kind = Kind::end;
-  std::uint32_t pid = 0;  // process: pid in the host's PID namespace; health: NVML's return code
+  std::uint32_t pid = 0;  // by kind of line: process: pid in the host's PID namespace; health: NVML's return
+                          // code
   GpuUuid gpu = {};       // the GPU
-  // gpu, process: bytes used; health: uncorrected ECC errors; xid: the Xid; status: the status; end: nonzero
-  // if the list of GPUs is complete; meters: energy in millijoules since the driver was loaded
+  // by kind of line: gpu, process: bytes used; health: uncorrected ECC errors; xid: the Xid; status: the
+  // status; end: nonzero if the list of GPUs is complete; meters: energy in millijoules since the driver was
+  // loaded
   std::uint64_t used = 0;
   std::uint64_t free = 0;  // gpu: bytes free; meters: utilization in percent
 };

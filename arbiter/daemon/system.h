@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operating system as the daemon uses it, apart from sockets and timers: the clock, processes,
-// descriptors, random numbers, users and the driver's libraries. Tests override its methods to make calls
-// fail.
+// The daemon's calls to the operating system, except sockets and timers: clock, processes, descriptors,
+// random numbers, users and the driver's libraries. Tests override its methods to make calls fail.
 //
-// The methods of class System itself use the real host. A method that returns a descriptor returns an empty
-// one on failure and sets errno. Any thread; no exceptions.
+// The methods of class System use the real host. A method that returns a descriptor returns an empty one on
+// failure and sets errno. Any thread; no exceptions.
 //
 // To inject a fault:
 //   1. If System lacks the call, add a virtual method, and pass a System to the code in the daemon that makes
 //      the call.
 //   2. In tests/unit/arbiter/daemon/systems.h, let FaultySystem override the method, and fail if a field of
-//      FaultySystem says so. The field `reading` has an errno for each path whose reading fails; add a field
+//      FaultySystem says so. For failing reads, the field `reading` has an errno for each path; add a field
 //      for another call.
 //   3. Test the whole arbiter with a FaultySystem in tests/unit/arbiter/daemon/faults.cpp, or one part of it,
 //      as tests/unit/arbiter/daemon/gpus.cpp does. To make the ledger's files fail, override FileCalls
@@ -65,8 +64,8 @@ class System {
   virtual std::string group_folder(const std::string& group) const;
   virtual Status read_group(const std::string& group, const char* file, std::string& text) const;
   // Makes the group and missing groups above it, and writes `value` to the group's file `file`. make_group(),
-  // enter_group() and remove_group() often wait ten milliseconds for locks and grace periods of the kernel,
-  // so run them through aside().
+  // enter_group() and remove_group() often wait ten milliseconds for locks and grace periods of the Linux
+  // kernel, so call them through aside().
   virtual Status make_group(const std::string& group, const char* file, const std::string& value) const;
   // Moves the process with all its threads into the group. Memory that the process already has stays charged
   // to its former group.
@@ -88,7 +87,7 @@ class System {
   virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
   // Returns the owner of the outermost user namespace that contains the process `pid` but not this process;
-  // nullopt if there is no such namespace, or if unknown.
+  // nullopt if there is no such namespace, or if the owner is unknown.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
   // Calls pidfd_send_signal(). Returns 0 or an errno value; ESRCH if the process has ended.

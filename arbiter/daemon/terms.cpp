@@ -36,7 +36,7 @@ Bytes of_units(const TenantInfo& tenant, Bytes each) {
   return is_too_much ? Bytes{} : all;
 }
 
-// With the native backend, memory stays on the GPU.
+// Returns true if the tenant has chosen the native backend, under which memory stays on the GPU.
 bool never_swaps(const TenantInfo& tenant) {
   return tenant.options.backend_given != 0 && tenant.options.backend == Backend::native;
 }
@@ -44,8 +44,8 @@ bool never_swaps(const TenantInfo& tenant) {
 }  // namespace
 
 // The options of the batch step are the job's options, and replace those of an earlier run. Another step may
-// raise the units, and set options that are not set yet, but a smaller request of a step must not lower the
-// request of the job.
+// raise the units, and may set options that the job has not set. A step's smaller request must not lower the
+// job's request.
 JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   if (job.step.step == kBatchStep || known.units == 0) return job.options;
   JobOptions options = known;
@@ -82,7 +82,7 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node) {
 Bytes brought_now(const TenantInfo& tenant, const Settings& node) {
   if (node.swap_per_unit.entries.empty()) return RegisterJob::kUnlimited;
   const UnitMemory unit_memory(node.swap_per_unit, node.gpu_memory, node.units_per_gpu);
-  if (!unit_memory.problem().empty()) return {};  // a size is auto
+  if (!unit_memory.problem().empty()) return {};  // a size `auto` needs GpuMemory=
   return of_units(tenant, unit_memory.of({}).value_or(Bytes{}));
 }
 

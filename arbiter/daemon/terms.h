@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terms on which jobs share GPUs: the part of their requests that the site's settings grant, and the
-// rules of each GPU.
+// The terms on which jobs share GPUs: how much of the jobs' requests the site's settings grant, and the rules
+// of each GPU.
 //
 // Pure functions; any thread.
 #pragma once
@@ -50,8 +50,8 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
 Rules rules_of(const Settings& settings);
 NodeTuning node_tuning_of(const Settings& settings);
 
-// For each GPU whose tenants all belong to one partition: this partition. Tenants that are placed on the GPU
-// count, even if they have no process yet.
+// The partition of each GPU whose tenants all belong to the same partition. Tenants that are placed on the
+// GPU count, even if they have no process yet.
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 

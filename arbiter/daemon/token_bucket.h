@@ -47,7 +47,7 @@ class TokenBucket {
   Nanoseconds looked_{};
 };
 
-// One bucket for each key. A full bucket is dropped, since a new bucket is also full.
+// One bucket for each key. A full bucket is removed, since a new bucket is also full.
 template <class Key>
 class TokenBuckets {
  public:

@@ -19,10 +19,10 @@ namespace {
 // Processes whose memory is less than this amount, or than this part of the GPU, are ignored.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// Processes of a tenant that together hide up to this part of the GPU are not listed.
+// If all processes of a tenant together hide at most this part of the GPU, none of them is listed.
 constexpr std::uint64_t kOverheadPart = 8;
-// Memory counts as hidden only beyond this sum: the allowed memory, a sixteenth of it, and this part of the
-// GPU.
+// Memory counts as hidden only beyond the sum of the allowed memory, a sixteenth of the allowed memory, and
+// this part of the GPU.
 constexpr std::uint64_t kTolerancePart = 1024;
 // The contexts of a process are accepted up to this size or this part of the GPU, whichever is less.
 constexpr Bytes kContexts = mebibytes(512);
@@ -31,9 +31,8 @@ constexpr std::uint64_t kContextPart = 64;
 constexpr std::chrono::seconds kNotice{5};
 constexpr std::uint64_t kForgetAfter = 10;  // number of surveys without the process
 constexpr std::chrono::seconds kToEnd{30};  // pause from SIGTERM to SIGKILL
-// The time that a process has, from its first memory on a GPU, until its session must have sent a report. The
-// library reports a context only when the driver has created it, which takes long if many processes start at
-// once.
+// The time from a process's first memory on a GPU until its session must have sent a report. The library
+// reports a context only when the driver has created it, which takes long if many processes start at once.
 constexpr std::chrono::minutes kToTell{1};
 constexpr std::chrono::minutes kToTellStopped{10};  // replaces kToTell while the process is stopped
 constexpr uid_t kFirstUser = 1000;                  // smaller uids are those of root and service users
@@ -72,12 +71,12 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     if (!state.find(process.gpu)->sessions.empty()) in_the_way.insert(process.pid);
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
-    // If the process was not listed after the previous survey, it may have had a session until now.
+    // a process that was not listed after the previous survey may have had a session until this survey
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
     if (in_the_way.count(process.pid) == 0)
-      // no session uses a GPU on which the process has memory, so the process is left alone
+      // the process is left alone, because no session uses a GPU on which it has memory
       known.since = its_.system.now();
     else if (!gpu->sessions.empty())
       act(process, *gpu, state);
@@ -162,8 +161,8 @@ Bytes Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessio
   return hidden;
 }
 
-// Adds up the hidden memory of all of the tenant's processes, so that a tenant cannot hide more by using many
-// processes.
+// Adds up the hidden memory of all processes of the tenant, so that a tenant with many processes cannot hide
+// more.
 void Unmanaged::list_hidden(GpuSurvey& survey, const Snapshot::Gpu& gpu,
                             const std::vector<Hidden>& of_tenant) {
   Bytes sum;
@@ -232,8 +231,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 }
 
 // Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
-// an earlier arbiter served may still reconnect, and a stopped process cannot report. These processes get
-// more time.
+// an earlier arbiter served may reconnect, and a stopped process cannot report, so these processes get more
+// time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;

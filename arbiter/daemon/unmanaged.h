@@ -4,12 +4,12 @@
 // than their sessions account for. Treats these processes as Unmanaged= says.
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
-// have. Hidden memory counts only up to the amount that two of the last surveys show. The limit for each
-// survey is the maximum that the sessions may have had since the previous survey, so that memory in transit
-// never counts as hidden. The driver takes memory for kernels, graphs and printf buffers that no program can
-// report. So a tenant may hide an eighth of the GPU, plus one context of usual size for each process but the
-// first. If a tenant hides more, its processes are listed, and all of the hidden memory counts as memory of
-// the tenant (GpuSurvey::unreported).
+// have. Hidden memory counts only up to the amount that two of the last surveys show. For each survey, the
+// limit is the maximum that the sessions may have had since the previous survey. So memory that was being
+// freed or restored never counts as hidden. The driver takes memory for kernels, graphs and printf buffers
+// that no program can report. So a tenant may hide an eighth of the GPU, plus one context of usual size for
+// each process but the first. If a tenant hides more, its processes are listed, and all of the hidden memory
+// counts as memory of the tenant (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
@@ -59,7 +59,7 @@ class Unmanaged {
   };
   explicit Unmanaged(const Parts& parts) : its_(parts) {}
 
-  // Call with each answer of the Survey, also with empty answers.
+  // Call with each answer of the Survey (survey.h), including empty answers.
   void take(const std::vector<SurveyedGpu>& gpus);
   // The listed processes as of the last answer.
   const std::vector<UnmanagedProcess>& processes() const { return processes_; }
@@ -112,7 +112,7 @@ class Unmanaged {
 
   const Parts its_;
   std::map<pid_t, Known> known_;
-  std::map<OnGpu, Sights> sights_;  // memory beyond the memory that the sessions of the process may have
+  std::map<OnGpu, Sights> sights_;  // memory of each process beyond the memory that its sessions may have
   std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The administrators: root, SlurmUser and AdminUsers. The users that see all tenants: administrators and
+// The administrators are root, SlurmUser and AdminUsers. All tenants are visible to the administrators and
 // StatusUsers.
 #pragma once
 

@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// A limit on amounts of memory in messages: no device, host or budget has this much memory.
+// The upper limit of memory sizes in messages: no device, host or budget has this much memory.
 inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
 
 bool is_valid(const Hello& hello);

@@ -29,7 +29,7 @@ class Viewers {
           Scontrol& scontrol)
       : system_(system), administration_(administration), tenants_(tenants), scontrol_(scontrol) {}
 
-  // Returns the user itself if it sees only its own tenants; nullopt if it sees all.
+  // Returns `user` if this user sees only its own tenants; nullopt if it sees all tenants.
   std::optional<uid_t> limit_for(uid_t user);
   // Asks Slurm in advance. Call when the arbiter has started.
   void start() { jobs_are_private(); }

@@ -13,7 +13,7 @@ std::string seconds(Nanoseconds time) {
   return std::to_string(std::lround(std::ceil(std::chrono::duration<double>(time).count()))) + " s";
 }
 
-// The GPU that the tenant waits for: the first one of a session with a waiting thread.
+// The GPU that the tenant waits for: the GPU of the first session with a waiting thread.
 const Snapshot::Gpu* awaited_gpu(const WaitView& view, const Snapshot::Tenant& waiting) {
   for (const SessionId id : waiting.sessions) {
     const Snapshot::Session& session = *view.state.find(id);
@@ -41,7 +41,7 @@ std::string name_of(const WaitView& view, TenantId id) {
   return may_name ? known->second.label() : "another job";
 }
 
-// What the holders of the GPU do. `holders` is not empty.
+// Describes the activity of the tenants that hold the GPU. `holders` is not empty.
 std::string describe_holders(const WaitView& view, const Snapshot::Gpu& gpu,
                              const std::vector<const Snapshot::Tenant*>& holders) {
   const bool one = holders.size() == 1;
@@ -59,8 +59,8 @@ std::string describe_holders(const WaitView& view, const Snapshot::Gpu& gpu,
   return "the turn of " + who + " is ending";
 }
 
-// The tenant's place among the waiting tenants. Some tenants before it may share a turn, and later tenants
-// may go first, so the place is not a number of turns.
+// The tenant's place among the waiting tenants. The place is not a number of turns: some tenants before it
+// may share a turn, and later tenants may go first.
 std::string describe_place(const WaitView& view, const Snapshot::Gpu& gpu, TenantId waiting) {
   const std::vector<TenantId> queue = view.queue(gpu.uuid);
   const auto place = std::find(queue.begin(), queue.end(), waiting);

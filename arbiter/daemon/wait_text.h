@@ -21,7 +21,7 @@ struct WaitView {
   const Snapshot& state;
   const Tenants& tenants;
   const LeaseBook& leases;
-  // The user whose tenants may be named; nullopt: all tenants may be named.
+  // the user whose tenants may be named; nullopt: all tenants may be named
   std::optional<uid_t> viewer;
   Nanoseconds now{};
   // The tenants that wait for a GPU, in the order of their turns.

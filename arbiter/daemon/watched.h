@@ -19,8 +19,8 @@ inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& 
   return error;
 }
 
-// Calls `died` once when the process of the pidfd has ended, but never if `pidfd` is closed or destroyed
-// before.
+// Calls `died` once when the process of the pidfd has ended. Does not call it if `pidfd` is closed or
+// destroyed before.
 //
 // Checks the pidfd again before the call, because asio 1.22 can end a wait too early. If a handler closes a
 // descriptor and opens another, the new descriptor may get events that the loop has already fetched for the
