@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line (queue) of the jobs that are apart: their nodes do not reach each other. These jobs have their
-// turns on this node in the order in which Slurm started the jobs.
+// The queue ("line") of the jobs that are apart: jobs whose nodes do not reach each other. On this node,
+// these jobs have their turns in the order in which Slurm started them.
 //
-// The order is the same on all nodes. So it cannot happen that two jobs have turns on different nodes and
-// wait there for each other. The line also has jobs without processes on this node, since such a job may have
-// a turn on another node.
+// The order is the same on all nodes. So two jobs never have turns on different nodes while each waits for
+// the other. The line also includes jobs without processes on this node, since such a job may have a turn on
+// another node.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -21,7 +21,7 @@ namespace sharedgpu {
 
 struct StartedJob {
   std::uint32_t number = 0;
-  Nanoseconds started{};  // wall time by Slurm's clock, in whole seconds
+  Nanoseconds started{};  // time since 1970 by Slurm's clock, in whole seconds
 };
 
 class ApartLine {
@@ -29,26 +29,26 @@ class ApartLine {
   // `pause`: the time between two questions to Slurm.
   explicit ApartLine(Nanoseconds pause) : pause_(pause) {}
 
-  // Call if a waiting job needs Slurm's answer to a question that is asked at `needed` or later. As long as
-  // `waits` of advance() is true, take_question() returns a new question after each pause.
+  // Call if a waiting job needs a list that Slurm gives when asked at `needed` or later. As long as `waits`
+  // of advance() is true, take_question() returns a new question after each pause.
   void need(Nanoseconds needed) { ask_at_ = std::min(ask_at_, needed); }
   // `waits`: true if a job in the line waits until it may begin.
   void advance(bool waits, Nanoseconds now);
   std::optional<Nanoseconds> wake(bool waits) const;
   // Returns the time of the question if Slurm should be asked now.
   std::optional<Nanoseconds> take_question() { return std::exchange(question_, std::nullopt); }
-  // Slurm's answer to the question that was asked at `asked`: the jobs on this node that span nodes and have
-  // units. An empty list means that Slurm has not answered.
+  // Call with Slurm's answer to the question that was asked at `asked`: the jobs on this node that span nodes
+  // and have units. An empty list means that Slurm has not answered.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked);
 
-  // The time of the question that Slurm has answered last.
+  // The time of the last question that Slurm has answered.
   Nanoseconds listed_at() const { return listed_at_; }
   // Returns true if Slurm's last list has the job.
   bool lists(std::uint32_t job) const;
-  // Returns when Slurm started the job if the job may begin, else nullopt. The job may begin if it is on a
-  // list for which Slurm was asked at `needed` or later, and `passed` is true for each earlier job on that
-  // list. `passed` returns true for a job that may begin here, too, or that has its turns by orders of its
-  // coordinator.
+  // Returns the time at which Slurm started the job if the job may begin, else nullopt. The job may begin if
+  // it is on a list for which Slurm was asked at `needed` or later, and `passed` is true for each earlier job
+  // on that list. `passed` returns true for a job that may also begin here, and for a job whose coordinator
+  // gives it turns.
   std::optional<Nanoseconds> may_begin(std::uint32_t job, Nanoseconds needed,
                                        const std::function<bool(std::uint32_t)>& passed) const;
 

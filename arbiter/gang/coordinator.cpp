@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The most changes of the command in one call of advance(). Contradictory reports could change the command
-// without end.
+// The maximum number of changes of the command in one call of advance(). Without a maximum, contradictory
+// reports could change the command forever.
 constexpr unsigned kMostCommands = 4;
 
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
@@ -35,8 +35,8 @@ bool GangCoordinator::all_in_contact() const {
 }
 
 // Returns true if a process may have started on a silent node that had no process of the job. The turn then
-// has to end, since it does not include that node. The turn can end: without an order the new process submits
-// nothing, and no work of the other nodes waits for that process yet.
+// has to end, since it does not include that node. The turn can also end: the new process submits nothing
+// without an order, so no work of the other nodes waits for that process.
 bool GangCoordinator::may_have_come() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });
@@ -48,21 +48,22 @@ bool GangCoordinator::any(Condition condition) const {
                      [&](const auto& its) { return condition(its.second.report); });
 }
 
-// Returns true if a member is leaving and has not drained: it may need a submission of another member.
+// Returns true if a member is leaving and has not drained. This member may need a submission of another
+// member.
 bool GangCoordinator::is_stuck() const {
   return any([](const GangReport& its) { return leaves(its) && !its.drained; });
 }
 
-// Returns true if a turn can begin: all members offer it, except members that are leaving. The turn waits
-// until a leaving member has left, unless this member cannot drain without the others.
+// Returns true if a turn can begin: all members that are not leaving offer it. If a member is leaving, the
+// turn waits until that member has left, unless that member cannot drain without the others.
 bool GangCoordinator::can_begin() const {
   if (!any([](const GangReport& its) { return its.present; })) return false;
   return !any(
       [this](const GangReport& its) { return leaves(its) ? its.drained || !is_stuck() : !its.offers; });
 }
 
-// A silent member that was entering or out counts as drained if no order `run` was given in this turn: it has
-// opened no gate.
+// A silent member that was entering, or was in no running set, has opened no gate if no order `run` was given
+// in this turn. Such a member counts as drained.
 bool GangCoordinator::all_drained() const {
   return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
     const Member& its = member.second;
@@ -76,8 +77,8 @@ bool GangCoordinator::has_drained(const Member& its) const {
   return its.report.drained && its.report.steps == its.steps && !enters(its.report) && !runs(its.report);
 }
 
-// Returns true if a process has started on a node where the gang is in no running set, and other members may
-// wait for a submission of that process.
+// Returns true if members may be waiting for a submission of a process on a node where the gang is in no
+// running set.
 bool GangCoordinator::keeps_others_from_draining(Nanoseconds now) {
   if (!all_in_contact() || !is_stuck() || !any(is_outside)) return false;
   if (now < late_at_) wake_ = late_at_;
@@ -123,10 +124,11 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
   step_pause_ = pace_.step_pause;
 }
 
-// Lets drained members submit once more, since other members may wait for this submission; stepping.cpp does
-// the same for the sessions of one node. If a member takes long to drain after a step, perhaps no member
-// waits for another and kernels are just long. So the next step is delayed in proportion. While a member is
-// in no running set, there are no steps: work that is submitted then could not end before this member enters.
+// Lets drained members submit once more (a step), since other members may wait for this submission;
+// stepping.cpp does the same for the sessions of one node. If a member takes long to drain after a step,
+// perhaps no member waits for another, and its kernels just take long. So the next step is delayed in
+// proportion. There are no steps while a member is in no running set, since the submitted work could not end
+// before this member enters.
 void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact() || any(is_outside)) return;
   std::vector<Member*> blocked;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator of a gang: gives the members of a job that spans nodes their turns at the same time.
 //
-// A turn begins when all members have offered it, and gates open when the memory of all members is resident.
-// So if one process waits on a GPU for a submission of another process, the other process can submit. A turn
-// ends when one member asks for its end, and memory moves only after all members have drained.
+// A turn begins when all members have offered it. Gates open when the memory of all members is resident. So
+// if work of one process on a GPU waits for a submission of another process, the other process can submit. A
+// turn ends when one member asks for its end. Memory moves only after all members have drained.
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
 // nodes. So no two gangs wait for each other. The coordinator makes a decision only if it can send the
-// decision to all members. So a member that is out of contact delays its gang. It also delays other gangs if
-// turns were offered to its gang.
+// decision to all members. So a member that is out of contact delays its gang. If turns are offered to this
+// gang, the member also delays other gangs.
 //
-// The coordinator knows only what the reports say, so a new coordinator can continue from the next reports.
-// Times by the clocks of different nodes are compared only to find the eldest gang. So a wrong clock makes
-// turns less fair, and has no other effect.
+// The coordinator needs only the members' reports, so a new coordinator can continue from the next reports.
+// Times of different nodes' clocks are compared only to find the eldest gang, so a wrong clock makes turns
+// less fair and has no other effect.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -25,15 +25,15 @@
 
 namespace sharedgpu {
 
-// The pace of the single submissions (steps) that the coordinator permits while a gang drains. Tuning has the
-// same values for the sessions of one node.
+// The pace of the single submissions (steps) that the coordinator permits while a gang drains. The core's
+// Tuning has the same values for the sessions of one node.
 struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
-  // If members cannot drain without a member that is in no running set, that member has to enter. This is the
-  // longest pause between two attempts to let it enter. The pause doubles with each attempt. Otherwise two
-  // such gangs could displace each other again and again before one of them has restored its memory.
+  // The longest pause between two orders that let a member enter because other members cannot drain without
+  // it. The pause doubles with each order. With a constant pause, two gangs could displace each other again
+  // and again before one of them has restored its memory.
   Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
@@ -47,7 +47,7 @@ class GangCoordinator {
   void lose(unsigned member);
   // Call when the member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
-  // `apart`: a node of the job is out of contact for so long that each node has turns by itself.
+  // `apart`: a node of the job has been out of contact for so long that each node has turns by itself.
   void set_apart(bool apart, Nanoseconds now);
 
   // Call when all nodes of the job have been heard or given up: the coordinator gives orders from now on.
@@ -57,7 +57,7 @@ class GangCoordinator {
   void advance(Nanoseconds now);
   // Returns the order as of the last advance(), or nullopt if the coordinator gives no orders yet.
   std::optional<GangOrder> order_for(unsigned member) const;
-  // Returns when to call advance() again if no report comes before.
+  // Returns when to call advance() again if no report comes earlier.
   std::optional<Nanoseconds> wake() const { return wake_; }
 
  private:
@@ -66,7 +66,7 @@ class GangCoordinator {
     GangReport report;        // the member's last report
     std::uint64_t steps = 0;  // number of steps that the member was ordered to make
     std::optional<Nanoseconds> stepped_at =
-        {};  // when the last step was ordered; nullopt: the member has drained since
+        {};  // when the last step was ordered; nullopt: the member has drained after that step
   };
 
   bool all_in_contact() const;
@@ -89,7 +89,7 @@ class GangCoordinator {
   bool gives_orders_ = false;
   bool apart_ = false;
   GangCommand command_ = GangCommand::wait;
-  bool ran_ = false;     // gates may have opened in this turn
+  bool ran_ = false;     // the order `run` was given in this turn, so gates may have opened
   bool urgent_ = false;  // the gang enters because a member cannot drain without the others
   Nanoseconds step_at_{};
   Nanoseconds step_pause_{};

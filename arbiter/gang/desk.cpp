@@ -6,7 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostAsked = 64;  // most nodes of a gang that are asked at one time, ten times a second
+constexpr std::size_t kMostAsked = 64;  // maximum number of nodes of a gang that are asked at once; the desk
+                                        // asks ten times a second
 
 }  // namespace
 
@@ -124,7 +125,7 @@ GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(
 }
 
 // A gang that is apart stays apart until all of its nodes are in contact. If only some of its nodes had
-// common turns, its other nodes could begin turns by themselves.
+// common turns, its other nodes could begin turns on their own.
 void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
   const bool was_apart = gang.apart;
   Apart apart{.job = run.first, .silent = {}, .answer = 0, .nodes = gang.nodes};
@@ -163,7 +164,8 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   }
 }
 
-// Returns how long the member may be silent until it loses contact, or is given up.
+// Returns the length of silence after which the member counts as out of contact or, if it already does, is
+// given up.
 Nanoseconds GangDesk::patience(const std::string& node, const Member& member) const {
   if (member.heard) return member.in_contact ? times_.silence : times_.gone;
   return heard_.has(node, member.heard_at) ? times_.gone : times_.never;
@@ -181,7 +183,7 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   return any;
 }
 
-// Lists the silent nodes for which the gang waits. Among these are new members that have not reported yet: if
+// Lists the silent nodes for which the gang waits. New members that have not reported are also listed: if
 // such a node was heard lately about another job, it is given up only after a long time.
 void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
   if (gang.apart) return;  // the gang does not wait: its nodes have turns by themselves

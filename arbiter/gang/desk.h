@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gangs that this node coordinates: receives the reports of their members, and writes orders to them.
+// The gangs that this node coordinates. GangDesk receives the reports of their members, and sends orders to
+// the members.
 //
 // The members of a gang are the nodes of its job. Nodes with processes of the job report without being asked.
 // The desk sends a question to each node that it has not heard for a while. If some nodes of the job have
@@ -8,9 +9,9 @@
 // repeats it.
 //
 // A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
-// the gang begins no turn. After a long silence the desk gives the node up; a node that was not heard lately,
-// about any job, is given up sooner. The gang is then apart: each node has turns by itself, in the same order
-// of jobs, until all nodes are heard.
+// the gang begins no turn. After a long silence the desk gives the node up. A node from which no letter about
+// any job came lately is given up sooner. The gang is then apart: until all nodes are heard, each node has
+// turns by itself. All nodes give the jobs their turns in the same order.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -42,18 +43,19 @@ class GangDesk {
   // A gang that begins no turn as long as nodes are silent.
   struct Silent {
     std::uint32_t job = 0;
-    std::vector<std::string> nodes;  // empty: Slurm has not named all nodes of the job
+    std::vector<std::string> nodes;  // empty: the names are unknown, because Slurm has not named all nodes of
+                                     // the job
   };
-  // A gang whose nodes have turns by themselves from now on.
+  // A gang that has come apart: its nodes have turns by themselves.
   struct Apart {
     std::uint32_t job = 0;
-    std::vector<std::string> silent;  // the nodes that were given up, as far as their names are known
+    std::vector<std::string> silent;  // the nodes that were given up and whose names are known
     std::size_t answer = 0;           // number of nodes that answer
     std::uint32_t nodes = 0;          // number of nodes of the job
   };
 
-  // `node`, `life` and `heard`: as for GangMembers. `wall`: the wall-clock time minus the time of the
-  // clock that all arguments `now` come from. The desk adds `wall` to the times that other nodes compare.
+  // `node`, `life` and `heard` are as for GangMembers. `wall` is the wall-clock time minus the time of the
+  // clock of all arguments `now`. The desk adds `wall` to times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall, HeardNodes& heard)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall), heard_(heard) {}
@@ -63,12 +65,12 @@ class GangDesk {
   void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
   // Call when Slurm has named the nodes of a job that take_unlisted() returned.
   void list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now);
-  // Does what is due as of now. `now` never goes back.
+  // Does all work that is due at `now`. `now` never goes back.
   void advance(Nanoseconds now);
   // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
-  // Returns the jobs for whose nodes Slurm should be asked.
+  // Returns the jobs whose nodes are unknown, so that the caller asks Slurm for the nodes.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
   // Returns the nodes that have fallen silent since the last call, or that have not answered from the start.
   std::vector<Silent> take_silent() { return std::exchange(silent_, {}); }
@@ -84,7 +86,7 @@ class GangDesk {
     bool present = false;
     bool in_contact = true;  // also true before the node's first report
     bool given_up = false;
-    bool is_silent = false;  // take_silent() has returned the node, and no report of it has come since
+    bool is_silent = false;  // take_silent() has returned the node, and the node has not reported after that
     Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
     Nanoseconds ask_at{};
     NewestLetter newest;
@@ -99,8 +101,8 @@ class GangDesk {
     std::uint32_t nodes = 0;                // number of nodes of the job
     std::map<std::string, Member> members;  // by node name
     unsigned last_number = 0;
-    bool is_new = true;     // no member has had an order of an earlier coordinator
-    bool gathered = false;  // the gang no longer waits for processes on nodes that have none
+    bool is_new = true;     // no member has received an order from an earlier coordinator
+    bool gathered = false;  // the wait for processes on nodes that have none is over
     bool apart = false;
     bool is_listed = false;  // Slurm has named the job's nodes
     bool is_told = false;    // take_silent() has reported that Slurm has not named all of these nodes
@@ -123,7 +125,7 @@ class GangDesk {
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
   GangLetter write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what);
   Nanoseconds patience(const std::string& node, const Member& member) const;
-  // The same as patience(), for nodes whose names are unknown because Slurm has not answered.
+  // Like patience(), for nodes whose names are unknown because Slurm has not answered.
   Nanoseconds patience_with_unlisted(const Gang& gang) const {
     return gang.is_new ? times_.unlisted : times_.gone;
   }

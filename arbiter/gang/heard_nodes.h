@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The nodes whose arbiters have written to this arbiter lately, about any job.
 //
-// If such a node falls silent, this counts as an outage, and gangs wait long for the node. A node that was
-// never heard may have no arbiter, or may be behind a firewall, so gangs soon give it up. A restart of the
-// arbiter must not make an outage look like a firewall. So the arbiter saves the names of the heard nodes in
-// a file (text(), restore()).
+// If a node that was heard lately falls silent, its silence counts as an outage, and gangs wait long for the
+// node. A node that was never heard may have no arbiter, or may be behind a firewall, so gangs soon give it
+// up. An outage must not look like a firewall after a restart of the arbiter. So the arbiter saves the names
+// of the heard nodes in a file (text(), restore()).
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -20,13 +20,14 @@ namespace sharedgpu {
 
 class HeardNodes {
  public:
-  static constexpr std::size_t kMost = 10'000;  // further nodes count as never heard
+  static constexpr std::size_t kMost = 10'000;  // maximum number of nodes; further nodes count as never heard
 
-  // `recent`: for how long a node counts as heard after its last letter.
+  // `recent`: the time for which a node counts as heard after its last letter.
   explicit HeardNodes(Nanoseconds recent) : recent_(recent) {}
 
   void hear(const std::string& node, Nanoseconds now);
-  // Returns true if a letter of `node` came lately. `as_of`: the start of the silence that is judged.
+  // Returns true if the last letter of `node` came less than `recent` before `as_of`, the start of the node's
+  // silence.
   bool has(const std::string& node, Nanoseconds as_of) const {
     const auto it = heard_.find(node);
     return it != heard_.end() && as_of - it->second < recent_;
@@ -38,8 +39,8 @@ class HeardNodes {
   // name of a node and the time of its last letter in seconds since the boot.
   std::string text(std::string_view boot, Nanoseconds now) const;
   // Adds the nodes of a text that text() has returned. Ignores the whole text if it is from another boot of
-  // the host: the jobs of that boot are gone, and the times are by another clock. Ignores lines that it does
-  // not understand. A time in the future counts as `now`.
+  // the host: the jobs of that boot are gone, and its times cannot be compared. Ignores lines in an unknown
+  // format. A time in the future counts as `now`.
   void restore(std::string_view text, std::string_view boot, Nanoseconds now);
 
  private:

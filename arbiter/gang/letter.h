@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The letters of arbiters to each other: reports of members to the coordinator of a gang, and the
-// coordinator's orders and its questions to nodes that it has not heard.
+// The messages ("letters") between arbiters: a gang's members send reports to its coordinator, and the
+// coordinator sends orders to members and questions to nodes that it has not heard.
 //
-// A letter is one datagram of text. If a letter is lost, comes late or comes twice, this does no harm: each
-// report and each order has the whole state, writers repeat their letters, and readers ignore letters that
-// are older than the newest one. Letters of an arbiter of another version are not understood, so that arbiter
-// is out of contact. Pure functions; any thread.
+// A letter is one datagram of text. A letter that is lost, comes late or comes twice does no harm: each
+// report and each order has the whole state, writers repeat their letters, and readers ignore a letter that
+// is older than one that they have read. An arbiter does not understand letters of another version, so
+// arbiters of different versions are out of contact. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace sharedgpu {
 inline constexpr std::size_t kLongestLetter = 500;
 inline constexpr std::size_t kLongestNodeName = 199;
 
-// An answer to a report: the coordinator has no order yet.
+// The answer to a report if the coordinator has no order yet.
 struct GangPatience {
   bool operator==(const GangPatience&) const = default;
 };
@@ -40,7 +40,7 @@ struct GangLetter {
   std::uint64_t number = 0;  // counts the letters that the writer has sent in this life
   std::uint64_t reader = 0;  // in an answer: the life of the arbiter whose report it answers
   std::uint32_t nodes = 0;   // in a report: number of nodes of the job
-  bool is_new = false;       // in a report: no earlier coordinator can have given this member an order
+  bool is_new = false;       // in a report: this member cannot have an order from an earlier coordinator
   std::variant<GangReport, GangOrder, GangPatience, GangQuestion> what;
 
   bool operator==(const GangLetter&) const = default;
@@ -52,11 +52,11 @@ std::optional<GangLetter> parse_letter(std::string_view text);
 // Returns true if the text is a letter of another version.
 bool is_of_another_version(std::string_view text);
 
-// Decides which letters of one writer are newer than all earlier ones.
+// Finds the letters of one writer that are newer than all its letters before.
 class NewestLetter {
  public:
-  // Returns true if the letter is newer, and remembers it as the newest one. A letter from another life of
-  // the writer always counts as newer.
+  // Returns true if the letter is newer than the newest known letter, and remembers it. A letter from another
+  // life of the writer always counts as newer.
   bool take(const GangLetter& letter) {
     if (letter.life == life_ && letter.number <= number_) return false;
     life_ = letter.life;

@@ -40,7 +40,7 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
   row.reported = now;
   row.due = row.sent + times_.pause;
   if (now >= row.due) send(row, now);
-  // The core may have forgotten the tenant meanwhile, and must be told again that the tenant has turns by
+  // The core may have forgotten the tenant and its state, so it is told again that the tenant has turns by
   // itself.
   if (row.alone) begin_alone(tenant, row, row.started);
 }
@@ -79,7 +79,7 @@ GangLetter GangMembers::write(const Job& job, const GangReport& report) {
           .what = report};
 }
 
-// Answers that the job has no processes here.
+// Answers a question of a coordinator: the job has no processes here.
 void GangMembers::answer(const GangLetter& question, bool all_known) {
   if (!all_known) return;
   const Job job{.number = question.job, .run = question.run, .coordinator = question.node, .is_new = true};
@@ -141,8 +141,8 @@ void GangMembers::advance_line(Nanoseconds now) {
 }
 
 // Returns nullopt if the job may not begin yet; otherwise the time at which Slurm started the job, or zero if
-// this time is unknown. A job whose turn has begun may go on. If Slurm does not answer for long, or does not
-// list the job, the job may begin, and goes_before() orders such jobs by number.
+// this time is unknown. A job whose turn has begun may continue. If Slurm does not answer for long, or does
+// not list the job, the job may begin, and goes_before() orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
@@ -152,8 +152,8 @@ std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanosecond
   return may ? std::optional(Nanoseconds{}) : std::nullopt;
 }
 
-// Returns true if the job has processes here and later jobs in the line need not wait for it: it has turns
-// here without orders, or all of its nodes are in contact.
+// Returns true if the job has processes here, and either has turns here without orders or has all of its
+// nodes in contact. Later jobs in the line do not wait for such a job.
 bool GangMembers::has_passed(std::uint32_t job) const {
   return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
     const Row& row = entry.second;
@@ -175,7 +175,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Returns how long the coordinator may be silent until it counts as lost, or as given up.
+// Returns the length of silence after which the coordinator counts as lost or, if it is lost, as given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
@@ -202,8 +202,8 @@ void GangMembers::advance(Nanoseconds now) {
       row.is_doubted = true;
       doubtful_.emplace_back(row.job.number, row.job.run);
     }
-    // Reports a coordinator that has been silent for `never`, if it was heard lately. A coordinator that was
-    // not heard lately is given up after this time instead (below).
+    // Reports a coordinator that was heard lately and has been silent for the time `never`. A coordinator
+    // that was not heard lately is given up after this time (below).
     if (row.contact == Contact::sought && !row.is_told && now - row.heard >= times_.never &&
         patience(row) > times_.never) {
       row.is_told = true;

@@ -5,7 +5,7 @@
 // A report is repeated until it is answered, and then every second, so that member and coordinator each
 // notice when the other falls silent. A gang whose coordinator is silent begins no turn. If the coordinator
 // stays silent for long, it is given up and the gang is apart (docs/multi-node.md, "Words"): a job must not
-// wait for ever for a node that is gone, or for arbiters that cannot reach each other. The tenants of a gang
+// wait forever for a node that is gone, or for arbiters that cannot reach each other. The tenants of a gang
 // that is apart have turns on each node without orders. Jobs that are apart have their turns one after the
 // other, in the order in which Slurm started these jobs (apart_line.h). If a coordinator asks about a job
 // without processes on this node, the answer says that the job has none here.
@@ -29,29 +29,30 @@ namespace sharedgpu {
 struct GangTimes {
   Nanoseconds repeat = std::chrono::milliseconds(100);  // pause before an unanswered report is repeated
   Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before an answered report is repeated
-  // Least time between two letters of a gang to one node, except answers to questions. It bounds the number
-  // of letters if processes change their state all the time.
+  // Least time between two letters of a gang to one node, except answers to questions. This pause bounds the
+  // number of letters if processes change their state all the time.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // a node that is silent for this time is out of contact
-  // A node that was not heard lately, about any job, is given up after this time.
+  // A node from which no letter about any job came lately is given up after this time.
   Nanoseconds never = std::chrono::seconds(10);
-  // A node that was heard lately is given up after a silence of this time. Until then nobody can know whether
-  // a turn has begun or ended there, and nodes that decided by themselves could decide differently: two jobs
-  // would each have a turn on a different node, and wait there for each other. If the node is really gone,
-  // Slurm ends the job within minutes.
+  // A node that was heard lately is given up after a silence of this time. Before that, no other node can
+  // know whether a turn has begun or ended on the silent node. Nodes that decided by themselves could decide
+  // differently: two jobs could have turns on different nodes and wait for each other. If the node is really
+  // gone, Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
   Nanoseconds recent = std::chrono::hours(1);  // how long a node counts as heard lately
   // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
   // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // The time after which Slurm is asked for the first node of a job that has had no order. The user may have
-  // named a wrong node.
+  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's. Slurm
+  // is then asked for the job's first node.
   Nanoseconds doubt = std::chrono::seconds(3);
   // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);
   Nanoseconds rarely = std::chrono::seconds(10);  // pause between two questions to a node that is given up
   Nanoseconds line = std::chrono::seconds(20);    // pause between two questions to Slurm for ApartLine
-  // This long after a job's first report, Slurm's list has all jobs that started in the same second.
+  // At this time after a job's first report, Slurm's list has all jobs that started in the same second as the
+  // job.
   Nanoseconds started = std::chrono::seconds(2);
   Nanoseconds unlisted = std::chrono::minutes(5);  // a job that is apart waits this long for Slurm's list
 };
@@ -73,7 +74,7 @@ class GangMembers {
     Job job;
     Contact contact = Contact::sought;
     std::optional<GangOrder> order;  // the last order
-    bool alone = false;              // the coordinator is given up, and the core knows that the tenant has
+    bool alone = false;              // the coordinator is given up, and the core was told that the tenant has
                                      // turns by itself
   };
   // A letter to the arbiter of `node`.
@@ -97,26 +98,27 @@ class GangMembers {
   // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is the number of
   // these nodes, and `coordinator` the name of the first one.
   void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
-  // Call when the letter could not be sent yet, so that the time until now does not count as the
-  // coordinator's silence.
+  // Call when the letter could not be sent. The time until `now` then does not count as the coordinator's
+  // silence.
   void excuse(const GangLetter& letter, Nanoseconds now);
   // Call when Slurm has answered the question that was asked at `asked`, see ApartLine.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked) { line_.list(std::move(jobs), asked); }
-  // Does what is due as of now. `now` never goes back.
+  // Does all work that is due at `now`. `now` never goes back.
   void advance(Nanoseconds now);
   // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
 
-  // The letters to send, and the orders for the core. Each is returned once.
+  // The letters to send, and the orders for the core. Each letter and each order is returned once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Returns tenants of gangs that have gained or lost contact, or whose coordinators have not answered from
   // the start.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Returns jobs whose coordinators give no orders. A user may have named a wrong node, so Slurm should be
-  // asked for the nodes of these jobs.
+  // Returns jobs whose coordinators give no orders. The user may have named a wrong node, so the caller asks
+  // Slurm for the nodes of these jobs.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
-  // Returns the time of the question if Slurm should be asked for the jobs on this node.
+  // Returns the time of the question if the caller should ask Slurm for the jobs on this node; otherwise
+  // nullopt.
   std::optional<Nanoseconds> take_line_question() { return line_.take_question(); }
 
   // Returns null if the tenant is in no gang, or the core has not reported about it.
@@ -131,12 +133,12 @@ class GangMembers {
     Nanoseconds due{};            // when to send the next letter
     Nanoseconds sent = kLongAgo;  // when the last letter was sent
     Nanoseconds sought_since{};
-    Nanoseconds apart_since{};  // since when the gang is apart, if it is
+    Nanoseconds apart_since{};  // if the gang is apart: when it came apart
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
                                 // unknown
     bool is_doubted = false;    // take_doubtful() has named the job
-    bool is_corrected = false;  // the job's nodes are those that Slurm has named
+    bool is_corrected = false;  // Slurm has named the job's nodes
     bool is_told = false;  // take_changes() has returned the tenant because its coordinator has not answered
     NewestLetter newest;
   };

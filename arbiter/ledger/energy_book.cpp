@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// A damaged ledger may hold any number.
+// Limits the result, since a damaged ledger may have any number.
 Energy rounded(double millijoules) {
   constexpr double kMost = 9e18;
   return {static_cast<std::uint64_t>(std::llround(std::min(millijoules, kMost)))};
@@ -29,8 +29,9 @@ bool is_progress(Energy before, Energy counter, Nanoseconds passed) {
 
 }  // namespace
 
-// Divides the time since the last change of the GPU's lease holders among these holders. A lease may end in
-// retrospect, at the last time at which it was surely held; the time until now is divided already.
+// Divides the time since the last change of the GPU's lease holders among these holders. Does nothing for a
+// time `at` that is divided already: a lease may be ended after the fact, at the last time at which it was
+// surely held.
 void EnergyBook::count(Meter& meter, Nanoseconds at) {
   if (at <= meter.counted) return;
   const Nanoseconds passed = at - meter.counted;

@@ -4,9 +4,9 @@
 // NVML has one energy counter for each GPU. The energy between two readings of this counter counts as
 // consumed at constant power. At each moment between the readings, the tenants that hold a lease on the GPU
 // share the power equally. The energy of the time in which no tenant holds a lease is unleased. The first
-// reading attributes no energy. Nor does the first reading after a reload of the driver, because the counter
-// then begins anew. A reading that shows no increase, or an increase that no GPU can cause, is ignored: the
-// next plausible reading gives the energy since the last plausible one.
+// reading attributes no energy. The first reading after a reload of the driver attributes no energy either,
+// because the counter then begins anew. A reading that shows no increase, or an increase that no GPU can
+// cause, is ignored: the next plausible reading gives the energy since the last plausible one.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -29,13 +29,13 @@ inline double joules(Energy energy) { return static_cast<double>(energy.millijou
 
 class EnergyBook {
  public:
-  // A tenant on a GPU.
+  // A tenant, and a GPU that it has used.
   using Key = std::pair<TenantId, GpuUuid>;
 
   // Sets the energy of `key` to a value read from the ledger.
   void carry(const Key& key, Energy energy);
-  // A lease of the tenant on the GPU begins or ends. Several steps of a tenant may hold leases at a time; the
-  // tenant counts once.
+  // A lease of the tenant on the GPU begins or ends. If several steps of a tenant hold leases at the same
+  // time, the tenant counts once.
   void grant(const Key& key, Nanoseconds at);
   void release(const Key& key, Nanoseconds at);
   // Takes a reading of the GPU's counter.
@@ -50,7 +50,7 @@ class EnergyBook {
   Energy of(const Key& key) const;
   // The tenant's energy on each GPU.
   std::map<GpuUuid, Energy> of(TenantId tenant) const;
-  // The GPU's unleased energy since this book exists.
+  // The GPU's unleased energy since this object was created.
   Energy unleased(const GpuUuid& gpu) const;
   std::map<Key, Energy> all() const;
 

@@ -67,7 +67,7 @@ void FigureBook::count_all(Nanoseconds now) {
     for (auto& [step, watch] : watched.steps) count(tenant, watched, step, watch, now);
 }
 
-// Records maxima only after all simultaneous changes have been counted.
+// Counts all simultaneous changes before it records maxima.
 void FigureBook::observe(const Sighting& seen, Nanoseconds now) {
   looked_ = now;
   if (seen.whole) drop_gone(seen.sessions, now);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maintains the figures of tenants and their steps: bytes moved, time waited, handoffs, memory maxima.
 //
-// A FigureBook observes the core from outside: after each event, observe() gets the values that the event may
-// have changed. The cost of observe() is proportional to the number of changed values, not to the number of
+// A FigureBook observes the core: after each event, observe() gets the values that the event may have
+// changed. The cost of observe() is proportional to the number of changed values, not to the number of
 // sessions. Pure; not thread-safe.
 #pragma once
 
@@ -27,7 +27,7 @@ class FigureBook {
   // Notes the backend of a new session of the step. The backend is written to the ledger only with the next
   // change of a figure.
   void came(TenantId tenant, StepName step, Backend backend);
-  // A session of the step has moved `moved` more bytes.
+  // A session of the step has copied `moved` more bytes (see Traffic).
   void add(TenantId tenant, StepName step, Traffic moved);
   // The exchanges of a session of the step have cost `more`.
   void add_exchanges(TenantId tenant, StepName step, const Exchanges& more);
@@ -35,10 +35,11 @@ class FigureBook {
   // maximum, which the caller records.
   bool note_host(TenantId tenant, Bytes peak);
   void observe(const Sighting& seen, Nanoseconds now);
-  // Returns the changed figures, which the caller writes to the ledger. Returns changes at once if a lease
-  // or an eviction has ended or a step's last session is gone. Otherwise returns changes at most once a
-  // second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures that grow
-  // with time, counted up to the last observation, so that a crash of the host loses little.
+  // Returns the changed figures, which the caller writes to the ledger. After the end of a lease, of an
+  // eviction or of a step's last session, returns changes at once. At other times, returns changes at most
+  // once a second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures
+  // that grow with time, counted up to the last observation, so that a crash of the host loses at most 15
+  // seconds of them.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed figures. Call it before the arbiter ends.
   void hasten();
@@ -48,7 +49,7 @@ class FigureBook {
   const std::map<Key, Figures>& all() const { return figures_; }
   void forget(TenantId tenant);
 
-  // The energy of tenants. It changes with leases and with readings of counters, not with observe().
+  // The energy of tenants. Leases and readings of energy counters change it; observe() does not.
   EnergyBook& energy() { return energy_; }
   const EnergyBook& energy() const { return energy_; }
 

@@ -9,9 +9,10 @@
 //   3. Show the figure in the status by the recipe in arbiter/daemon/status_text.h.
 //   4. To show the figure in sacct, add a field to LeaseReply, and show it in usage_poller.cpp and
 //      usage_writer.cpp of accounting/. To show the figure in AdminComment, add a field to JobReply, and show
-//      it in comment.h, comment.cpp and main.cpp of comment/. Both messages are in protocol/messages.h; the
-//      new field also needs a row in protocol/versions.h, and its value in arbiter/daemon/queries.cpp.
-//      Document sacct in docs/slurm.md and docs/usage.md, and AdminComment in docs/accounting.md.
+//      it in comment.h, comment.cpp and main.cpp of comment/. LeaseReply and JobReply are in
+//      protocol/messages.h; a new field also needs a row in protocol/versions.h, and
+//      arbiter/daemon/queries.cpp sets its value. Document sacct in docs/slurm.md and docs/usage.md, and
+//      AdminComment in docs/accounting.md.
 //   5. Test the figure in tests/unit/arbiter/ledger/figures.cpp, its value in sacct in
 //      tests/unit/accounting/usage_writer.cpp, and its value in AdminComment in
 //      tests/unit/comment/comment.cpp.
@@ -27,16 +28,19 @@ namespace sharedgpu {
 // processes, including ended ones.
 struct Figures {
   Traffic moved = {};          // bytes copied: see Traffic
-  Nanoseconds waited{};        // time with a thread waiting at the gate and no lease held
-  Nanoseconds overuse{};       // time with closed gates and work still on the GPU
-  std::uint64_t handoffs = 0;  // how often the tenant gave up its lease, to others or because it was idle
-  Bytes footprint = {};        // the maximum
-  Bytes resident = {};         // the maximum
-  unsigned backends = 0;       // backends of all its sessions, one bit for each kind of backend
+  Nanoseconds waited{};        // time in which a thread waited at the gate while the tenant held no lease
+  Nanoseconds overuse{};       // time in which gates were closed and work of the tenant was still on the GPU
+  std::uint64_t handoffs = 0;  // number of times that the tenant gave up its lease, to others or because it
+                               // was idle
+  Bytes footprint = {};        // maximum over time
+  Bytes resident = {};         // maximum over time
+  unsigned backends = 0;       // backends of all sessions counted, one bit for each kind of backend
   Bytes host = {};             // the highest host memory of the tenant's control group; zero: no group
-  Nanoseconds entering{};      // time from the choice for a turn until its gates opened; part of `waited`
-  Nanoseconds evicting{};      // time in which memory that it was ordered to evict was still on the GPU
-  Exchanges exchanges = {};    // what away memory has cost
+  Nanoseconds entering{};      // time from the choice of the tenant for a turn until its gates opened; part
+                               // of `waited`
+  Nanoseconds evicting{};      // time in which memory that the tenant was ordered to evict was still on the
+                               // GPU
+  Exchanges exchanges = {};    // the cost of away memory
   auto operator<=>(const Figures&) const = default;
 };
 

@@ -72,7 +72,7 @@ std::set<unsigned> older_files(const std::string& path) {
     unsigned number = 0;
     const char* end = name.data() + name.size();
     const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, number);
-    // Ignores files whose names older_file() never returns, since these are copies that somebody has made.
+    // Ignores files whose names older_file() never returns: these are copies made by a person.
     const bool ours = wrong == std::errc{} && rest == end && name[prefix.size()] != '0' && number < 1000;
     if (ours) numbers.insert(number);
   }
@@ -80,7 +80,8 @@ std::set<unsigned> older_files(const std::string& path) {
 }
 
 // Reads from the newest file to the oldest. During the reading, a rotation may rename files to higher
-// numbers. So no file is missed, but a file may be read twice; its inode shows this.
+// numbers. So no file is missed, but a file may be read twice. A second reading is recognized by the file's
+// inode.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts,
                    FileCalls& calls) {
   std::vector<std::string> newest_first;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a ledger: PATH, and the older files PATH.1, PATH.2..., of which PATH.1 is the newest.
+// The files of a ledger: the current file PATH, and the older files PATH.1, PATH.2..., of which PATH.1 is the
+// newest.
 //
 // Thread-safe. Errors are returned as Status.
 #pragma once
@@ -15,7 +16,7 @@
 
 namespace sharedgpu {
 
-// The system calls on files, so that tests can make each of them fail. On failure each call returns -1 and
+// The system calls on files. Tests override them to make each call fail. On failure each call returns -1 and
 // sets errno.
 struct FileCalls {
   virtual ~FileCalls() = default;

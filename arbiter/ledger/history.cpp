@@ -43,7 +43,7 @@ void History::on_group(const GroupRecord& group) {
   if (TenantInfo* info = tenants.find(group.tenant)) info->group_limit = group.limit;
 }
 
-// The options of a job's run end with the run: the next run states its own.
+// The options of a job's run end with the run: the next run states its own options.
 void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
     info->over = true;
@@ -154,9 +154,8 @@ void History::forget_boot() {
   for (const TenantId id : ended) forget(id);
 }
 
-// Returns the tenants that exist or may start another process. A job may pause between steps. As long as a
-// step runs, its slurmstepd counts as a process of the job. Steps from an earlier boot of the host have
-// ended.
+// Returns the tenants that have a process or may start one. A job may pause between steps. As long as a step
+// runs, its slurmstepd counts as a process of the job. Steps from an earlier boot of the host have ended.
 std::set<TenantId> History::may_be_asked_for() const {
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
@@ -187,8 +186,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Writes only OverRecord or OptionsRecord: if a crash cut the file off between these two records, the job
-    // would seem to be in another run.
+    // Writes either OverRecord or OptionsRecord, never both: if a crash cut the file off between the two, the
+    // job would seem to be in another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
@@ -284,8 +283,8 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// Keeps a placement as long as one of these processes lives: processes that were informed of the placement,
-// and processes that had a session of its tenant.
+// Keeps a placement as long as a process lives that was informed of the placement or had a session of its
+// tenant.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

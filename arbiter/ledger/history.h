@@ -23,7 +23,7 @@
 namespace sharedgpu {
 
 // Returns the start time of the process in clock ticks since the host's boot; 0 if there is no such process;
-// nullopt if unknown, and the process may be alive.
+// nullopt if unknown: the process may be alive.
 using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
 // Returns true if two sessions of one process, on GPUs `a` and `b`, may be the same session. A zero UUID
@@ -34,8 +34,8 @@ inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
 
 class History final : private LedgerVisitor {
  public:
-  // A job counts as over if it has no living process or step, and no record was written about it for this
-  // long.
+  // A job counts as over if it has no living process or step, and the ledger has had no record about the job
+  // for this time.
   static constexpr std::chrono::hours kLongestPause{24 * 7};
 
   // Call for each record of the ledger, oldest first, starting with a whole checkpoint or the first record.
@@ -65,8 +65,8 @@ class History final : private LedgerVisitor {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<GpuUuid, GpuRecord> gpu_records;  // states of GPUs with a fault or a drain
-  // for each tenant, the processes that hold its placement in `recovered`; a tenant without a placement
+  std::map<GpuUuid, GpuRecord> gpu_records;  // the states of GPUs that have a fault or are drained
+  // for each tenant, the processes that keep its placement (see `recovered`); a tenant without a placement
   // exists as long as one of these processes lives
   std::map<TenantId, std::set<ProcessName>> keepers;
 

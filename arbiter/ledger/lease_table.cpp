@@ -51,7 +51,7 @@ void LeaseTable::on_class(const ClassRecord& job) { holders_[job.tenant].element
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
-// The ledger has a run's highest use of host memory only after the run's leases.
+// A run's highest use of host memory comes later in the ledger than the run's leases.
 void LeaseTable::on_used(const UsedRecord& used, Nanoseconds) {
   if (used.figures.host == Bytes{}) return;
   Bytes& highest = hosts_[{used.tenant, holder(used.tenant).name}];
@@ -141,7 +141,7 @@ std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases) {
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases) {
   auto key = [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.run, lease.gpu); };
   std::vector<LeaseRow> rows = grouped(leases, key, [](LeaseRow& row, const LeaseRow& lease) {
-    // row.last is the latest end of the earlier leases.
+    // row.last is the latest end of the leases joined so far
     row.held += std::max(lease.last - std::max(lease.first, row.last), Nanoseconds{});
     if (lease.first >= row.last) row.turns += lease.turns;
   });

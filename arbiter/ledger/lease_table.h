@@ -21,7 +21,7 @@ struct LeaseRow {
   ArrayElement element = {};
   unsigned run = 0;  // run of a requeued job; later runs have higher numbers
   std::uint32_t uid = 0;
-  std::optional<StepName> step;  // none: the whole tenant
+  std::optional<StepName> step;  // nullopt: the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
   Nanoseconds held{};
@@ -30,7 +30,7 @@ struct LeaseRow {
   Nanoseconds first{};
   Nanoseconds last{};
   std::string lost = {};  // the fault of the GPU if the lease ended because the GPU was lost, else empty
-  // still held, according to the ledger; `last` is then the time of the ledger's last record
+  // the ledger does not have the end of the lease; `last` is then the time of the ledger's last record
   bool open = false;
   Bytes host = {};  // the highest host memory of the tenant's control group; zero: no group
 };
@@ -43,7 +43,7 @@ class LeaseTable final : private LedgerVisitor {
   // All leases, ordered by the times at which they began.
   std::vector<LeaseRow> leases() const;
 
-  // The tenant with the requested number, according to the records so far.
+  // The name and the user of a tenant, according to the records so far.
   struct Holder {
     TenantName name;
     ArrayElement element = {};
@@ -66,14 +66,14 @@ class LeaseTable final : private LedgerVisitor {
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
   std::map<std::pair<TenantId, TenantName>, Bytes> hosts_;  // the highest host memory of each control group
-  std::map<LeaseKey, std::string> losses_;  // for open leases that are about to end: the fault of their GPU
+  std::map<LeaseKey, std::string> losses_;  // the fault of the GPU for each open lease that is about to end
   std::vector<LeaseRow> closed_;
 };
 
 // Returns the parts of the leases that lie between the two times. `leases`: single leases, not the sums that
 // by_step() and by_tenant() return.
 std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds since, Nanoseconds until);
-// Returns a row for each step and GPU, whose `held` is the sum over the step's leases.
+// Returns a row for each step and GPU. `held` is the sum over the step's leases.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);
 // Returns a row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in
 // which any step held the GPU, and a turn of several steps counts once.

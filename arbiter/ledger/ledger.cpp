@@ -14,14 +14,14 @@
 namespace sharedgpu {
 namespace {
 
-// A power failure loses at most the records of this time. The jobs in those records died with the host
+// A power failure loses at most the records of this last period. The jobs in those records died with the host
 // anyway.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
 
 Ledger::~Ledger() {
-  (void)flush();  // nobody is left to whom the destructor could report an error
+  (void)flush();  // ignores an error, since the destructor cannot report it
   if (!syncer_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -75,7 +75,7 @@ void Ledger::append(const Record& record) {
                           " records were lost, because they could not be written for a long time");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
-    rotate_at_ = 0;  // makes flush() write a checkpoint, which replaces the lost records
+    rotate_at_ = 0;  // makes flush() write a checkpoint, which has the state that the lost records described
     owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
@@ -163,7 +163,7 @@ Status Ledger::make_room() {
   const unsigned last = limits_.files - 1;
   unsigned free = 1;
   while (free < last && numbers.count(free) > 0) ++free;
-  // Removes the oldest file, and files beyond limits_.files, which may have been lowered.
+  // Removes the oldest file, and files beyond limits_.files, since this limit may have been lowered.
   for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it) {
     if (*it != free && *it <= last) continue;
     if (Status removed = remove(*it); !removed.ok()) return removed;

@@ -2,11 +2,11 @@
 // The ledger: StateDir/ledger and the older files ledger.1, ledger.2..., append-only files of records of
 // tenants, sessions and leases. docs/ledger.md describes them.
 //
-// append() only fills a buffer. flush() hands the buffer to the kernel in one write, so that the records
-// survive the arbiter. A background thread calls fdatasync, so that the records also survive a crash of the
-// host. A full disk costs only memory: records that cannot be written wait for the next flush(). A file that
-// has grown too large becomes ledger.1, and a new file begins with a checkpoint. Not thread-safe: all methods
-// must be called from one thread.
+// append() only fills a buffer. flush() hands the buffer to the Linux kernel in one write, so that the
+// records survive a crash of the arbiter. A background thread calls fdatasync, so that the records also
+// survive a crash of the host. If the disk is full, records wait in the buffer for the next flush(). A file
+// that has grown too large becomes ledger.1, and a new file begins with a checkpoint. Not thread-safe: all
+// methods must be called from one thread.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +32,7 @@ class Ledger {
   struct Limits {
     std::uint64_t size = 64u << 20;   // greatest size of a file, in bytes
     unsigned files = 16;              // at least two
-    std::size_t waiting = 64u << 20;  // greatest number of buffered bytes; further records are lost
+    std::size_t waiting = 64u << 20;  // greatest number of buffered bytes; records beyond it are lost
   };
   using Replay = LedgerReplay;
 
@@ -45,17 +45,18 @@ class Ledger {
 
   // Opens or creates the file. Calls `replayed` with each record since the beginning of the last whole
   // checkpoint, oldest first. Reads older files as far as necessary to find this checkpoint; if there is no
-  // checkpoint, passes all records. If an older file is unreadable, adds a complaint and continues.
+  // checkpoint, passes all records. If an older file is unreadable, adds a message for the administrator and
+  // continues.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
-  // Sets the size and the number of files. A file that is too large now is rotated after the next flush().
-  // `limits.waiting` has no effect.
+  // Sets the size and the number of files. A file that exceeds the new size is rotated after the next
+  // flush(). `limits.waiting` has no effect.
   void set_limits(const Limits& limits);
-  // Returns the messages for the administrator since the last call, other than the errors that open() and
-  // flush() return.
+  // Returns the messages for the administrator since the last call, except the errors that open() and flush()
+  // return.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:
@@ -83,7 +84,7 @@ class Ledger {
   std::mutex mutex_;
   std::condition_variable wake_;
   File file_;      // changed only by the owner's thread, with mutex_ held
-  File old_file_;  // the file that has become ledger.1; must be synced before the new file
+  File old_file_;  // the file that has become ledger.1; it must be synced before the new file
   bool dirty_ = false;
   bool stop_ = false;
 };

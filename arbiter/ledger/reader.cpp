@@ -22,7 +22,8 @@ LedgerReplay replay_ledger(std::string_view text, const std::function<void(const
     }
     if (!record) {
       ++replay.damaged;
-      replayed({.at = last, .what = LostRecord{}});  // the lost record may have been the end of a lease
+      replayed({.at = last, .what = LostRecord{}});  // a damaged line counts as a lost record, which may have
+                                                     // been the end of a lease
       continue;
     }
     ++replay.records;
@@ -80,7 +81,7 @@ class LedgerReader::Dispatch {
 
 void LedgerReader::read(const Record& record, LedgerVisitor& visitor) {
   std::visit(Dispatch(*this, visitor, record.at), record.what);
-  last_ = std::max(last_, record.at);  // a checkpoint repeats older records
+  last_ = std::max(last_, record.at);  // record.at may be earlier: a checkpoint repeats older records
 }
 
 void LedgerReader::take(const BootRecord& boot, LedgerVisitor& visitor) {
@@ -106,7 +107,7 @@ void LedgerReader::take(const LeaseRecord& lease, Nanoseconds at, LedgerVisitor&
 }
 
 void LedgerReader::grant(const LeaseKey& key, const OpenLease& lease, LedgerVisitor& visitor) {
-  // If the lease is still open from an earlier turn, the record of its release was lost.
+  // If the lease is open from an earlier turn, the record of its release was lost.
   if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
     release(key, std::min(open->second.doubted.value_or(last_), lease.since), visitor);
   const auto [open, is_new] = open_.try_emplace(key, lease);
@@ -123,8 +124,8 @@ void LedgerReader::release(const LeaseKey& key, Nanoseconds at, LedgerVisitor& v
   visitor.on_release(key, lease, at);
 }
 
-// If a checkpoint lacks a record, it does not show which leases have ended: the missing record may be the
-// grant of an open lease.
+// A checkpoint that lacks a record does not show which leases have ended: the missing record may be the grant
+// of an open lease.
 void LedgerReader::take_loss() {
   granted_.reset();
   for (auto& [key, lease] : open_)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a ledger: splits its text into records, and replays them as leases, boots and checkpoints.
+// Reads a ledger: splits its text into records, and passes their content to a visitor: leases, boots,
+// checkpoints.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -50,10 +51,10 @@ class LedgerVisitor {
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
-  // A lease begins (on_grant), or ends at the time `at` (on_release). `at` is the time of the release. If the
-  // host went down before the release, `at` is the time of the last record of that boot; if the record of the
-  // release was lost, `at` is the time of the last record before the loss. A second grant of an open lease
-  // and a release of a closed lease are not reported.
+  // A lease begins (on_grant), or ends (on_release). `at` is the time of the release. If the host went down
+  // before the release, `at` is the time of the last record before that. If the record of the release was
+  // lost, `at` is the time of the last record before the loss. A second grant of an open lease and a release
+  // of a closed lease are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
@@ -99,8 +100,8 @@ class LedgerReader {
   BootRecord boot_;
   Nanoseconds last_{};
   Epoch last_epoch_;
-  // If records were lost, OpenLease::doubted of each open lease is the time of the last record before the
-  // loss.
+  // If records were lost, OpenLease::doubted of each lease open at that time is the time of the last record
+  // before the loss.
   std::map<LeaseKey, OpenLease> open_;
   std::optional<std::set<LeaseKey>>
       granted_;  // leases granted so far in the checkpoint that is being read; nullopt outside of a

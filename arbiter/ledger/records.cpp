@@ -93,7 +93,8 @@ class LineWriter {
   }
 
   std::string text_;
-  std::size_t zeros_ = 0;  // length of the trailing zero fields that newer() wrote; text() omits these fields
+  std::size_t zeros_ = 0;  // length of the zero fields at the end of the line that newer() wrote; text()
+                           // omits these fields
 };
 
 // A visitor that reads each field from the next word of a line. After an error, all further reads fail.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of a tenant: a Slurm job, a run of `sharedgpu run`, or a process on its own. Plain values.
+// The identity of a tenant: a Slurm job, a run of `sharedgpu run`, or a single process outside of both. Plain
+// values.
 #pragma once
 
 #include <compare>
@@ -10,14 +11,14 @@
 
 namespace sharedgpu {
 
-// A process. The start time distinguishes it from other processes that had the same pid.
+// A process. The start time distinguishes the process from others that had the same pid.
 struct ProcessName {
   std::uint32_t pid = 0;
   std::uint64_t started = 0;  // in clock ticks since the host's boot
   auto operator<=>(const ProcessName&) const = default;
 };
 
-// Exactly one of the three is set.
+// Exactly one of the three members is set.
 struct TenantName {
   std::uint32_t job = 0;
   RunToken run;

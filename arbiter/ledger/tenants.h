@@ -40,18 +40,18 @@ struct TenantInfo {
       coordinator;  // the node whose arbiter coordinates the job's turns; empty if the job has only one node
   bool nodes_are_new = false;   // no earlier arbiter of this node knew the job's nodes
   std::vector<GpuLoss> losses;  // GPUs that were lost in this run, each once
-  // A process of this run has reported a refused allocation on standard error, and has named an option that
-  // helps (told_option), or has said that no option helps (told_gpu).
+  // A process of this run has printed a line about a refused allocation on standard error. The line named an
+  // option that helps (told_option), or said that no option helps (told_gpu).
   bool told_option = false;
   bool told_gpu = false;
   bool told_wait = false;  // the user of this run was sent a line about its long wait
-  bool over = false;       // the job's run is over, and no step has come since
+  bool over = false;       // the job's run is over, and no later step has come
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
-  bool anchored = false;    // the connection of the tenant's `sharedgpu run` is open
+  bool anchored = false;    // the tenant's command `sharedgpu run` is connected
   bool kept =
-      false;  // an earlier arbiter had the run's connection, so the tenant lives as long as its placement
+      false;  // the run was connected to an earlier arbiter, so the tenant lives as long as its placement
 
   bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
@@ -61,7 +61,7 @@ struct TenantInfo {
 
 class Tenants {
  public:
-  // The tenant of that name, created if there is none. The reference is valid until forget().
+  // Returns the tenant of that name. Creates it if there is none. The reference is valid until forget().
   TenantInfo& get(const TenantName& name, uid_t uid);
   // Restores a tenant from the ledger.
   TenantInfo& restore(TenantId id, const TenantName& name, uid_t uid);

@@ -6,12 +6,12 @@
 namespace sharedgpu {
 namespace {
 
-// Two spans of one kind with a shorter gap are one span that a record of totals has divided.
+// Two spans of the same kind with a gap shorter than this are one span, which a record of totals has divided.
 constexpr Nanoseconds kSeam = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Leases end with their boot, so only totals are carried over.
+// Leases end when the host reboots, so only totals are carried over.
 void Timeline::on_boot(const BootRecord& boot, bool rebooted) {
   booted_ = boot.booted;
   if (!rebooted) return;
@@ -58,9 +58,9 @@ void Timeline::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds at)
   if (window.open.empty()) window.held.push_back({window.held_since, at});
 }
 
-// Distributes the growth of the totals since the last record over the time since then.
+// Distributes the growth of the totals since the tenant's last record over the time since that record.
 void Timeline::on_used(const UsedRecord& used, Nanoseconds at) {
-  if (used.step != StepName{}) return;  // the totals of a step are part of its tenant's
+  if (used.step != StepName{}) return;  // the tenant's totals include those of the step
   tenants_.try_emplace(used.tenant);
   Window& window = windows_[used.tenant];
   std::vector<Interval> held = window.held;
@@ -86,8 +86,8 @@ void Timeline::on_used(const UsedRecord& used, Nanoseconds at) {
   if (holds) window.held_since = std::max(window.held_since, at);
 }
 
-// Puts a span of length `time` at the end of the last of `places`. A part that does not fit there goes to the
-// end of the place before it, and so on.
+// Puts a span of length `time` at the end of the last interval in `places`. The part that does not fit goes
+// to the end of the interval before that one, and so on.
 void Timeline::put_at_ends(SpanKind kind, TenantId tenant, const std::vector<Interval>& places,
                            Nanoseconds time) {
   std::vector<Interval> found;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
 //
-// The ledger records the begin and the end of each lease. Of the other times it records only totals (in
+// The ledger records the begin and the end of each lease. For the other spans it records only totals (in
 // records of the kind "used"). If a total has grown between two records, a span of this length lies between
-// the two. The leases show where it lies: a wait and an entry end when the next lease begins, and overuse
-// ends when the lease ends. The end of an eviction is recorded at once.
+// the times of these records. The leases show where the span ends: a wait and an entry end when the next
+// lease begins, and overuse ends when the lease ends. The end of an eviction is recorded at once.
 //
 // Times are since 1970 in UTC, or since the host's boot if the ledger does not record the time of the boot.
 // Pure; not thread-safe.
@@ -29,7 +29,7 @@ struct Span {
   GpuUuid gpu;  // the GPU of a lease; zero for other spans
   Nanoseconds from{};
   Nanoseconds to{};
-  bool open = false;  // a lease that is still held, according to the ledger
+  bool open = false;  // a lease whose end the ledger does not have
 };
 
 class Timeline final : private LedgerVisitor {
@@ -38,7 +38,7 @@ class Timeline final : private LedgerVisitor {
     TenantName name;
     ArrayElement element;
     std::uint32_t uid = 0;
-    std::set<GpuUuid> gpus;  // the GPUs that it has used
+    std::set<GpuUuid> gpus;  // the GPUs that the tenant has used
   };
 
   // Takes the ledger's records, oldest first.
@@ -58,7 +58,8 @@ class Timeline final : private LedgerVisitor {
     Nanoseconds began{};
     std::vector<Interval>
         held;  // the times in which the tenant held any GPU, except the lease that is open now
-    std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // number of steps that hold it, and since when
+    std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // for each GPU: number of steps that hold it,
+                                                               // and since when
     Nanoseconds held_since{};
     Figures totals;
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a tenant's account. The account counts the tenant's lag: the GPU time that the tenant was
 // entitled to and has not had. A negative lag is a debt. A policy chooses how a tenant earns lag and pays for
-// GPU time, and the bounds on the lag; scheduler/lag_account.h computes the account. Pure.
+// GPU time, and how large the lag may be; scheduler/lag_account.h computes the account. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@ struct AccountRules {
     nothing,
     pauses,  // a tenant earns its share of the time in which it neither has the GPU nor asks for it
     share,   // a tenant earns its share of the domain's time, while others wait
-    due,     // a tenant earns its share (the smallest on any of its GPUs) while tenants take turns and one of
-             // these has a lease
+    due,     // a tenant earns its share (the smallest on any of its GPUs) while tenants take turns and any of
+             // these tenants has a lease
   };
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // a tenant pays for the time in which it has the GPU and others wait
-    part_of_turns,  // as `turns`, and also while the tenant is entering; the tenants that have the GPU or are
-                    // entering share the payment equally
+    part_of_turns,  // as for `turns`, and also while the tenant is entering; all tenants that have the GPU or
+                    // are entering share the payment equally
     // While some tenants take turns, a tenant pays for the time in which it has the GPU. Tenants that have
     // the GPU together divide the payment in proportion to `due`.
     due,
@@ -32,8 +32,8 @@ struct AccountRules {
   Pays pays = Pays::nothing;
   int overuse = 0;     // a tenant also pays this multiple of the time by which its work outlasts its turn
   int most_turns = 0;  // the bound on lag and debt, in turns
-  // If the window is longer than `most_turns` turns, the window is the bound: debt is at most the window, and
-  // lag at most the tenant's share of the window.
+  // If the window is longer than `most_turns` turns, the window bounds the account: debt is at most the
+  // window, and lag at most the tenant's share of the window.
   Nanoseconds window{};
   Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
                              // nothing
@@ -62,9 +62,9 @@ constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);
 }
 
-// Returns the tenant's lag for comparison with other tenants. All full accounts count as equal, so that of
-// the tenants with full accounts the one that has waited longest is next. Otherwise the tenant with the
-// smallest share would never be next, since its account holds the least lag.
+// Returns the tenant's lag for comparison with other tenants. All full accounts count as equal, so of the
+// tenants with full accounts, the one that has waited longest is next. If full accounts were compared by lag,
+// the tenant with the smallest share would never be next, since its account can hold the least lag.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
   return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
 }

@@ -6,27 +6,27 @@
 //
 // A tenant with deadlines often cannot wait for the end of a turn, since its deadline is milliseconds away.
 // So a tenant with deadlines goes before all tenants of lower priority and preempts them at once, under three
-// conditions. First, handoffs take at most a tenth of a deadline; otherwise memory would move with every
-// piece of work, and preemption would cost more than it is worth. Second, if the processes of the preempted
-// tenant wait for each other, that tenant's last drain took less time than the deadline. Otherwise the
-// deadline would be missed in spite of the preemption. Third, the debt of the tenant with deadlines is at
-// most one deadline, or half a slice if that is longer (allowance()). So a piece of work that can be done in
-// time is done in one turn, and a tenant that always has work is served as under elastic. A tenant that does
-// not meet the conditions waits for its turns like any other.
+// conditions. First, handoffs take at most a tenth of a deadline. If handoffs took longer, preemption would
+// cost more than it gains, since memory moves with every piece of work. Second, if the processes of the
+// preempted tenant wait for each other, that tenant's last drain took less time than the deadline. After a
+// longer drain, the deadline would be missed in spite of the preemption. Third, the debt of the tenant with
+// deadlines is at most one deadline, or half a slice (elastic.h) if that is longer (allowance()). So a piece
+// of work that can meet its deadline is done in one turn, and a tenant that always has work is served as
+// under elastic. A tenant that does not meet the conditions waits for its turns like any other.
 //
 // All other tenants in the domain of a tenant with deadlines run one at a time, since each running tenant has
-// to drain before the tenant with deadlines can begin. The other tenants also have a smaller backlog limit
+// to drain before the tenant with deadlines can begin. The backlog limit of these tenants is smaller
 // (backlog_limit_beside()).
 //
-// Handoffs take time, too, so tenants with deadlines may never receive their full share. Tenants with
-// deadlines would then always go first, and the other tenants would never run. Therefore a tenant counts as
-// starving if its account is full and it has waited for longer than two turns of each running set. A starving
-// tenant is the first of the waiting tenants, and nobody preempts it while it runs. A starving tenant
-// preempts nobody. While a starving tenant waits, tenants with deadlines may still preempt others.
+// Since handoffs also take time, tenants with deadlines may never receive their full share. They would then
+// always go first, and the other tenants would never run. Therefore a tenant counts as starving if its
+// account is full and it has waited for longer than two turns of each running set. A starving tenant is the
+// first of the waiting tenants, and nobody preempts it while it runs. A starving tenant preempts nobody.
+// While a starving tenant waits, tenants with deadlines may still preempt others.
 //
 // Nobody starves forever: deadlines leave each tenant at least the share that it requested, or a twentieth of
-// the time if that is more. For its turn the tenant waits at most as long as it would under elastic with that
-// share. A tenant that has not reported a deadline for a while limits nobody.
+// the time if that is more. Each tenant waits for its turn at most as long as under elastic with that share.
+// A tenant that has not reported a deadline for a while does not limit other tenants.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

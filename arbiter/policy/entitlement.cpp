@@ -21,7 +21,7 @@ std::vector<double> by_requests(const std::vector<Claims>& competing) {
   const double met = requested > 1 ? 1 / requested : 1;
   for (const Claims& claims : competing) shares.push_back(met * std::min(claims.request, claims.limit));
   double rest = 1 - met * requested;
-  // In each round except the last one, at least one tenant reaches its limit.
+  // The loop ends: in each round except the last one, at least one tenant reaches its limit.
   for (std::size_t round = 0; round <= competing.size() && rest > 1 - kAll; ++round) {
     double units = 0;
     for (std::size_t i = 0; i < competing.size(); ++i)

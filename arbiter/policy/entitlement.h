@@ -34,8 +34,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// A tenant with a deadline sets the backlog limit of all tenants in its domain while tenants have to take
-// turns. Returns this limit, a quarter of the deadline in `claims`. Returns zero for the default limit
+// Returns the backlog limit that a tenant with these `claims` sets for all tenants in its domain while
+// tenants have to take turns: a quarter of its deadline, but 2 to 20 ms. Returns zero for the default limit
 // (interposer/backlog/ahead.h).
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
@@ -45,17 +45,17 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, letting
-// the tenant go first with every piece of work costs more than it is worth.
+// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, it costs
+// more than it gains to let the tenant go first with every piece of work.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);
 }
 
-// The debt that a tenant's account may have while the tenant has the GPU and others wait: half a slice, so
-// that accounts stay within about a slice of each other. For a tenant with deadlines, the allowance is at
-// least one deadline, so that a piece of work that can be done in time is done in one turn. Deadlines longer
-// than 100 ms count as 100 ms.
+// The debt that a tenant's account may have while the tenant has the GPU and others wait. This is half a
+// slice (elastic.h), so that accounts stay within about a slice of each other. For a tenant with deadlines,
+// the allowance is at least one deadline, so that a piece of work that can meet its deadline is done in one
+// turn. Deadlines longer than 100 ms count as 100 ms.
 constexpr Nanoseconds allowance(const EntitlementRules& rules, const TenantView& tenant,
                                 const TurnView& turn) {
   constexpr std::chrono::milliseconds kLongestPiece{100};

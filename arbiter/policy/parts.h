@@ -6,7 +6,7 @@
 
 namespace sharedgpu {
 
-// Fractions from this value up count as 1, since rounding may make them smaller.
+// A fraction of at least this value counts as 1, since rounding may make 1 smaller.
 constexpr double kAll = 1 - 1e-9;
 
 constexpr Nanoseconds scaled(Nanoseconds time, double factor) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The defaults of all policies.
+// The default implementations of Policy's methods.
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {

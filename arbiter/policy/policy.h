@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scheduling policy is an order and parameters: it ranks the waiting tenants, decides which tenants make
-// room for which, and sets the mechanisms of the scheduler. It never touches memory.
+// A scheduling policy ranks the waiting tenants, decides which tenants make room for which, and sets the
+// parameters of the scheduler's mechanisms. It does not handle memory.
 //
 // The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. The
-// core asks a policy which waiting tenant is next, whether running tenants make room for it, and how long
-// turns are. Other tenants enter together with the next tenant if they fit on the GPU beside it. A policy is
-// pure: it has no state and no clock. A policy sees a tenant's past only in the tenant's lag, which the core
-// computes by AccountRules, and in the core's measurements. So the policy can be changed at any moment.
+// core asks a policy which waiting tenant is next, whether running tenants make room for that tenant, and how
+// long turns are. Other tenants enter together with the next tenant if they fit on the GPU beside it. A
+// policy is pure: it has no state and no clock. A policy sees a tenant's past only in the tenant's lag, which
+// the core computes by AccountRules, and in the core's measurements. So the policy can be changed at any
+// moment.
 //
 // To add a policy:
 //   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, add the
@@ -39,11 +40,11 @@ struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
   Preemption preemption = Preemption::never;
-  // If true, a turn ends when the account of the tenant for which it began has fallen far enough below the
-  // account of a waiting tenant (scheduler/turn_end.h); allowance() (entitlement.h) computes the limit from
-  // TurnLength. Otherwise a turn ends after TurnLength.
+  // If true, the account of the tenant for which a turn began decides when the turn ends: when it has fallen
+  // far enough below the account of a waiting tenant (scheduler/turn_end.h). allowance() (entitlement.h)
+  // computes the limit from TurnLength. If false, a turn ends after TurnLength.
   bool lag_ends_turns = false;
-  // If true: if a waiting tenant preempts nobody, waiting tenants of lower rank preempt nobody either.
+  // If true, and a waiting tenant preempts nobody, then waiting tenants of lower rank preempt nobody either.
   bool preempts_by_rank = true;
 };
 
@@ -71,9 +72,9 @@ class Policy {
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
   // The order in which running tenants keep their leases if some have to leave, because the running set has
-  // outgrown the GPU or because another tenant enters. By default, the tenant for which a turn began is the
-  // last to leave during this turn, and a tenant that requests too much memory leaves first. After the turn,
-  // the tenant that entered last is the last to leave, since it has had the least time.
+  // outgrown the GPU or because another tenant enters. By default, during a turn the tenant for which the
+  // turn began leaves last, and a tenant that requests too much memory leaves first. After the turn, the
+  // tenant that entered last leaves last, since it has had the least time.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.

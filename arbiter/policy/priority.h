@@ -6,7 +6,8 @@
 //
 // Nobody starves: a tenant whose priority is P below that of all other tenants waits for (P + 1) times
 // MaxWait. After that time, it waits at most for one turn of each tenant that has also waited for that long.
-// During the tenant's turn, the increase protects it against preemption by tenants that have just arrived.
+// During the tenant's turn, the increase of its priority protects the tenant against preemption by tenants
+// that have just arrived.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class Priority final : public Policy {
 
   Rank retain(const TenantView& running, const TurnView& turn) const override {
     Rank rank = Policy::retain(running, turn);
-    constexpr int kLevels = 4;  // number of levels that Policy::retain() gives to tenants with work
+    constexpr int kLevels = 4;  // the number of rank levels that Policy::retain() uses for tenants with work
     if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
     return rank;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// round-robin: waiting tenants are served in the order in which they began to wait. A tenant that was
-// preempted precedes tenants that were not preempted, and a tenant that can pay for a preemption
-// (preemption.h) precedes all others.
+// round-robin: waiting tenants are served in the order in which they began to wait. A preempted tenant
+// precedes tenants that were not preempted. A tenant that can pay for a preemption (preemption.h) precedes
+// all others.
 //
 // Nobody starves: no tenant has a second turn before each waiting tenant has had one. So a tenant waits for
 // one turn of each other running set and the handoffs between these turns, about MaxWait in total. A paying

@@ -18,7 +18,7 @@ TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned wai
   const Nanoseconds wanted = wanted_count < static_cast<double>(kMost.count())
                                  ? std::max(least, Nanoseconds(static_cast<Nanoseconds::rep>(wanted_count)))
                                  : kMost;
-  // A tenant that has just left waits for one handoff and one turn for each waiting set, and for the handoff
+  // A tenant that has just left waits for a handoff and a turn of each waiting set, and then for the handoff
   // back to itself.
   const Nanoseconds allowed = (rules.max_wait - handoff) / std::max(waiting_sets, 1u) - handoff;
   const Nanoseconds length = std::min(wanted, std::max({allowed, handoff, least}));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of a turn while others wait.
+// The length of a turn while other tenants wait.
 //
 // A fixed quantum is used if one is set. Otherwise turns are long enough that handoffs take at most the
 // fraction `max_overhead` of the time, and short enough that each waiting tenant runs again within
-// `max_wait`. If the two conflict, max_wait wins, but a turn is never shorter than a handoff. So handoffs
+// `max_wait`. If both cannot hold, max_wait decides, but a turn is never shorter than a handoff. So handoffs
 // take at most half of the time. Pure.
 #pragma once
 
@@ -28,8 +28,8 @@ struct TurnLength {
 };
 
 // `handoff`: mean time of a handoff, during which no tenant uses the GPU. `waiting_sets`: running sets that
-// wait for their turn. `least`: the shortest turn if handoffs are quick, since messages and draining take
-// some milliseconds.
+// wait for their turn. `least`: the minimum length of a turn even if handoffs are quick, since messages and
+// draining take some milliseconds.
 TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
                        Nanoseconds least = std::chrono::milliseconds(100));
 

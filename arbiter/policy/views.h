@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data about tenants and turns that a policy sees, and the ranks that it returns. Plain values.
+// The data about tenants and turns that a policy receives, and the ranks that it returns. Plain values.
 #pragma once
 
 #include <compare>
@@ -17,8 +17,8 @@ struct Claims {
   double request = 0;
   double limit = 1;
   bool timed = false;      // request and limit apply even while memory suffices for all tenants
-  Nanoseconds deadline{};  // time limit for each piece of the tenant's work; the tenant itself reports
-                           // misses; zero: no limit
+  Nanoseconds deadline{};  // time limit for each piece of the tenant's work; zero: no limit; the tenant's
+                           // program reports met and missed deadlines
   bool operator==(const Claims&) const = default;
 };
 
@@ -33,7 +33,8 @@ struct TenantView {
   Claims claims;
   Nanoseconds lag{};  // GPU time that the tenant was entitled to and has not had, see AccountRules; negative:
                       // it has had more
-  Nanoseconds waited{};    // the current wait; while the tenant runs, the wait before its turn
+  Nanoseconds waited{};    // length of the current wait or, while the tenant runs, of the wait before its
+                           // turn
   bool preempted = false;  // the tenant's last turn ended by preemption
   // The tenant's mean GPU time from a request to a pause, or the time of the current burst if that is longer.
   // Measured while others wait; zero: not measured yet.
@@ -51,7 +52,7 @@ struct TenantView {
   Nanoseconds last_drain{};
   bool leads = false;  // this turn began for the tenant
   bool grows = false;  // the tenant requests more memory than the GPU has left beside the running set
-  bool idle = false;   // the tenant has had nothing to do for longer than a handoff takes
+  bool idle = false;   // the tenant has had no work for longer than a handoff takes
 };
 
 struct TurnView {
@@ -60,7 +61,8 @@ struct TurnView {
   bool over = false;
 };
 
-// The tenant with the higher rank goes first; of tenants with equal ranks, the one with the lower id.
+// The tenant with the higher rank goes first. Of tenants with equal ranks, the tenant with the lower id goes
+// first.
 struct Rank {
   int level = 0;
   Nanoseconds weight{};
