@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the time that the backlog limit adds to a submission: while all tenants fit, and while the GPU is
-// oversubscribed and queues are kept short. Runs on the simulated GPU, where work takes no time.
+// Measures the time that the backlog limit adds to a submission in two cases: all tenants fit, or the GPU is
+// oversubscribed and the limit keeps the backlog short. Runs on the simulated GPU, where work takes no time.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -49,8 +49,8 @@ void Oversubscribed(benchmark::State& state) {
   submit(state);
 }
 
-// Measures the cost of an event of the backlog limit: the event is recorded in the stream, and queried until
-// it has passed.
+// Measures the cost of a CUDA event as used by the backlog limit: recording it in the stream, and querying it
+// until it is complete.
 void Mark(benchmark::State& state) {
   const auto place = backlog::locate(stream);
   for (auto _ : state) {

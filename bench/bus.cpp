@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the bus between host and GPU: pinned copies in, out, and both at once. Prints a JSON object with
-// bytes per second, the GPU's memory and the GPU's name.
+// Measures the bus between host and GPU by copies of pinned host memory: to the GPU, from the GPU, and both
+// at once. Prints a JSON object with bytes per second, the GPU's memory and the GPU's name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,7 +12,7 @@ using namespace sharedgpu::programs;
 
 namespace {
 
-// A buffer on each side, and a stream for the copies between them.
+// A buffer in host memory and a buffer on the GPU, and a stream for the copies between them.
 class Lane {
  public:
   explicit Lane(std::size_t bytes) : bytes_(bytes) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times what programs do most, in one process, and prints one JSON object: seconds, the median of several rounds.
+"""Times frequent operations of programs, in one process. Prints a JSON object with the seconds of each operation, the
+median of several rounds.
 
-The environment variable ONLY has the beginnings of the names of the cases to time, separated by commas; the start is
-always timed. Default: all cases.
+The environment variable ONLY has the beginnings of the names of the cases to time, separated by commas; by default all
+cases are timed. The start is always timed.
 """
 import itertools
 import json
@@ -44,7 +45,7 @@ if only != ["start"]:
     small = torch.zeros(32, device="cuda")
     timed("tiny kernel", lambda: small.add_(1), 20000)
 
-    # Several graphs in turn, because equal graphs differ by up to 15% (bench_replay).
+    # Replays several graphs in turn, because the times of equal graphs differ by up to 15% (bench_replay).
     graphs, static = [torch.cuda.CUDAGraph() for _ in range(16)], torch.zeros(32, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):

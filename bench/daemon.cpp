@@ -5,8 +5,8 @@
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud
 //
-// With --reports, measures the arbiter's cost of a report by a session: all tenants fit on eight GPUs, and
-// one tenant reports in turn its memory, that it wants the GPU, and that it is idle.
+// With --reports, measures the arbiter's cost of a report by a session. All tenants fit on eight GPUs. One
+// tenant reports its memory, then that it wants the GPU, then that it is idle, and so on.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
 //
@@ -47,7 +47,7 @@ namespace {
 
 constexpr Bytes kTotal = gibibytes(80);
 constexpr Bytes kFootprint = gibibytes(50);
-constexpr Bytes kSmallFootprint = mebibytes(64);  // small enough that a thousand fit on eight GPUs
+constexpr Bytes kSmallFootprint = mebibytes(64);  // small enough for a thousand tenants on eight GPUs
 constexpr unsigned kGpus = 8;
 
 struct Options {
@@ -296,7 +296,7 @@ void measure_scrapes(const Options& options) {
     if (Clock::now() > end) throw std::runtime_error("the exporter does not answer");
     std::this_thread::sleep_for(5ms);
   }
-  // The arbiter also uses processor time without scrapes, since it polls whether processes are stopped. This
+  // Without scrapes, the arbiter also uses processor time, since it polls whether processes are stopped. This
   // time is subtracted from the time of the scrapes.
   const double quiet_before = daemon.used_seconds();
   std::this_thread::sleep_for(3s);

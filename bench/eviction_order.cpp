@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_eviction_order: compares the bytes that a program larger than the GPU moves with those of the
-// optimum, which knows all needs to come, and with those of the least recently used order.
+// bench_eviction_order: counts the bytes that a program larger than the GPU moves between host and GPU.
+// Compares them with those of the optimum, which knows all future needs of handles, and with those of the
+// least recently used order.
 //
 //   bench_eviction_order              replays generated programs
 //   bench_eviction_order FILE...      replays traces; each line is a need: the handle and its size in bytes
 //   bench_eviction_order --write DIR  writes the generated programs as such files into the folder DIR
 //
 // Prints a line for each trace and window. The window is the footprint divided by the oversubscription. The
-// bytes of the first two cycles of a generated program do not count; of a file, all bytes count.
+// bytes of the first two cycles of a generated program do not count. For a trace from a file, all bytes
+// count.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -21,8 +23,8 @@ namespace sharedgpu::needs {
 namespace {
 
 constexpr double kOversubscriptions[] = {1.1, 1.25, 1.5, 2};
-constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // most bytes that enter the window before
-                                                                 // they are needed
+constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // maximum number of bytes that enter the
+                                                                 // window before they are needed
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(gibibytes(1).count); }
 

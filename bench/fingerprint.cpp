@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the fingerprint kernel on this GPU against fingerprint.h, and measures its speed: compares its
-// results with those of the CPU, tries contents that must have different fingerprints, and fingerprints
-// GIBIBYTES of memory in handles of 64 MiB.
+// Checks the fingerprint kernel on this GPU, and measures its speed. Compares its results with those of
+// fingerprint.h on the CPU, tries contents that must have different fingerprints, and fingerprints GIBIBYTES
+// of memory in handles of 64 MiB.
 //
 //   bench_fingerprint [GIBIBYTES [CHANGES]]      default: 8, 1000
 //
@@ -43,7 +43,7 @@ void expect(bool good, const char* what) {
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The GPU's memory, cut into handles, and the launcher that fingerprints it.
+// Device memory in handles, and the launcher of the kernel that fingerprints it.
 struct Gpu {
   explicit Gpu(std::size_t count) {
     check(cuInit(0), "cuInit");

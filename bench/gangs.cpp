@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulates jobs that span nodes of a cluster, and compares four ways to give them turns: no coordination,
-// order of arrival, an order that changes with each epoch of a common clock, and agreement of the arbiters
-// (gangs). Prints a table for docs/multi-node.md.
+// order of arrival, an order that changes with each period of a common clock, and coordination by the
+// arbiters (gangs). Prints a table for docs/multi-node.md.
 //
 // A cluster has two to six jobs on two to four of its nodes, and jobs on one node (random_cluster()). A
-// scenario counts as deadlocked if its jobs do not end within twenty minutes of modelled time; alone they
-// take seconds. The longest wait is compared with simulation::longest_wait(). The total time is compared with
-// the time under an ideal scheduler, which knows all nodes and whose handoffs take no time. In each turn, the
-// ideal scheduler runs the job that has waited longest, and all jobs that fit beside this job.
+// scenario counts as deadlocked if its jobs do not end within twenty minutes of modelled time. Alone, each
+// job takes seconds. The longest wait is compared with simulation::longest_wait(). The total time is compared
+// with the time under an ideal scheduler, which knows the state of all nodes and has handoffs without
+// duration. In each turn, the ideal scheduler runs the job that has waited longest, and all jobs that fit
+// beside this job.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how fast host memory for swap is mapped and touched, pinned, and freed, by slab size and number of
-// touching threads, with the pages on the GPU's NUMA node. Also measures how much these operations delay a
-// program that keeps the GPU busy at the same time: milliseconds of GPU idle time per GiB. At the end,
-// measures the host pool under time pressure, when the pool touches and pins memory at the same time.
+// Measures the speed of mapping and touching, pinning, and freeing host memory for swap, for several slab
+// sizes and numbers of touching threads. The pages are on the GPU's NUMA node. Also measures how much these
+// operations delay a program that keeps the GPU busy at the same time: milliseconds of GPU idle time per GiB.
+// At the end, measures the host pool (host_pool.h) in its hurried mode, in which it touches and pins memory
+// at the same time.
 //
 //   bench_pin [GIBIBYTES]      default: 8
 #include <cuda.h>
@@ -89,7 +90,7 @@ class Phase {
   explicit Phase(const Beside& beside) : beside_(beside), done_(beside.done()) {}
   void print(Bytes size) const {
     const double took = milliseconds(Clock::now() - begin_);
-    // The program counts completed pieces late if it was delayed; this pause lets it catch up.
+    // if the program was delayed, it counts completed pieces late; this pause lets it catch up
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const double gibibytes = static_cast<double>(size.count) / (1ull << 30);
     std::printf(" %8.2f %8.2f", static_cast<double>(size.count) / 1e6 / took,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the cost of libsharedgpu.so to a program that never uses CUDA: runs the program many times in
-// pairs, with and without the preload, and prints the medians.
+// Measures the cost of libsharedgpu.so for a program that never uses CUDA. Runs the program many times in
+// pairs, with and without the library in LD_PRELOAD, and prints the medians.
 //
 //   bench_startup LIBRARY [PROGRAM [PAIRS]]      default: /bin/true, 500
 #include <spawn.h>

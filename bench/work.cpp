@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines without
-// PyTorch; work_torch.py has the same options and output. A GPU step changes all of the memory (in an
-// inference: reads all of it) and spins. A CPU step only sleeps, just as a kernel on the simulated GPU only
-// takes time.
+// A program with deterministic work for bench/compare. It uses the driver API, and so runs on the simulated
+// GPU and on machines without PyTorch. work_torch.py has the same options and output. A GPU step changes all
+// of the memory (kind inference: reads all of it), and then runs a kernel that spins. A CPU step only sleeps,
+// as a kernel on the simulated GPU only takes time.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>
@@ -75,7 +75,7 @@ struct Cell {
   double end;
 };
 
-// The memory to work on, in blocks; the last word of the first block holds checksums.
+// The program's device memory, in blocks. The last word of the first block holds checksums.
 class Work {
  public:
   Work(const Options& options, const Kernels& kernels) : options_(options), kernels_(kernels) {

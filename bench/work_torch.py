@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Deterministic work for bench/compare in PyTorch. A step of the GPU trains a deep MLP with Adam; that of an inference
-only runs it forwards. A step of the CPU trains a small one in a single thread. Each step touches all memory on the GPU,
-and --gib is all memory that PyTorch takes from the driver.
+"""A program with deterministic work for bench/compare, in PyTorch. A GPU step trains a deep MLP with Adam; with the
+kind inference, it only runs the MLP forwards. A CPU step trains a small MLP in a single thread. Each GPU step touches
+all of the program's memory on the GPU. --gib is all memory that PyTorch takes from the driver.
 
-The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC. `result` is a digest of all losses and
-of the weights; the CPU's part is not in it, since nobody else touches that memory.
+The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC. `result` is a digest of all losses
+and of the weights. It does not include the CPU steps, since no other program could change their memory.
 """
 import argparse
 import hashlib
@@ -22,7 +22,7 @@ WEIGHT = WIDTH * WIDTH * 4
 # Rows of a batch. Training keeps two activations per layer for the backward pass, in segments of their own.
 BATCH = {"training": 1024, "inference": 64}
 LAYER = {"training": 4 * WEIGHT + 2 * BATCH["training"] * WIDTH * 4, "inference": WEIGHT}
-BESIDE = 512 * MIB  # for cuBLAS, temporaries, and waste in segments; the filler takes the rest
+BESIDE = 512 * MIB  # room for cuBLAS, temporaries, and waste in segments; the filler takes the rest
 LOOK = {"hog": 64}  # steps between two reads of the loss, each of which waits for the GPU
 USUAL_LOOK = 10
 
@@ -79,14 +79,13 @@ class GpuWork:
         self.filler = torch.zeros(1, device="cuda")
         if self.trains:
             self.optimizer = torch.optim.Adam(self.network.weights, lr=1e-4, fused=True)
-        # From the second step on the optimizer's state exists, so no more memory is allocated from the
-        # driver.
+        # The second step needs no new memory from the driver, since the first step has made the optimizer's state.
         self.steps(2)
         self.weights_digest()
         lacking = size - torch.cuda.memory_reserved()
         if lacking < 0:
             raise SystemExit(f"work_torch: {-lacking / MIB:.0f} MiB more than asked for are taken already")
-        if lacking >= 12 * MIB:  # smaller tensors share a segment of 20 MiB
+        if lacking >= 12 * MIB:  # PyTorch puts smaller tensors into a shared segment of 20 MiB
             self.filler = torch.zeros(lacking // (2 * MIB) * (2 * MIB) // 4, device="cuda")
         torch.cuda.synchronize()
 
@@ -120,7 +119,7 @@ class GpuWork:
         return {"launch": launch, "start": start, "end": time.monotonic()}
 
     def weights_digest(self):
-        """For each layer, the sum of the bits of its weights, taken as 32-bit integers."""
+        """For each layer, the sum of its weights' bit patterns as 32-bit integers."""
         return [int(w.detach().view(torch.int32).sum(dtype=torch.int64).item()) for w in self.network.weights]
 
     def result(self):
@@ -130,8 +129,8 @@ class GpuWork:
 
 
 class CpuWork:
-    """The data are so small that they stay in the cache of one core, so that memory traffic of other programs does
-    not slow the work down."""
+    """Work on the CPU. Its data stay in the cache of one core, so memory traffic of other programs does not slow the
+    work down."""
 
     def __init__(self):
         self.network = Network(4, 128, "cpu", True)
@@ -146,7 +145,7 @@ class CpuWork:
 
 
 def prepare():
-    """Preparation before the measurement: the context, and cuBLAS, which loads its kernels."""
+    """Makes the CUDA context and lets cuBLAS load its kernels before the measurement."""
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
     torch.use_deterministic_algorithms(True)

@@ -11,13 +11,13 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
 # Sanitizers compile slowly, mostly the same headers again and again, so their builds compile eight files at once. The
-# release build compiles each file of the product alone: so it finds a file that lacks an include, or hides a name.
+# release build compiles each file of the product alone, and so finds a file that lacks an include or hides a name.
 if(SHAREDGPU_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 
-# The options of all our targets: includes from the root ("protocol/messages.h"), warnings as errors, and the
-# sanitizers of the chosen preset.
+# Sets the options of this project's targets: includes relative to the root ("protocol/messages.h"), warnings as errors,
+# and the sanitizers of the chosen preset.
 function(sharedgpu_target name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
@@ -28,11 +28,10 @@ function(sharedgpu_target name)
     target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all
                                            -fno-sanitize=vptr)  # some parts are built without RTTI
-    target_compile_options(${name} PRIVATE -Wno-shadow)  # names of one file may hide those of another
+    target_compile_options(${name} PRIVATE -Wno-shadow)  # in a unity build, a file may hide another's names
     # GCC mistakes the sanitizers' code for uninitialized reads, even in its own headers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    # The interposer calls the driver's functions by other types, which pass narrow arguments in whole
-    # registers.
+    # The interposer calls the driver's functions through function types that pass narrow arguments in whole registers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
     # TSan does not support fences. Asio uses fences only together with atomics, which TSan supports.
     if(SHAREDGPU_SANITIZE MATCHES "thread")

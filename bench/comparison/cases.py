@@ -2,7 +2,7 @@
 """The compared cases as data, and the runs of each."""
 from dataclasses import dataclass
 
-# Footprints of tenants, as fractions of DeviceMemoryLimit. In the thesis on nvshare, "big" uses 15.3 GB and "small"
+# Footprint of a tenant, as a fraction of DeviceMemoryLimit. In the thesis on nvshare, "big" uses 15.3 GB and "small"
 # 7.2 GB of a GPU's 16 GB.
 BIG, SMALL = 0.95, 0.45
 FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
@@ -10,7 +10,7 @@ FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
 @dataclass(frozen=True)
 class Role:
-    """Several tenants of one kind; `seconds` is the duration of one alone, as a factor of --seconds."""
+    """Several tenants of one kind. `seconds` is the duration of one of them alone, in units of --seconds."""
     kind: str
     memory: float
     copies: int = 1
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def at_once(self):
-        """The number of its tenants that fit together; one if they differ and do not all fit."""
+        """The number of the case's tenants that fit together; one if the tenants differ and do not all fit."""
         if self.fits:
             return len(self.tenants)
         return int(1 / self.roles[0].memory) if len(self.roles) == 1 else 1
@@ -47,7 +47,7 @@ def mix(name, memory, gpu):
 
 
 def several(name, group, number, together):
-    # All tenants together have the work of two tenants.
+    # All tenants together have as much work as two tenants of a mix.
     return Case(name, group, (Role("mix", together / number, copies=number, seconds=2 / number),))
 
 
@@ -69,7 +69,7 @@ class Run:
     name: str
     tenants: tuple[int, ...]  # indices into Case.tenants
     arbiter: bool = True
-    quantum: str | None = None  # None: the arbiter's own choice
+    quantum: str | None = None  # None: the arbiter chooses the quantum
     backend: str | None = None
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that the machine allows for a case: a pure function of the measurements alone, of the bus, and of the
-number of handoffs.
+"""The least time that the machine allows for a case. It is computed only from the tenants' runs alone, the speed of the
+bus and the number of handoffs.
 
 The GPU is one resource. Sets of tenants that do not fit together exclude each other, so their phases on the GPU come one
-after the other; phases on the CPU overlap everything. Where tenants fit together there is nothing to compute: plain CUDA
-together is the ideal.
+after the other; phases on the CPU overlap everything. If all tenants fit together, nothing is computed: their time
+together on plain CUDA is the ideal.
 """
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Bus:
-    """Bytes per second of pinned copies; `both`: the sum of both directions at once."""
+    """Bytes per second of copies of pinned memory; `both`: the sum of both directions when used at once."""
     inwards: float
     outwards: float
     both: float
@@ -19,7 +19,7 @@ class Bus:
 
 @dataclass(frozen=True)
 class Alone:
-    """The phases of a tenant alone: ("gpu" or "cpu", seconds) in order."""
+    """A tenant's run alone as a list of phases in order: ("gpu" or "cpu", seconds)."""
     phases: tuple[tuple[str, float], ...]
 
     @property
@@ -32,12 +32,12 @@ class Alone:
 
     @property
     def head(self):
-        """Seconds before it first needs the GPU."""
+        """Seconds before the tenant first needs the GPU."""
         return before_gpu(self.phases)
 
     @property
     def tail(self):
-        """Seconds after it last needed the GPU."""
+        """Seconds after the tenant last needed the GPU."""
         return before_gpu(reversed(self.phases))
 
 
@@ -51,20 +51,20 @@ def before_gpu(phases):
 
 
 def exchanged_bytes(incoming, running, sets, capacity):
-    """The least number of bytes that a set of `incoming` bytes lacks at its turn, if `sets` take turns and one of
-    `running` bytes leaves: all waiting sets share the rest of the GPU."""
+    """The least number of bytes that must be restored at the turn of a set of `incoming` bytes. `sets` sets take turns,
+    a set of `running` bytes leaves, and all waiting sets share the rest of the GPU."""
     kept = max(0.0, capacity - running) / (sets - 1)
     return max(0.0, incoming - kept)
 
 
 def handoff_seconds(bytes_out, bytes_in, bus):
-    """Seconds of simultaneous copies of this size in each direction."""
+    """Seconds of simultaneous copies of these sizes in the two directions."""
     return max(bytes_in / bus.inwards, bytes_out / bus.outwards, (bytes_in + bytes_out) / bus.both)
 
 
 def excluding(tenants, handoffs, packing=1.0):
-    """`tenants`: an Alone of each; `handoffs`: seconds in all; `packing`: time of a set that fits together on plain
-    CUDA, divided by the sum of its tenants' times alone."""
+    """The ideal time of tenants that exclude each other. `tenants`: an Alone of each; `handoffs`: total seconds;
+    `packing`: time of a set of tenants that run together on plain CUDA, divided by the sum of their times alone."""
     gpu = packing * sum(tenant.gpu for tenant in tenants)
     heads = min(tenant.head for tenant in tenants)
     tails = min(tenant.tail for tenant in tenants)

@@ -14,18 +14,18 @@ class Row:
     serial: float
     ideal: float | None  # None for a reference run
     handoffs: float  # number of times that the GPU passed from one set of tenants to the next
-    handoff_seconds: float | None  # median, from a release to the next lease
+    handoff_seconds: float | None  # median time from a release to the next lease
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds until the first kernel of an interactive tenant's burst had run."""
+    """Seconds from the launch of an interactive tenant's burst until its first kernel had run."""
     case: str
     name: str
     cells: int
     median: float
     p95: float
-    restore: float  # the time that restoring the tenant takes at the rate of the bus
+    restore: float  # the time that the bus needs to restore the tenant's evicted memory
 
 
 def total(run):
@@ -43,7 +43,7 @@ def good(measured):
 
 
 def wrong(case, run, measured, outcome):
-    """A message about the first program whose result differs from its role alone; "" if there is none."""
+    """A message about the first program whose result differs from that of its role's run alone; "" if there is none."""
     for number, program in zip(run.tenants, outcome["programs"]):
         kind = case.tenants[number].kind
         wanted = measured.get(f"alone: {kind}", outcome)["programs"][0]["result"]
@@ -53,19 +53,19 @@ def wrong(case, run, measured, outcome):
 
 
 def of_tenants(case, measured):
-    """The run alone of each tenant of the case, or None where one is missing."""
+    """For each tenant of the case, the run of its role alone; None if any of these runs is missing."""
     found = [good(measured).get(f"alone: {role.kind}") for role in case.tenants]
     return None if None in found else found
 
 
 def packing(case, measured, solos):
-    """Time of a set that fits together on plain CUDA, divided by the sum of its tenants' times alone."""
+    """The time of tenants that fit together on plain CUDA, divided by the sum of their times alone."""
     together = measured.get(f"plain CUDA, {case.at_once} together")
     return total(together) / sum(alone(solo).total for solo in solos[:case.at_once]) if together else 1.0
 
 
 def exchanged(case, sizes, number, capacity):
-    """Bytes that the tenant of this number lacks at the beginning of a turn."""
+    """Bytes that must be restored for the tenant with this number at the beginning of its turn."""
     if len(case.roles) > 1:
         others = max(size for other, size in enumerate(sizes) if other != number)
         return exchanged_bytes(sizes[number], others, 2, capacity)
@@ -75,7 +75,7 @@ def exchanged(case, sizes, number, capacity):
 
 
 def copies(case, sizes, entered, capacity, bus):
-    """Seconds that the bus needs for the memory moved as these tenants entered."""
+    """Seconds that the bus needs to move the memory for the turns of these tenants."""
     seconds = 0.0
     for number in entered:
         lacking = exchanged(case, sizes, number, capacity)
@@ -112,13 +112,13 @@ def rows(case, measured, capacity, bus):
 
 
 def percentile(values, part):
-    """The smallest value that this part of the values does not exceed."""
+    """The smallest of the values that at least the fraction `part` of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(part * 100) * len(ordered) // 100) - 1)]
 
 
 def waits(case, measured, capacity, bus):
-    """Waits of cells that began while all others worked."""
+    """Waits of the bursts ("cells") that began while all other programs ran."""
     found = []
     for name, run in good(measured).items():
         tenants = case.tenants if len(run["programs"]) == len(case.tenants) else None
@@ -136,12 +136,12 @@ def waits(case, measured, capacity, bus):
 
 @dataclass(frozen=True)
 class Turns:
-    """The times of turns of one kind of tenant, if tenants differ."""
+    """The handoffs to tenants of one kind, and their evictions, in a case whose tenants differ."""
     case: str
     name: str
     kind: str
-    handoffs: list[float]  # seconds of each handoff to such a tenant
-    later: list[dict]  # its evictions after the first, which has no earlier copy in host memory
+    handoffs: list[float]  # seconds of each handoff to a tenant of this kind
+    later: list[dict]  # the tenant's evictions, without the first, for which host memory had no earlier copy
 
 
 def turns(case, measured):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bars of the total times and of their ratios to the ideal, as an SVG."""
+"""Draws the total times and their ratios to the ideal as bars in an SVG."""
 from html import escape
 
 WIDTH, LABEL, BAR, GAP, HEAD = 1000, 250, 18, 14, 54
 PANEL = (WIDTH - LABEL) // 2 - 30
-# The colours of runs, by the beginning of the run's name. Reference runs are grey. The colours also
-# differ in lightness.
+# The colour of a run, by the beginning of the run's name. Reference runs are grey. The colours also differ in
+# lightness.
 COLOURS = (("alone", "#d8d8d8"), ("serial", "#b0b0b0"), ("plain", "#808080"), ("sharedgpu", "#1f5fa8"),
            ("managed", "#e0a030"))
 
@@ -29,9 +29,10 @@ def bar(x, y, length, name, words):
 
 
 def chart(title, rows):
-    """One bar a row in each of two panels; the ideal is a line across its bar, and 1 across all ratios."""
+    """Draws one bar for each row in each of two panels. In the panel of times, a line across each bar marks the row's
+    ideal. In the panel of ratios, one line marks the ratio 1."""
     seconds_at, ratio_at = LABEL, LABEL + PANEL + 60
-    room = PANEL - 60  # room for the numbers behind the bars
+    room = PANEL - 60  # leaves room for the numbers to the right of the bars
     most = max(max(row.seconds, row.ideal or 0) for row in rows)
     ratios = [row.seconds / row.ideal for row in rows if row.ideal]
     highest = max(ratios + [1.0])

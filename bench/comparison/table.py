@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results as Markdown."""
+"""Writes the results as Markdown tables."""
 import statistics
 
 

@@ -24,7 +24,7 @@ def until(true, seconds, what):
 
 
 class Program:
-    """A program in its own process group, so that no child survives it."""
+    """A program in its own process group, so that kill() also ends its children."""
 
     def __init__(self, command, environment, folder, number, cores):
         self.out, self.err = folder / f"{number}.out", folder / f"{number}.err"
@@ -62,15 +62,15 @@ class Program:
 
 
 def share_of_cores(number, shares):
-    """The cores of one of `shares` jobs, each with separate cores, as under a batch system."""
+    """The cores of job `number` if each of `shares` jobs has its own cores, as under a batch system."""
     cores = sorted(os.sched_getaffinity(0))
     each = max(1, len(cores) // shares)
     return {cores[(number * each + i) % len(cores)] for i in range(each)}
 
 
 def side_by_side(commands, environment, folder, seconds, shares):
-    """Lets all commands begin at the same time when each has a context, each on its share of the cores; returns their
-    outputs. Fails if a command fails, or after the timeout."""
+    """Runs the commands, each on its share of the cores. All begin their work at the same time, when each has a CUDA
+    context. Returns their outputs. Fails if a command fails, or after the timeout."""
     programs = []
     try:
         for number, command in enumerate(commands):
@@ -86,8 +86,8 @@ def side_by_side(commands, environment, folder, seconds, shares):
 
 
 def touch_host_memory(size):
-    """Touches this much memory once, by eight processes: a virtual machine gets some of its memory only at first use,
-    at half a second per GiB, which must not be measured."""
+    """Touches `size` bytes of host memory once, in eight processes. A virtual machine gets some of its memory only at
+    first use, at half a second per GiB, and this time must not be measured."""
     populate = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)"
     for process in [subprocess.Popen([sys.executable, "-c", populate, str(size // 8)]) for _ in range(8)]:
         process.wait()
@@ -95,7 +95,8 @@ def touch_host_memory(size):
 
 @contextlib.contextmanager
 def arbiter(tools, environment, folder, settings):
-    """An arbiter with these settings beside the defaults; gives the environment of its tenants."""
+    """Runs an arbiter with these settings, and the default for each other setting. Yields the environment of its
+    tenants."""
     config, socket = folder / "conf", folder / "socket"
     lines = {"Socket": socket, "StateDir": folder / "state", "LogLevel": "debug", "LogFile": folder / "log"} | settings
     config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
@@ -115,7 +116,8 @@ def arbiter(tools, environment, folder, settings):
 
 
 def evictions(told):
-    """The time and the result in MiB of each eviction, from the output of a tenant with SHAREDGPU_DEBUG=1."""
+    """The seconds of each eviction and the MiB that it copied, found unchanged and found uniform, from the output of a
+    tenant with SHAREDGPU_DEBUG=1."""
     return [{"seconds": float(ms) / 1e3, "copied": int(copied), "unchanged": int(unchanged), "uniform": int(uniform)}
             for ms, copied, unchanged, uniform in
             re.findall(r"evicted in ([\d.]+) ms, in MiB: (\d+) copied, (\d+) unchanged, (\d+) uniform", told)]

@@ -83,7 +83,7 @@ Moved optimum(const Trace& trace, Bytes window) {
     found->second = i;
   }
   std::map<std::size_t, std::pair<std::uint64_t, Bytes>>
-      present;  // by the index of the handle's next need: the handle, and its bytes on the GPU
+      present;  // key: index of the handle's next need; value: the handle, and its bytes on the GPU
   Bytes free = window;
   Moved moved;
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays a trace of needs in a window of device memory, and counts the bytes that change places. A handle is
-// away until its first need. A need that is larger than the window is skipped.
+// Replays a trace of needs (traces.h) with a window of device memory, and counts the bytes that enter and
+// leave the window. A handle is away until its first need. A need that is larger than the window is skipped.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace sharedgpu::needs {
 
-// The bytes that moved after the needs that the trace leaves for learning.
+// The bytes moved after the first Trace::learned needs of the trace.
 struct Moved {
   Bytes bytes;  // the bytes that entered and left the window
   std::uint64_t exchanges = 0;

@@ -38,9 +38,9 @@ Needs sweep(const Handles& handles, unsigned count) {
   return needs;
 }
 
-// The forward and the backward pass of a network. Layer i has weights (handle 5i), gradients (5i + 1), output
-// (5i + 2), and two states of the optimizer. In the backward pass, each layer reads one of two further
-// handles, and writes the other one.
+// The needs of the forward and the backward pass of a network. Layer i has weights (handle 5i), gradients (5i
+// + 1), output (5i + 2), and two states of the optimizer. In the backward pass, the layers use two further
+// handles in turn: each layer reads one and writes the other.
 Needs passes(const Handles& handles, unsigned layers) {
   Needs needs;
   for (unsigned i = 0; i < layers; ++i) {
@@ -106,8 +106,9 @@ Trace disturbed(const std::string& name, const Trace& trace, unsigned percent) {
   return result;
 }
 
-// A program that generates text. Each token needs all weights, and the cache. Each group of ten layers has
-// its own part of the cache. After every `tokens` tokens, one of these parts grows by a handle.
+// A program that generates text. Each token needs all weights, and the cache of keys and values. Each group
+// of ten layers has its own part of the cache. After every `tokens` tokens, one of these parts grows by a
+// handle.
 Trace decode(unsigned layers, unsigned tokens, unsigned growths) {
   const Handles weights(0, false);
   const unsigned groups = layers / 10;

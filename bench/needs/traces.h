@@ -21,7 +21,8 @@ struct Need {
 struct Trace {
   std::string name;
   std::vector<Need> needs;
-  std::size_t learned = 0;  // the number of needs in the first two cycles, in which a policy may learn
+  std::size_t learned = 0;  // the number of needs at the beginning (two cycles) that do not count, since a
+                            // policy learns from them
 };
 
 // The sum of the sizes of all handles.
@@ -32,12 +33,12 @@ Bytes largest(const Trace& trace);
 // The programs that bench_eviction_order replays.
 std::vector<Trace> programs();
 
-// A cycle of random length, which needs each of at most `handles` handles once or several times, and is
-// repeated `cycles` times. `sizes`: the handles have different sizes; otherwise all have 64 MiB.
+// A cycle of random length that is repeated `cycles` times. A cycle needs each of at most `handles` handles
+// once or several times. `sizes`: true if the handles have different sizes; otherwise each has 64 MiB.
 Trace random_cycles(std::uint64_t seed, unsigned handles, unsigned cycles, bool sizes);
 
-// One line for each need: the handle and its size in bytes, as decimal numbers. Throws std::runtime_error,
-// with the name and the number of the line, for any other line.
+// Reads or writes a trace with one line for each need: the handle and its size in bytes, as decimal numbers.
+// For any other line, read() throws std::runtime_error with `name` and the number of the line.
 Trace read(std::istream& in, const std::string& name);
 void write(std::ostream& out, const Trace& trace);
 

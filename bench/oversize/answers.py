@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the networks of train.py under a memory limit of PyTorch's own allocator, in ways that programs or frameworks have
-for networks that are larger than the GPU. Prints the lines that report.py describes.
+"""Trains the networks of train.py under a memory limit of PyTorch's allocator, without sharedgpu. Each way is one that
+programs or frameworks use for networks larger than the GPU. Prints the lines that report.py describes.
 
-  plain         no such way: the training needs all of its memory
+  plain         nothing special: all memory of the training must fit
   fsdp          fully_shard with CPUOffloadPolicy in one process; parameters and Adam are on the CPU
-  save-on-cpu   torch.autograd.graph.save_on_cpu: what the backward pass needs waits in host memory
-  streamed      by hand: block after block comes to the GPU, with its moments in the backward pass; Adam runs on the GPU while
-                the next block comes and the last one leaves. As many blocks as fit stay on the GPU
-  streamed-cpu  by hand: as before, but gradients leave, and Adam runs on the CPU
+  save-on-cpu   torch.autograd.graph.save_on_cpu: tensors saved for the backward pass wait in host memory
+  streamed      hand-written: the blocks are copied to the GPU one after the other, in the backward pass with their
+                moments; Adam runs on the GPU while the next block is copied in and the previous block is copied out. As
+                many blocks as fit stay on the GPU
+  streamed-cpu  hand-written: like streamed, but the gradients are copied to the host, and Adam runs on the CPU
 
 A training that does not fit prints `skipped` and the reason, with exit status 0.
 """
@@ -32,7 +33,7 @@ RATE = 1e-4
 
 
 class Whole:
-    """The network and Adam as PyTorch has them. The subclasses change where things are."""
+    """The network and Adam as PyTorch implements them. Subclasses keep parts of the training in other places."""
 
     def __init__(self, make, batches):
         self.batches, self.losses = batches, []
@@ -76,7 +77,7 @@ class Sharded(Whole):
         loss = self.forward()
         loss.backward()
         torch.cuda.synchronize()  # the gradients have arrived in host memory
-        if self.optimizer is None:  # the first step is the last time at which fully_shard moves the parameters
+        if self.optimizer is None:  # made here, since the backward pass above moves the parameters for the last time
             self.local = self.parameters()
             self.optimizer = torch.optim.Adam(self.local, lr=RATE, fused=True)
         for local, parameter in zip(self.local, self.model.parameters()):
@@ -87,12 +88,13 @@ class Sharded(Whole):
         self.losses.append(loss.detach())
 
     def parameters(self):
-        """The part of each parameter that this process has, which is all of it."""
+        """The parameters of the only process, and so the whole of each parameter."""
         return [parameter.detach().to_local() for parameter in self.model.parameters()]
 
 
 def adam(weights, first, second, slope, count, spare):
-    """A step of Adam, in the order of torch.optim.Adam's loop over parameters. `spare` has the size of the others."""
+    """A step of Adam, in the order of torch.optim.Adam's loop over parameters. `spare` is a temporary of the same size
+    as the other tensors."""
     first.lerp_(slope, 1 - 0.9)
     second.mul_(0.999).addcmul_(slope, slope, value=1 - 0.999)
     torch.sqrt(second, out=spare)
@@ -101,7 +103,8 @@ def adam(weights, first, second, slope, count, spare):
 
 
 class Slot:
-    """Room on the GPU for a block: its parameters and both moments. Copies into it and out of it are ordered by events."""
+    """Memory on the GPU for one block: its parameters and both moments. CUDA events order the copies into and out of
+    it."""
 
     def __init__(self, numbers, rows, dtype):
         self.state = torch.empty(rows, numbers, device="cuda", dtype=dtype)
@@ -109,8 +112,8 @@ class Slot:
 
 
 class Streamed:
-    """A hand-written loop over blocks, double-buffered: one block is computed while the next one comes and the last one
-    leaves. The activations stay on the GPU."""
+    """A hand-written loop over blocks, double-buffered: one block is computed while the next block is copied in and the
+    previous block is copied out. The activations stay on the GPU."""
     SLOTS = 3
     on_cpu = False
 
@@ -131,10 +134,10 @@ class Streamed:
         self.turn = 0
         self.host, self.returned, self.resident = {}, {}, {}
         self.fill()
-        self.template.to("meta")  # only its code is needed from here on
+        self.template.to("meta")  # only its code is needed after this
 
     def fill(self):
-        """Makes the blocks: in pinned host memory, but on the GPU the last ones, as many as fit."""
+        """Makes the blocks: the last ones on the GPU, as many as fit, and the others in pinned host memory."""
         keep = options.resident if options.resident is not None else self.room()
         for number in range(options.depth):
             block = self.template if number == 0 else self.model.block(options.width, device="cuda", dtype=self.dtype)
@@ -152,8 +155,8 @@ class Streamed:
         report.tell("resident", f"{keep} of {options.depth} blocks")
 
     def room(self):
-        """The number of blocks that fit beside the slots and the activations of a step, of which one block tells the
-        size."""
+        """The number of blocks that fit on the GPU beside the slots and a step's activations. Runs one block to measure
+        the activations."""
         if options.limit_gib is None:
             return options.depth
         held = torch.cuda.memory_allocated
@@ -177,7 +180,7 @@ class Streamed:
         return max(0, min(options.depth, int(left // (3 * weights))))
 
     def views(self, flat):
-        """The parameters of a block in a flat row, as leaves of a graph."""
+        """The parameters of a block, as views of the flat row. Each is a leaf of the autograd graph."""
         found, begin = {}, 0
         for name, shape, count in self.shapes:
             found[name] = flat[begin:begin + count].view(shape).detach().requires_grad_()
@@ -185,7 +188,7 @@ class Streamed:
         return found
 
     def fetch(self, number, rows):
-        """Begins to copy a block, the first rows of its state, into a slot. Returns the slot."""
+        """Begins to copy a block into a slot: the first `rows` rows of its state. Returns the slot."""
         if number in self.resident:
             return self.resident[number]
         slot = self.slots[self.turn % len(self.slots)]
@@ -200,8 +203,8 @@ class Streamed:
 
     @contextlib.contextmanager
     def weights_by_place(self, number, slot):
-        """Within this context, autograd does not keep the block's weights but their places, and finds the weights in the
-        slot that holds the block in the backward pass."""
+        """Within this context, autograd saves the offsets of the block's weights instead of the weights. In the
+        backward pass, it reads the weights at these offsets of the slot that then holds the block."""
         storage = slot.state.untyped_storage().data_ptr()
 
         def pack(tensor):
@@ -253,7 +256,8 @@ class Streamed:
         return x.detach().requires_grad_(), graphs
 
     def backward(self, down, graphs, coming):
-        """Computes the gradient of each block, updates the block and lets it leave. Returns the first input's gradient."""
+        """Computes the gradient of each block, updates the block, and begins to copy it to the host. Returns the first
+        input's gradient."""
         work = torch.cuda.current_stream()
         for number in reversed(range(options.depth)):
             slot, coming = coming, self.fetch(number - 1, 3) if number else None

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the bus between host and GPU with PyTorch: pinned copies in, out, and both at once. Prints a JSON object: bytes
-per second (`both`: the sum of both directions), the GPU's name and its memory."""
+"""Measures the bus between host and GPU with PyTorch, by copies of pinned host memory: to the GPU, from the GPU, and
+both at once. Prints a JSON object: bytes per second (`both`: the sum of both directions), the GPU's name and its
+memory."""
 import argparse
 import json
 import time

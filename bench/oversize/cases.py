@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measured programs as data. Their arguments give each about the same footprint; the limit under which a program is
-measured follows from the footprint that it has on plain CUDA."""
+"""The measured programs as data. The arguments give all programs about the same footprint. The memory limit of a
+measurement is computed from the program's footprint on plain CUDA."""
 from dataclasses import dataclass
 
-# Footprint divided by the parameters: parameters, gradients, two moments; then temporaries of Adam and activations.
+# The footprint divided by the size of the parameters. The footprint contains parameters, gradients and two moments (4
+# in all), temporaries of Adam, and activations.
 PARTS = {"mlp": 4.4, "mlp-compute": 6.3, "mlp-foreach": 5.4, "transformer": 7.2, "transformer-fp32": 8.6}
 WAYS = ("fsdp", "save-on-cpu", "streamed", "streamed-cpu")  # of answers.py
 
@@ -15,14 +16,14 @@ class Case:
     program: str
     arguments: tuple[str, ...]
     size: str  # the option that takes the size in GiB
-    part: float = 1.0  # of the footprint that this size is
-    answers: bool = False  # also trained in the frameworks' own ways
+    part: float = 1.0  # the size in the option, as a fraction of the footprint
+    answers: bool = False  # the network is also trained in the ways of answers.py
 
     def command(self, gib):
         return [self.program, *self.arguments, self.size, f"{gib * self.part:.3f}"]
 
     def answer(self, way, gib, limit):
-        """The same training in a framework's own way, under a limit in bytes."""
+        """The command for the same training in a way of answers.py, with a memory limit in bytes."""
         size = [self.size, f"{gib * self.part:.3f}"]
         return ["answers.py", "--way", way, "--limit-gib", f"{limit / 2**30:.3f}", *self.arguments, *size]
 
@@ -36,7 +37,7 @@ def kind(name):
 
 
 CASES = (
-    # The time of the bus is about that of the computation; mlp-compute computes about ten times longer.
+    # With `mlp`, a step's copies take about as long as its computation. `mlp-compute` computes about ten times longer.
     training("mlp", "--model mlp --batch 1024", answers=True),
     training("mlp-compute", "--model mlp --batch 8192"),
     training("mlp-foreach", "--model mlp --batch 1024 --adam foreach"),

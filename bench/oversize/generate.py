@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Generates tokens from a decoder-only transformer with random bf16 weights and a cache of keys and values, one sequence at
-a time. Prints the lines that report.py describes; an iteration is a token. Each token needs all weights once, and changes
-none."""
+a time. Prints the lines that report.py describes; an iteration is a token. Each token reads all weights once, and
+changes none."""
 import argparse
 
 import report

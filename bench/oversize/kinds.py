@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of work that touch much memory, each on about --gib of it. Prints the lines that report.py describes. `skipped` and a
-reason, with exit status 0, if a framework is missing.
+"""Programs of several kinds that touch much memory, each about --gib. Prints the lines that report.py describes. If a
+framework is missing, prints `skipped` and the reason, with exit status 0.
 
-All results are equal bit for bit in each run: sums of which the order may differ are sums of whole numbers.
+All results are bit for bit the same in each run: sums whose order may differ add whole numbers only.
 """
 import argparse
 import os
@@ -12,7 +12,7 @@ import sys
 import report
 
 GIB = 2**30
-PART = GIB // 2  # bytes of an array, where the work is on many arrays
+PART = GIB // 2  # bytes of each array in programs with many arrays
 
 
 def smooth(most):
@@ -30,7 +30,7 @@ def generator(torch, seed=2):
 
 
 class Torch:
-    """Work in PyTorch: `step` does an iteration, `results` are the tensors that it changes."""
+    """A program in PyTorch: `step` runs an iteration, and `results` returns the tensors that it changes."""
     deterministic = True
     reads = writes = None  # bytes that an iteration must read and write; None: all of the footprint
 
@@ -47,7 +47,8 @@ class Torch:
 
 
 class Stencil(Torch):
-    """The mean of two neighbours in each column, from one array into another, and back in the next iteration."""
+    """Computes the mean of two neighbours in each column, from one array into another. The next iteration does the same
+    in the other direction."""
 
     def make(self, torch, size):
         width = 1 << 14
@@ -65,9 +66,9 @@ class Stencil(Torch):
 
 
 class SparseProduct(Torch):
-    """cuSPARSE: products of a sparse matrix, in blocks of rows, and a vector."""
-    deterministic = False  # the order of the sums may differ, but they are whole numbers below 2^24
-    ROWS, EACH = 1 << 23, 16  # rows of a block, also the length of the vector; numbers in a row
+    """cuSPARSE: multiplies a sparse matrix, in blocks of rows, by a vector."""
+    deterministic = False  # the order of additions may differ, but all sums are whole numbers below 2^24
+    ROWS, EACH = 1 << 23, 16  # ROWS: rows of a block, and length of the vector; EACH: numbers in a row
 
     def make(self, torch, size):
         count, apart = self.ROWS * self.EACH, self.ROWS // self.EACH
@@ -98,7 +99,7 @@ class Fourier(Torch):
 
     def make(self, torch, size):
         shape, random = (PART // 8 // self.POINTS, self.POINTS), generator(torch)
-        count = max(1, (size - 2 * PART) // PART)  # two arrays are cuFFT's own memory, and an output
+        count = max(1, (size - 2 * PART) // PART)  # leaves room for two arrays: work area and output
         self.arrays = [torch.randn(shape, device="cuda", dtype=torch.complex64, generator=random) for _ in range(count)]
         self.reads = self.writes = count * PART
 
@@ -115,7 +116,7 @@ class WholeFourier(Torch):
 
     def make(self, torch, size):
         rows = 1 << 14
-        columns = smooth(size // 3 // 8 // rows)  # the matrix, the transformed one, and cuFFT's own memory
+        columns = smooth(size // 3 // 8 // rows)  # a third each: matrix, transformed matrix, cuFFT's work area
         self.matrix = torch.randn(rows, columns, device="cuda", dtype=torch.complex64, generator=generator(torch))
 
     def step(self):
@@ -126,7 +127,7 @@ class WholeFourier(Torch):
 
 
 class HashTable(Torch):
-    """Additions to, and look-ups of, random places of a large table: the worst case for memory that is away."""
+    """Adds to random entries of a large table and reads random entries: the worst case for memory that is away."""
     deterministic = False  # whole numbers are added, in any order
     KEYS = 1 << 22
 
@@ -149,7 +150,7 @@ class HashTable(Torch):
 
 
 class Graph(Torch):
-    """A captured CUDA graph of a training with a few large layers; each iteration replays it."""
+    """Captures a training step with a few large layers as a CUDA graph. Each iteration replays the graph."""
     WIDTH, ROWS = 8192, 1024
 
     def make(self, torch, size):
@@ -167,7 +168,7 @@ class Graph(Torch):
         torch.cuda.current_stream().wait_stream(side)
         self.optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # the graph has memory of its own
+        torch.cuda.empty_cache()  # frees unused memory, since the graph has memory of its own
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.train()

@@ -5,12 +5,12 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-WORDS = 8192  # of the transformers' vocabulary
-HEAD = 128  # numbers of an attention head
+WORDS = 8192  # size of the transformers' vocabulary
+HEAD = 128  # width of an attention head
 
 
 def linear(inputs, outputs, **where):
-    """A matrix with random weights, which are written once."""
+    """Makes a layer with random weights. Writes each weight only once."""
     layer = nn.Linear(inputs, outputs, bias=False, device="meta", dtype=where["dtype"]).to_empty(device=where["device"])
     nn.init.normal_(layer.weight, 0, inputs**-0.5)
     return layer
@@ -28,7 +28,8 @@ class Dense(nn.Module):
 
 
 class Block(nn.Module):
-    """A block of a decoder-only transformer. With a cache (keys, values), `x` is the token at `place`."""
+    """A block of a decoder-only transformer. If there is a cache (keys, values), `x` has the tokens from position
+    `place` on."""
 
     def __init__(self, width, **where):
         super().__init__()
@@ -45,7 +46,7 @@ class Block(nn.Module):
             cache[0][:, :, place:place + length] = key
             cache[1][:, :, place:place + length] = value
             key, value = (each[:, :, :place + length] for each in cache)
-        # Flash attention is deterministic where PyTorch is told to be, but knows no fp32.
+        # Flash attention is deterministic if PyTorch's deterministic algorithms are on, but does not support fp32.
         backend = SDPBackend.MATH if query.dtype == torch.float32 else SDPBackend.FLASH_ATTENTION
         with sdpa_kernel(backend):
             mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=length > 1)
@@ -54,7 +55,8 @@ class Block(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Learns to return its input. Each block is made on the device; then it moves to its home, if that is elsewhere."""
+    """Learns to return its input. Each block is made on `device`, and then moved to `home` if that is another
+    device."""
     block = Dense
 
     def __init__(self, width, depth, device, dtype, home=None):
@@ -80,7 +82,7 @@ class Mlp(nn.Module):
 
 
 class Transformer(Mlp):
-    """Learns to predict tokens. `forward` returns the loss, `logits` the next word."""
+    """Learns to predict tokens. `forward` returns the loss, and `logits` the logits of the next token."""
     block = Block
 
     def make_around(self, width, home, where):
@@ -98,11 +100,12 @@ class Transformer(Mlp):
 
 
 NETWORKS = {"mlp": Mlp, "transformer": Transformer}
-NUMBERS = {"mlp": 1, "transformer": 12}  # of a block, in squares of the width
+NUMBERS = {"mlp": 1, "transformer": 12}  # number of parameters of a block, divided by the square of the width
 
 
 def depth_of(model, width, size, dtype):
-    """The number of blocks whose parameters take about `size` bytes, with the parts before and after them."""
+    """The number of blocks for which all parameters of the network, including the parts before and after the blocks,
+    take about `size` bytes."""
     each = torch.empty((), dtype=dtype).element_size()
     around = 2 * WORDS * width * each if model == "transformer" else 0
     return max(1, round((size - around) / (NUMBERS[model] * width * width * each)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws the slowdown of programs that are larger than the GPU against their size, from the rows that `measure` writes.
-Several files add up: a later row replaces an earlier one of the same program, way and ratio."""
+With several files, a later row replaces an earlier row of the same program, way and ratio."""
 import argparse
 import json
 import math
@@ -14,7 +14,8 @@ sys.path.insert(0, str(HERE.parent))
 from cases import CASES, WAYS  # noqa: E402
 from comparison.svg import text  # noqa: E402
 
-# Published slowdowns against a GPU with enough memory, on other machines and with other programs: least, most, in words.
+# Published slowdowns relative to a GPU with enough memory, from other machines and programs: the system, the least and
+# the greatest slowdown, and the publication's figure.
 PUBLISHED = (("MegaTrain", 1 / 0.93, 1 / 0.93, "93% of the speed"), ("Sentinel", 1.0, 1.08, "within 8%"),
              ("SwapAdvisor", 1 / 0.99, 1 / 0.53, "53 to 99% of the speed"),
              ("unified memory", 1.0, 78.0, "up to 78 times slower"))
@@ -35,7 +36,7 @@ def rows(files):
 
 
 class Panel:
-    """Slowdown, on a logarithmic scale, over the footprint divided by the limit."""
+    """A plot of the slowdown, on a logarithmic scale, against the footprint divided by the memory limit."""
 
     def __init__(self, top, title, most):
         self.top, self.most = top, most
@@ -71,7 +72,7 @@ def curve(points, stroke, width, dashes=""):
 
 
 def draw(panel, found):
-    """The curves of a group's programs, each with its bound, and the frameworks' own ways as letters."""
+    """Draws for each program of a group a curve with its lower bound, and letters for the ways of answers.py."""
     names = [case.name for case in CASES if any(row["case"] == case.name for row in found)]
     for number, name in enumerate(names):
         colour, mine = COLOURS[number % len(COLOURS)], [row for row in found if row["case"] == name]
@@ -91,7 +92,7 @@ def draw(panel, found):
 
 
 def published(panel, number):
-    """The predecessors' figures as bars beside the curves: they do not say at which ratio."""
+    """Draws the published figures as bars beside the curves, since their ratios of footprint to memory are unknown."""
     top = panel.top + 30 + 18 * number
     panel.drawn.append(text(LEGEND, top, "published, on other machines, from left to right:", 11))
     for place, (name, least, most, said) in enumerate(PUBLISHED):

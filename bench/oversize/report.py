@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of this folder have in common: settings that make PyTorch deterministic, the times of iterations, and
-the lines that `measure` reads. Each line is a name and a value:
+"""The common parts of this folder's programs: settings that make PyTorch deterministic, the times of iterations, and
+the output lines that `measure` reads. Each line has a name and a value:
 
-  time SECONDS        an iteration after the warm-up; there are several
-  median SECONDS      the median of these
-  allocated BYTES     the most that the framework's tensors took at once
-  reserved BYTES      the most that the framework held of the GPU's memory: the footprint
-  reads, writes BYTES what an iteration must at least read and write of this memory, each byte counted once
-  phase NAME SECONDS BYTES   a part of an iteration: its median time on the GPU, and the memory that it at least touches
-  digest HEX          of the results; two runs with the same arguments on the same GPU model print the same digest
+  time SECONDS        the time of one iteration after the warm-up; one line for each
+  median SECONDS      the median of these times
+  allocated BYTES     the maximum size of all tensors of the framework at one time
+  reserved BYTES      the maximum device memory that the framework had: the footprint
+  reads, writes BYTES the least that an iteration must read and write of this memory, each byte counted once
+  phase NAME SECONDS BYTES   a part of an iteration: its median time on the GPU, and the least memory that it must touch
+  digest HEX          digest of the results; runs with the same arguments on the same GPU model print the same digest
 """
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 
-WORDS = 1 << 24  # words of which a checksum is computed at once
+WORDS = 1 << 24  # number of words in each part of the computation of a checksum
 
 
 def tell(name, value):
@@ -32,12 +32,12 @@ def torch_prepared(seed=1, deterministic=True):
     torch.manual_seed(seed)
     torch.set_float32_matmul_precision("highest")  # no TF32
     torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it would touch more memory than the program needs
+    torch.utils.deterministic.fill_uninitialized_memory = False  # filling would touch more memory than needed
     return torch
 
 
 def add_training_options(parser, precisions, precision_help):
-    """Adds the options that all programs have that train the networks of network.py."""
+    """Adds the common options of the programs that train the networks of network.py."""
     parser.add_argument("--model", choices=("transformer", "mlp"), default="mlp")
     parser.add_argument("--params-gib", type=float, default=4)
     parser.add_argument("--width", type=int, help="default: 8192 (mlp), 2048 (transformer)")
@@ -51,7 +51,8 @@ def add_training_options(parser, precisions, precision_help):
 
 
 def timed(step, wait, warm_up, steps):
-    """Runs the iterations, each until the GPU has done it. Prints the times, without those of the warm-up."""
+    """Runs the iterations, and waits after each timed iteration for the GPU. Prints the times except those of the
+    warm-up."""
     for _ in range(warm_up):
         step()
     wait()
@@ -67,7 +68,8 @@ def timed(step, wait, warm_up, steps):
 
 
 class Phases:
-    """Times the phases of iterations on the GPU. Each iteration enters next() once for each phase, in their order."""
+    """Times the phases of iterations on the GPU. Each iteration enters the context next() once for each phase, in the
+    order of `names`."""
 
     def __init__(self, torch, names):
         self.torch, self.names, self.events = torch, names, []
@@ -81,7 +83,7 @@ class Phases:
         self.events.append((begin, end))
 
     def tell(self, iterations, touched):
-        """Prints the phases of the last `iterations`. `touched`: bytes of each phase."""
+        """Prints the phases of the last `iterations`. `touched`: bytes that each phase must touch."""
         self.torch.cuda.synchronize()
         for number, (name, size) in enumerate(zip(self.names, touched)):
             pairs = self.events[number::len(self.names)][-iterations:]
@@ -91,7 +93,7 @@ class Phases:
 
 
 def tell_memory(allocated, reserved, reads=None, writes=None):
-    """Prints the memory. An iteration reads and writes all of it, if nothing else is stated."""
+    """Prints the memory figures. By default, an iteration reads and writes all of `reserved`."""
     tell("allocated", int(allocated))
     tell("reserved", int(reserved))
     tell("reads", int(reserved if reads is None else reads))
@@ -103,8 +105,9 @@ def tell_torch_memory(torch, reads=None, writes=None):
 
 
 def checksum(torch, tensor):
-    """The sum of the tensor's words modulo 2^64, in which each word counts by its place: it also differs if equal words
-    changed places. Computed where the tensor is, a part at a time, so that it needs little memory."""
+    """The sum modulo 2^64 of the tensor's words, each multiplied by a factor that depends on its position: the sum also
+    changes if words change places. It is computed on the tensor's device, a part at a time, and so needs little
+    memory."""
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)

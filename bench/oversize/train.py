@@ -3,7 +3,8 @@
 """Trains a transformer or a wide MLP with Adam, deterministically. Prints the lines that report.py describes.
 
 Parameters, gradients and both moments take 4 times --params-gib (5 times with --adam foreach, which has temporaries);
-activations come on top. The time of a step grows with --batch, the memory that must cross the bus hardly does.
+activations come in addition. The time of a step grows with --batch, but the amount of memory that must cross the bus
+hardly grows.
 """
 import argparse
 

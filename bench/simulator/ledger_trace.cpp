@@ -54,7 +54,7 @@ void LedgerTrace::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds)
 }
 
 void LedgerTrace::on_used(const UsedRecord& used, Nanoseconds) {
-  if (used.step != StepName{}) return;  // skipped, since the tenant's own record includes all steps
+  if (used.step != StepName{}) return;  // skips a step's record, since the tenant's record includes all steps
   Summary& summary = summary_of(used.tenant);
   summary.footprint = used.figures.footprint;
   if (sums_) summary.waited_before = used.figures.waited;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a ledger to a trace: the demand for each GPU, as far as the ledger records this demand. The trace
+// Converts a ledger to a trace of the demand for each GPU, as far as the ledger shows the demand. The trace
 // can be simulated under another policy.
 //
 // For each GPU on which a tenant held leases, the tenant becomes a program, whose bursts are the leases. The
@@ -51,9 +51,9 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // sum of the waits since the ledger begins
-    Nanoseconds waited_before{};  // sum of the waits before the ledger begins; the first checkpoint has it
+    Nanoseconds waited_before{};  // sum of the waits before the ledger begins, from the first checkpoint
     Nanoseconds waited_first{};   // the part of `waited` before the first lease
-    bool first_known = false;     // `waited_first` is complete
+    bool first_known = false;     // true if `waited_first` is complete
     unsigned turns = 0;
     std::set<std::pair<GpuUuid, StepName>> held = {};
   };

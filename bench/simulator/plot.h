@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An SVG plot of a simulated node over time: the part of the time for which each program held a lease. If
-// programs have limits or deadlines, the plot also shows the largest part that each program may have, and the
-// missed deadlines. Pure.
+// An SVG plot of a simulated node over time: the percentage of the time for which each program held a lease.
+// If programs have limits or deadlines, the plot also shows the largest percentage that each program may
+// have, and the missed deadlines. Pure.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace sharedgpu {
 
 class Plot {
  public:
-  // The time axis covers `length`. The caller leaves out points that are too close together for the plot; see
+  // The time axis covers `length`. The caller adds no points that are too close together for the plot; see
   // wants().
   explicit Plot(Nanoseconds length) : length_(length), interval_(length / kPoints) {}
 

@@ -42,7 +42,7 @@ struct Arguments {
   std::string plot;
 };
 
-// Independent nodes of one GPU each.
+// Independent nodes, each with one GPU.
 struct Nodes {
   unsigned count = 0;
   std::function<std::vector<Program>(unsigned node)> programs;
@@ -96,15 +96,15 @@ void plot_moment(Plot& plot, const Stage& stage, std::size_t programs) {
   plot.add(stage.measured(), std::move(points));
 }
 
-// The results of the programs of one node, or of many.
+// The results of the programs of one node or of several nodes.
 struct Outcome {
   Nanoseconds longest{};   // longest virtual time of a node
-  Nanoseconds measured{};  // the sum over nodes
+  Nanoseconds measured{};  // the measured time, summed over nodes
   Nanoseconds lost{};
   std::uint64_t events = 0;
   std::uint64_t turns = 0;
   std::size_t programs = 0;
-  std::string each = {};  // a line for each program
+  std::string each = {};  // text with a line for each program
   struct Mean {
     double sum = 0;
     double most = 0;
@@ -235,7 +235,7 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
   const auto begun = std::chrono::steady_clock::now();
   Outcome sum;
   if (nodes.count == 1) {
-    // FILE and FILE.svg both become FILE.POLICY.svg.
+    // Inserts the policy into the name of the plot: FILE and FILE.svg both become FILE.POLICY.svg.
     const auto named = [&](std::string name, std::string_view kind) {
       if (name.ends_with(kind)) name.resize(name.size() - kind.size());
       return name.empty() ? name : name + "." + policy + std::string(kind);
@@ -322,7 +322,7 @@ int run(const Arguments& arguments) {
   return 0;
 }
 
-// CLI::Range lets "nan" pass.
+// CLI::Range accepts "nan", so this is checked here.
 std::string is_number(const std::string& text) {
   return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : "";
 }

@@ -25,10 +25,11 @@ struct Stage::Actor : simulation::Session {
   bool waiting = false;   // waits at the gate
   bool starting = false;  // the program is at the beginning of a burst
   Nanoseconds waiting_since{};
-  Nanoseconds left{};  // rest of the burst
+  Nanoseconds left{};  // remaining GPU time of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;  // number of the current work; events planned for earlier work are ignored
+  unsigned generation = 0;  // number of the current piece of work; events planned for earlier pieces are
+                            // ignored
   Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
   std::optional<Nanoseconds> drained_at;  // the time at which the program's drain ends; nullopt if it does
                                           // not drain
@@ -112,8 +113,7 @@ void Stage::run(Nanoseconds time) {
   count_loss();
 }
 
-// Adds the time lost since the last call. Called at each event, which is often enough because nothing changes
-// between two events.
+// Adds the time lost since the last call. Call at each event: nothing changes between two events.
 void Stage::count_loss() {
   const auto any = [this](bool Actor::*flag) {
     return std::any_of(actors_.begin(), actors_.end(), [flag](const auto& actor) { return (*actor).*flag; });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models a GPU on which programs of a fixed size take turns: copies take time in proportion to their size,
-// submitted work ends within a few milliseconds, and messages take a fraction of a millisecond. The real core
-// of the arbiter decides. bench/simulate and the property tests use this model to check shares, waits and
-// losses of time.
+// submitted work ends within a few milliseconds, and messages take a fraction of a millisecond. The arbiter's
+// real core makes the decisions. bench/simulate and the property tests use this model to check shares, waits
+// and losses of time.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 namespace sharedgpu {
 
 struct Program {
-  unsigned size = 0;  // MiB; the GPU has 100
+  unsigned size = 0;  // MiB; the GPU has 100 MiB
   // The program works for `burst`, then pauses for `pause`; each of these times is varied at random by up to
   // half. If `burst` is zero, the program always has work.
   Nanoseconds burst{};
@@ -28,9 +28,9 @@ struct Program {
   Nanoseconds arrival{};
   Nanoseconds work{};  // GPU time after which the program ends; zero if it never ends
   // If set, a piece of work of exactly `burst` arrives in each period. A piece that arrives while another is
-  // unfinished is skipped, like a frame of a camera. A piece meets claims.deadline if it finishes within that
-  // time after its arrival; a skipped piece misses its deadline. If `period` is zero, the program has bursts
-  // and pauses as described above.
+  // unfinished is skipped, like a frame of a camera. A piece meets its deadline if it finishes within
+  // claims.deadline after its arrival. A skipped piece misses its deadline. If `period` is zero, `burst` and
+  // `pause` apply as described above.
   Nanoseconds period{};
   // If not empty, the program has bursts of exactly these lengths, each followed by its pause, and then ends.
   struct Piece {
@@ -56,7 +56,7 @@ class Stage : private simulation::Process {
   struct Seen {
     Nanoseconds lease{};
     std::vector<Nanoseconds> waits;
-    std::vector<Nanoseconds> starts;  // the waits that began with a burst
+    std::vector<Nanoseconds> starts;  // the waits at the beginning of a burst
     unsigned turns = 0;
     std::optional<Nanoseconds> took;  // time from the program's arrival to its end; nullopt if it has not
                                       // ended
@@ -69,7 +69,7 @@ class Stage : private simulation::Process {
   bool all_ended() const { return left_ == 0; }
   bool works(std::size_t program) const;  // true if the program has work, even if it waits for the GPU
   Nanoseconds measured() const { return now() - measured_since_; }
-  Nanoseconds lost() const { return lost_; }  // time in which some program had work, but none worked
+  Nanoseconds lost() const { return lost_; }  // time in which some program had work, but no program worked
   Seen seen(std::size_t program) const;
   // Returns the largest part of the GPU's time that the program may have now.
   double part(std::size_t program) const;

@@ -3,12 +3,12 @@
 //
 //   arrival_s  arrival time; default 0
 //   size       percent of the GPU's memory, 1 to 100
-//   burst_s    average length of the program's bursts of work; default 0: it always has work
+//   burst_s    average length of the program's bursts of work; default 0: the program always has work
 //   pause_s    average length of the pauses between bursts
-//   work_s     GPU time until the program ends; default 0: it never ends
+//   work_s     GPU time until the program ends; default 0: the program never ends
 //   period_s   interval at which bursts of exactly burst_s arrive; a burst is skipped if it arrives while
-//              another is unfinished; default 0: bursts and pauses as above
-//   deadline_s    deadline of each burst that arrives by period_s; default 0: no deadline
+//              another burst is unfinished; default 0: bursts and pauses as above
+//   deadline_s    deadline of each burst if period_s is set; default 0: no deadline
 //   kernel_s   length of the longest kernel; default 0.005
 //   units, priority   default 1 and 0
 //   request, limit    percent of the GPU's time, as stated by the job; default: none
