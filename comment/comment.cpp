@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 
 constexpr int kVersion = 1;
 constexpr std::string_view kName = "sharedgpu";
-// The most bytes that a comment may have. The database's column holds 65535 bytes, and truncates longer text.
+// The maximum number of bytes of a comment. The database's column has 65535 bytes; longer text is truncated.
 constexpr std::size_t kMost = 60'000;
 
-// A part of a text.
+// The beginning and the end of a part of a text.
 struct Place {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -28,15 +28,15 @@ std::size_t skip_blanks(std::string_view text, std::size_t at) {
   return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
 }
 
-// The position behind the string that begins at `at`.
+// Returns the position after the JSON string that begins at `at`.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   for (++at; at < text.size() && text[at] != '"'; ++at)
     if (text[at] == '\\') ++at;
   return std::min(at + 1, text.size());
 }
 
-// The position behind the value that begins at `at`. Only counts brackets and skips strings; does not parse
-// the value.
+// Returns the position after the JSON value that begins at `at`. Only counts brackets and skips strings; does
+// not parse the value.
 std::size_t end_of_value(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   while (at < text.size()) {
@@ -69,8 +69,8 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   return std::nullopt;
 }
 
-// Returns true if the whole text is a JSON object. A zero byte is refused here, since the parser would take
-// it for the end of the text.
+// Returns true if the whole text is a JSON object. Refuses a zero byte, which the parser would take for the
+// end of the text.
 bool is_object(std::string_view text) {
   return text.starts_with('{') && text.find('\0') == text.npos && Json::accept(text);
 }
@@ -81,8 +81,8 @@ bool has_version(std::string_view text) {
   return json.is_object() && json.contains("version");
 }
 
-// The JSON object that contains the summary: the whole comment if that is an object, otherwise the object
-// behind the comment's other text.
+// Returns the JSON object that contains the summary: the whole comment if it is an object, otherwise the
+// object that follows the comment's other text.
 std::optional<Place> find_object(std::string_view text) {
   const std::size_t first = skip_blanks(text, 0);
   const std::size_t last = text.find_last_not_of(" \t\r\n");

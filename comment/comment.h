@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text, and
-// merging the shares of several nodes. Pure; any thread.
+// The summary of a job's usage, which is JSON in the job's AdminComment. These functions format it, find it
+// among other text, and merge the shares of several nodes. Pure; any thread.
 //
 // Each node adds its own share of the job's usage to the summary. Nodes write independently and may overwrite
 // each other's comments, so each node makes sure that the summary includes its share. The summary names the
@@ -36,7 +36,7 @@ struct JobSummary {
   std::uint64_t restored = 0;   // bytes copied to GPUs
   std::uint64_t evicted = 0;    // bytes copied from GPUs
   std::uint64_t footprint = 0;  // the largest footprint on one node, in bytes
-  std::uint64_t resident = 0;   // the most resident memory on one node, in bytes
+  std::uint64_t resident = 0;   // the maximum resident memory on one node, in bytes
   std::set<std::string> backends;
   std::set<std::string> gpus;  // models of the GPUs
   std::set<SummaryLoss> gpu_losses;
@@ -49,8 +49,8 @@ std::optional<JobSummary> parse_summary(std::string_view json);
 
 // The fields of a job's record in Slurm's database that can hold the summary.
 enum class CommentField : std::uint8_t { admin, system };
-// Returns the field for the summary of a job with these two comments: `preferred`, unless the other field has
-// a summary already, or AdminComment belongs to jobstats. The programs that read jobstats' data cannot read
+// Returns the field for the summary of a job with these two comments. This is `preferred`, unless the other
+// field has a summary or AdminComment belongs to jobstats. The programs that read jobstats' data cannot read
 // an AdminComment to which other text was added, so an AdminComment of jobstats never gets a summary.
 CommentField field_for(std::string_view admin, std::string_view system, CommentField preferred);
 
@@ -58,7 +58,7 @@ CommentField field_for(std::string_view admin, std::string_view system, CommentF
 struct Merged {
   enum class Outcome : std::uint8_t {
     changed,   // write `text`
-    complete,  // `comment` includes the share already
+    complete,  // nothing to write: `comment` includes the share
     refused,   // the value of `sharedgpu` has another format, or the comment would become too long
   };
   Outcome outcome = Outcome::refused;

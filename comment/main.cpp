@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// sharedgpu-comment: writes the usage of jobs into their AdminComments. See docs/accounting.md.
+// sharedgpu-comment: writes a summary of each job's usage into the job's AdminComment. See
+// docs/accounting.md.
 //
 // The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
-// spool is not empty. Only one instance works at a time. The program exits when no work is left.
+// spool is not empty. Only one instance works at a time. The program exits when the spool (spool.h) is empty.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -74,7 +75,7 @@ JobSummary share_of(JobReply reply) {
   return share;
 }
 
-// Returns false if the arbiter does not answer.
+// Adds the job's lost GPUs to `share`. Returns false if the arbiter does not answer.
 bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary& share) {
   for (std::uint32_t place = 0; place < reply.losses; ++place) {
     Message answer;
@@ -89,8 +90,8 @@ bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary
   return true;
 }
 
-// Replaces the mark of an ended job by an entry. `end`: the time at which the job's end was noticed. Returns
-// false if the arbiter does not answer or still sees a process of the job.
+// Replaces the mark of an ended job by an entry (spool.h). `end`: the time at which the job's end was
+// noticed. Returns false if the arbiter does not answer or still sees a process of the job.
 bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
           std::int64_t end) {
   Message answer;
@@ -114,8 +115,8 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   return true;
 }
 
-// Replaces the mark of the job `job` by an entry. Retries for a while: the job's last processes may still be
-// exiting, or the arbiter may be restarting.
+// Replaces the mark of the job `job` by an entry. Retries for some seconds: the job's last processes may not
+// have exited, or the arbiter may be restarting.
 void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
   for (int tries = 0; tries < 50; ++tries) {
     const auto mark = marks.mark_of(job);
@@ -124,8 +125,8 @@ void take_ended(const Spool& marks, const Spool& entries, const std::string& soc
   }
 }
 
-// Handles jobs whose end was not reported on this node, because the node or slurmd went down. Such a job may
-// have been requeued since, so the time of the mark identifies the run to which the entry belongs.
+// Handles jobs whose end was not reported on this node, because the node or slurmd went down. Slurm may have
+// requeued such a job. So the time of the mark identifies the run to which the entry belongs.
 void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queue) {
   for (const Spool::Mark& mark : spool.marks())
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
@@ -171,9 +172,9 @@ int run(const Arguments& arguments) {
   const CommentField field = settings.system_comment ? CommentField::system : CommentField::admin;
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // Each instance of this program first writes its entry and then tries to lock the spool. It exits if
-  // another instance holds the lock. So an instance that has released the lock checks the spool for entries
-  // that were written meanwhile.
+  // Each instance of this program first writes its entry and then tries to lock the spool. If another
+  // instance holds the lock, the new instance exits. So after an instance has released the lock, it checks
+  // the spool again for entries that other instances have written.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) {

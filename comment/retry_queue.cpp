@@ -25,8 +25,8 @@ bool RetryQueue::pass(std::int64_t now) {
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
-  // Begins after the entry that failed last, so that all other entries are tried before that entry: perhaps
-  // only that entry fails.
+  // Begins after the entry that failed last, so that all other entries are tried first: perhaps only that
+  // entry fails.
   std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];
@@ -75,8 +75,8 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {
-    // Checks again soon, but not before other nodes have finished their writes: a node that read the comment
-    // before this write overwrites it.
+    // Checks again soon, but only after other nodes have finished their writes: a node that read the comment
+    // before this write overwrites this entry.
     progress = {.due = now + 2 + static_cast<std::int64_t>(dice_() % 4)};
     return;
   }

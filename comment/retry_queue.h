@@ -3,8 +3,8 @@
 //
 // slurmctld sends an AdminComment to the database only together with the job's end, and repeats both until
 // the database acknowledges them. So an entry waits until the database knows the end of the run. The entry is
-// then merged into the comment in the database. Later checks find out whether another node or slurmctld has
-// overwritten the comment. If so, the entry is merged again. An entry is removed from the spool when all
+// then merged into the comment in the database. Later checks show whether another node or slurmctld has
+// overwritten the comment. If the entry is missing, it is merged again. It is removed from the spool when all
 // checks in a certain period have found it in the comment.
 //
 // The caller provides the time and the access to the database. Not thread-safe.
@@ -71,7 +71,7 @@ class RetryQueue {
   CommentField field_;
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
-  std::string trouble_;                            // the last error of the database that was logged
+  std::string trouble_;                            // the last logged error of the database
   std::string failed_;                             // the entry for which the database returned `trouble_`
   Progress database_;                              // retry times for the database
   std::minstd_rand dice_{std::random_device{}()};  // keeps nodes of one job from retrying in lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Uses only public headers of Slurm (22.05 to 26.05). The database lets only root, SlurmUser, and
-// sacctmgr's administrators and operators change an AdminComment or a SystemComment.
+// Uses only public headers of Slurm (22.05 to 26.05). slurmdbd lets only root, SlurmUser, and Slurm's
+// administrators and operators change an AdminComment or a SystemComment.
 #include "comment/slurmdb_records.h"
 
 #include <dlfcn.h>
@@ -19,11 +19,11 @@ extern "C" {
 namespace sharedgpu {
 namespace {
 
-// The slurm.conf as parsed by Slurm's library. The library exports this variable, but its header declares
-// only the type.
+// Returns slurm.conf as parsed by Slurm's library. The library exports the variable `slurm_conf`, but its
+// header declares only the type.
 slurm_conf_t* configuration() { return static_cast<slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf")); }
 
-// A Slurm list of one item. The list does not own the item.
+// A list of Slurm's type with one item, which the list does not own.
 class Borrowed {
  public:
   explicit Borrowed(void* item) : list_(slurm_list_create(nullptr)) { slurm_list_append(list_, item); }
@@ -60,7 +60,7 @@ class Condition {
                       JOBCOND_FLAG_NO_WHOLE_HETJOB;
   }
   // Narrows the condition to the array element of this record. The job's number alone may select the whole
-  // array, since one element of an array has the array's number as its own.
+  // array, since one element has the array's number as its job number.
   void narrow(const slurmdb_job_rec_t& record) {
     if (record.array_job_id == 0 || record.array_task_id == NO_VAL) return;
     step_.step_id.job_id = record.array_job_id;
@@ -138,8 +138,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
 }
 
 // slurmdbd changes all records that match a condition, and no condition can name a record's key. So the
-// condition names the job, the state and the time at which the run ended (in seconds). Before the change,
-// this function checks that only one record matches.
+// condition has the job, the state and the time at which the run ended (in seconds). Before the change, this
+// function checks that only one record matches.
 std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, CommentField field,
                                   const std::string& text) {
   if (std::string error = connect(); !error.empty()) return error;

@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// The largest valid time, in seconds. The difference of two valid times does not overflow.
+// The largest valid time, in seconds. It is so small that the difference of two valid times does not
+// overflow.
 constexpr std::uint64_t kLatest = std::uint64_t{1} << 62;
 
 std::vector<std::string> names_in(const std::string& folder) {

@@ -19,7 +19,7 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the job's first step on the node to the time when the job's end there was noticed
+  Span seen;  // from the job's first step on the node to the time at which the node noticed the job's end
   JobSummary share;
 };
 
@@ -30,7 +30,7 @@ class Spool {
  public:
   explicit Spool(std::string folder) : folder_(std::move(folder)) {}
 
-  // A job that has been on this node, and the time of its first step here, in seconds since 1970.
+  // A job that has run on this node, and the time of its first step here, in seconds since 1970.
   struct Mark {
     std::uint32_t job = 0;
     std::int64_t since = 0;

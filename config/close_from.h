@@ -15,7 +15,7 @@ inline void close_from(int first) {
 #endif
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  // The limit on descriptors may be a billion. A billion calls of close() would take minutes.
+  // The limit on descriptors may be a billion, and a billion calls of close() would take minutes.
   if (limit.rlim_cur > 65536) limit.rlim_cur = 65536;
   for (rlim_t fd = static_cast<rlim_t>(first); fd < limit.rlim_cur; ++fd) close(static_cast<int>(fd));
 }

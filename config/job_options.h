@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of srun, sbatch, salloc and `sharedgpu run` by which a user states how a job shares GPUs: a
-// table with their help texts, and the parsing of their values. Pure; any thread.
+// The options of srun, sbatch, salloc and `sharedgpu run` by which a user states how a job shares GPUs.
+// kOptions has their names and help texts; set_option() parses their values. Pure; any thread.
 //
 // To add an option:
 //   1. In job_options.cpp, add a function that sets the option's value, and a row in kOptions. In this file,
-//      add a name to JobOption. In option_effects.cpp, add a row to kEffects, which says under which settings
-//      the option has no effect.
+//      add a name to JobOption. In option_effects.cpp, add a row to kEffects with a function that returns why
+//      the option has no effect under some settings.
 //   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
 //      row in protocol/versions.h; fill the field in spank/registration.cpp. Add the
 //      same field to RunRequest, fill it in arbiter/cli/run.cpp, and keep both in TenantInfo

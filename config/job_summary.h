@@ -15,12 +15,12 @@ struct SummaryLine {
   Nanoseconds lease{};
   Nanoseconds waited{};
   Traffic moved = {};
-  Exchanges exchanges = {};  // zero: no program of the job was larger than the GPU
+  Exchanges exchanges = {};  // all zero: no program of the job was larger than the GPU
   Nanoseconds at_best{};     // exchanges.moving_at_best()
 };
 
-// "job 12: 3.1 s with the GPU, 1.0 s waiting for it; moved 1.2 GiB to host memory, 1.1 GiB back". If there
-// were exchanges, a second part follows: "; larger than the GPU: 1.1 GiB of this and 1.1 GiB back in
+// Returns "job 12: 3.1 s with the GPU, 1.0 s waiting for it; moved 1.2 GiB to host memory, 1.1 GiB back". If
+// there were exchanges, a second part follows: "; larger than the GPU: 1.1 GiB of this and 1.1 GiB back in
 // exchanges, which took 0.5 s (0.4 s at the speed of the fastest one); threads waited 0.7 s for exchanges;
 // kernels took about 0.3 s longer with memory away".
 std::string format_summary_line(const SummaryLine& summary);

@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// Longer words are not compared: a key or a command is short, and the time of the comparison grows with the
+// Longer words are not compared: keys and commands are short, and the time of a comparison grows with the
 // square of the length.
 constexpr std::size_t kLongest = 64;
 
@@ -19,8 +19,8 @@ std::string plain(std::string_view word) {
   return letters;
 }
 
-// The least number of letters to insert, remove, replace, or exchange with the letter beside them, that turns
-// one word into the other.
+// The edit distance of two words: the least number of letters that must be inserted, removed, replaced, or
+// swapped with a neighbouring letter to turn one word into the other.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before_last;
   std::vector<std::size_t> last(b.size() + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the word that a misspelled word probably stands for. Pure; any thread.
+// Finds the correct spelling of a misspelled word in a list of words. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace sharedgpu {
 
-// Returns the candidate that differs from `word` in the fewest letters, ignoring case and dashes. Returns an
-// empty text if more than a third of the word's letters differ, or if several candidates are equally near.
+// Returns the candidate that differs from `word` in the fewest letters, without regard to case and dashes.
+// Returns an empty text if more than a third of the word's letters differ, or if several candidates differ in
+// equally few letters.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 // Returns "; did you mean X?", or an empty text.

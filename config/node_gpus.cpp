@@ -42,7 +42,8 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Runs in the child: writes all information files, each followed by a NUL.
+// Runs in the child process: writes the driver's file "information" of each GPU to `out`, each followed by a
+// NUL.
 void write_information(const std::string& folder, int out) {
   for (const std::string& name : entries(folder)) {
     int file = open((folder + "/" + name + "/information").c_str(), O_RDONLY | O_CLOEXEC);
@@ -75,8 +76,8 @@ std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) 
   return text;
 }
 
-// Returns the driver's information files; an empty text if there is no driver; nullopt if the driver does not
-// answer in time.
+// Returns the contents of the driver's "information" files; an empty text if there is no driver; nullopt if
+// the driver does not answer in time.
 std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::milliseconds patience) {
   int ends[2];
   if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return std::string();
@@ -94,7 +95,7 @@ std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::mi
   close(ends[0]);
   if (child > 0) {
     kill(child, SIGKILL);
-    // SIGKILL has no effect on a child that hangs in the driver, so stop waiting for the child after a
+    // SIGKILL has no effect on a child that hangs in the driver, so the wait for the child ends after a
     // second.
     for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   }

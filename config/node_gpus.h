@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NVIDIA GPUs of this host, found by reading files only: no driver library is loaded into Slurm's
-// daemons, and no GPU is woken.
+// Finds the NVIDIA GPUs of this host by reading files only. So no driver library is loaded into Slurm's
+// daemons, and no GPU leaves its power-saving state.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,10 @@ struct NodeGpu {
 // "/dev/nvidia0".
 std::string device_file(const NodeGpu& gpu);
 
-// The model in the form of the GRES type that Slurm gives to an autodetected GPU: "nvidia_h200".
+// The GRES type that Slurm gives to an autodetected GPU of this model, such as "nvidia_h200".
 std::string gres_type(std::string_view model);
-// The model in the short form that sites usually write, which Slurm and sharedgpu also accept: "h200".
+// The short GRES type that sites usually write for this model, such as "h200". Slurm and sharedgpu accept
+// both forms.
 std::string short_gres_type(std::string_view model);
 
 struct NodeGpus {
@@ -33,7 +34,7 @@ struct NodeGpus {
   bool timed_out = false;
 };
 
-// Returns the GPUs that the kernel driver lists in ROOT/proc/driver/nvidia/gpus. If the driver lists no GPU,
+// Returns the GPUs that NVIDIA's driver lists in ROOT/proc/driver/nvidia/gpus. If the driver lists no GPU,
 // returns a GPU for each file ROOT/dev/nvidia[0-9]*. Reading the driver's files can block while the driver
 // starts or is in trouble, so a child process reads them, for at most `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");

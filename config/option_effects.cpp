@@ -50,8 +50,8 @@ std::string listed(std::span<const std::string_view> names, const char* last) {
   return text;
 }
 
-// Returns a text that names the policies under which `what` has an effect. Returns an empty string if the job
-// may run under one of these policies (`serving`).
+// Returns a text that names `serving`, the policies under which `what` has an effect. Returns an empty string
+// if the job may run under one of these policies.
 std::string policy_lacks(const char* what, std::span<const std::string_view> serving,
                          const Possible& possible) {
   std::vector<std::string_view> here;
@@ -103,7 +103,7 @@ std::string deadline_effect(const JobOptions& /*options*/, const Submission& /*s
 // The options whose effect depends on the settings.
 struct Effect {
   JobOption option;
-  // Returns the reason for which the option lacks its effect; an empty string if the option has its effect.
+  // Returns the reason why the option lacks its effect; an empty string if the option has its effect.
   std::string (*missing)(const JobOptions&, const Submission&, const Possible&);
 };
 constexpr Effect kEffects[] = {

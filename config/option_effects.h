@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the options of a job that have no effect, or less effect than requested, under the site's settings.
-// The command that submits the job prints a line for each of these options; the job runs nevertheless. This
-// command may not know the job's partition, QOS and GPU, so an option is reported only if it lacks its effect
+// The command that submits the job prints a line for each of these options; the job runs nevertheless. The
+// command may not know the job's partition, QOS and GPU. So an option is reported only if it lacks its effect
 // under all settings that may apply to the job.
 //
 // Pure; any thread.
@@ -19,7 +19,8 @@ namespace sharedgpu {
 // The facts that the submitting command knows about the job.
 struct Submission {
   bool is_run = false;            // `sharedgpu run` submits it
-  bool is_later_step = false;     // the job is a step of a batch job with units, whose tenant already exists
+  bool is_later_step = false;     // the command starts a step in a batch job with units, whose tenant exists
+                                  // before the step
   bool lacks_last_step = false;   // the submitting command is a salloc whose shell is not a step of the job
   std::optional<bool> has_units;  // nullopt: unknown
   std::optional<std::string> partition;  // nullopt: unknown; empty: the job has none

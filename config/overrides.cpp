@@ -21,7 +21,7 @@ std::string Overrides::change(std::string_view text) {
       continue;
     }
     if (equals == line.npos || equals + 1 < line.size()) kept += std::string(line) + "\n";
-    if (equals == line.npos) continue;  // change_settings() says what is wrong
+    if (equals == line.npos) continue;  // change_settings() below returns the error
     const std::string key(line.substr(0, equals));
     const auto same = [&](const Entry& each) { return each.section == section && each.key == key; };
     const bool was_set = std::erase_if(entries, same) > 0;

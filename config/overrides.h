@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The changes that administrators have made to the settings of a running arbiter (`sharedgpu set`). They
-// apply over the settings of the file, whatever the file says later, until they are cleared.
+// The changes that administrators have made to the settings of a running arbiter (`sharedgpu set`). A change
+// overrides the settings of the file until the change is cleared, even if the file changes.
 //
 // Not thread-safe; no exceptions.
 #pragma once
@@ -16,7 +16,8 @@ namespace sharedgpu {
 class Overrides {
  public:
   struct Entry {
-    std::string section;  // as in the file, such as "[partition long]"; empty: the node
+    std::string section;  // as in the file, such as "[partition long]"; empty: no section, so the key is for
+                          // the whole node
     std::string key;
     std::string value;
     bool operator==(const Entry&) const = default;
@@ -26,9 +27,9 @@ class Overrides {
   // that section. On success, returns an empty string; on failure, returns an error message and changes
   // nothing.
   std::string change(std::string_view text);
-  // The settings of the file with these changes.
+  // Returns the settings of the file with these changes.
   Settings over(const Settings& file) const;
-  // In the order in which they were set.
+  // The changes in the order in which they were made.
   const std::vector<Entry>& all() const { return entries_; }
 
  private:

@@ -24,8 +24,7 @@ std::optional<Nanoseconds> parse_time(std::string_view text);
 // Parses a percentage between 0 and 100, such as "5%" or "12.5%".
 std::optional<double> parse_percent(std::string_view text);
 
-// Writes a size for people, such as "24.0 GiB", "512 MiB" or "0 B". The parsers above do not accept this
-// form.
+// Writes a size for people, such as "24.3 GiB", "512 MiB" or "0 B". Rounds to one decimal.
 std::string format_size(Bytes size);
 
 // A size of device memory, in bytes or as a percentage of the GPU's memory.

@@ -30,7 +30,8 @@ struct Key {
   // The kinds of sections that may contain the key, as bits of SectionOf. Zero: no section may contain the
   // key, and `sharedgpu set` cannot change it.
   std::uint8_t sections = 0;
-  // Whether a running arbiter takes a new value when it reloads its file. Keys of sections always are live.
+  // If true, a running arbiter applies a new value when it reloads its file. Keys that sections may contain
+  // are always live.
   bool live = false;
 
   constexpr bool is_live() const { return live || sections != 0; }
@@ -394,7 +395,7 @@ struct Parser {
   std::vector<std::string> errors;  // at most one error for each line
   int failed_line = 0;              // the line of the last error
   std::string section;  // name of the section as written, followed by a blank; empty before the first section
-  bool skips = false;   // the section's head is wrong, so its keys are not judged
+  bool skips = false;   // the section's header is wrong, so its keys are not checked
   std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
 
   void fail(const std::string& what) {
@@ -428,7 +429,7 @@ const std::string* value_of(const std::vector<KeyValue>& values, std::string_vie
   return known == values.end() ? nullptr : &known->second;
 }
 
-// Handles a section header, such as "[gpu 0,2-3]"; the keys that follow belong to this section.
+// Handles a section header, such as "[gpu 0,2-3]". The keys after it belong to this section.
 void begin_section(Parser& parser, std::string_view line) {
   line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
   const std::string_view inner = line.substr(1, line.size() - std::min<std::size_t>(line.size(), 2));
@@ -451,8 +452,8 @@ void begin_section(Parser& parser, std::string_view line) {
 }
 
 // Passes one line at a time to inih, like fgets(), and counts the lines. Strips leading blanks, because inih
-// takes an indented line for a continuation of the line before. Handles section headers, because inih limits
-// their length. Reports lines that are too long, because inih ignores them.
+// takes an indented line for a continuation of the previous line. Handles section headers, because inih
+// limits their length. Reports lines that are too long, because inih ignores them.
 char* next_line(char* buffer, int size, void* stream) {
   auto& parser = *static_cast<Parser*>(stream);
   if (parser.rest.empty() || parser.is_over()) return nullptr;
@@ -587,8 +588,8 @@ Settings with_section(const Settings& settings, const Section& section) {
 
 namespace {
 
-// Applies the node's matching sections of one kind. A [partition] section may contain keys about jobs and
-// keys about turns; this function applies both, and each caller uses only one of these two kinds of keys.
+// Applies the sections of the kind `of` that match. A [partition] section may contain keys about jobs and
+// keys about turns. This function applies both, and each caller uses only the keys of one kind.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
@@ -620,8 +621,8 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// Looks at the sections before number `first`. Removes each value whose key a later section sets for the same
-// GPUs, partitions or QOS. Otherwise the list of sections would grow with each change.
+// Removes values from the sections before number `first`: each value whose key a later section sets for the
+// same GPUs, partitions or QOS. Without this, the list of sections would grow with each change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {
@@ -653,7 +654,7 @@ bool differs(const Key& key, const Settings& before, const Settings& after) {
   return old_value != new_value;
 }
 
-// The value of each key in each section, by the name that difference() returns.
+// Returns the value of each key in each section, with the key's name as in Difference.
 std::vector<KeyValue> values_in_sections(const Settings& settings) {
   std::vector<KeyValue> all;
   for (const Section& section : settings.sections)

@@ -7,9 +7,9 @@
 //
 // To add a key:
 //   1. In this file, add a field with a usable default to Settings. In settings.cpp, add a setter, and a row
-//      in the table of keys. The row says which kinds of sections may contain the key, and whether a running
-//      arbiter takes a new value of the key when it reloads the file. Keys that sections may contain always
-//      are live, and only they can be changed by `sharedgpu set`.
+//      in the table of keys. The row says which kinds of sections may contain the key, and whether the key is
+//      live: a running arbiter applies a new value of a live key when it reloads the file. Keys that sections
+//      may contain are always live, and `sharedgpu set` can change only these keys.
 //   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
 //      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
 //      (arbiter/core/model/model.h), or to TurnRules (arbiter/policy/turn_length.h) if it is about the length
@@ -68,7 +68,7 @@ enum class PrivateData : std::uint8_t { slurm, jobs, none };
 // or all jobs.
 enum class Shares : std::uint8_t { stated, units };
 
-// GPUs, by their numbers on this host or by UUID.
+// A set of GPUs, stated by their numbers on this host or by UUID.
 struct GpuNames {
   std::vector<std::uint32_t> numbers;
   std::vector<GpuUuid> uuids;
@@ -116,8 +116,10 @@ struct Settings {
   bool oversize = false;  // a tenant may be larger than the GPU, with away memory
   bool mps = false;
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
-  TypedSizes gpu_memory;       // needed if swap_per_unit is auto and the host lacks GPUs of a type
-  Bytes host_memory_per_unit;  // default limit for a run's program; zero: no control group
+  TypedSizes gpu_memory;       // needed if swap_per_unit has an entry `auto` for a type of which the host has
+                               // no GPU
+  Bytes host_memory_per_unit;  // default limit on the host memory of a run's program, for each unit; zero: no
+                               // control group
   std::string cgroup_parent = "/sharedgpu";  // the parent of the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
@@ -128,9 +130,9 @@ struct Settings {
   std::optional<TenantKind> tenants;  // nullopt: the value of sharedgpud's option --tenants, or `any`
   std::string
       peer_address;  // address at which other arbiters reach this one; empty: all addresses of the host
-  // UDP; zero: the turns of a job on several nodes are not coordinated between nodes.
+  // UDP port; zero: the turns of a job on several nodes are not coordinated between nodes
   std::uint16_t peer_port = 585;
-  std::string munge_socket;               // munged's socket; empty: munge's own default
+  std::string munge_socket;               // path of munged's socket; empty: munge's default path
   std::string slurm_user = "slurm";       // a name or a uid
   std::vector<std::string> admin_users;   // names or uids
   std::vector<std::string> status_users;  // names or uids
@@ -143,7 +145,7 @@ struct Settings {
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
   std::vector<Section> sections;
-  std::vector<KeyValue> values;  // the keys before the first section that were set, each once
+  std::vector<KeyValue> values;  // the keys that are set before the first section, each once
   bool operator==(const Settings&) const = default;
 };
 
@@ -154,16 +156,16 @@ std::string read_settings(const std::string& path, Settings& settings);
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
 // Reads `path` to the end, in spite of errors. `settings` gets the valid lines. Returns all error messages,
-// of at most one error for each line. Fails only if the file cannot be read; then there is one message.
+// at most one for each line. If the file cannot be read, `readable` is false and there is one message.
 struct Reading {
   bool readable = false;
   std::vector<std::string> errors;
 };
 Reading read_in_spite_of_errors(const std::string& path, Settings& settings);
 
-// The settings of one GPU. `partition`: the partition that all of its tenants belong to; empty if there is
-// none. If sections contradict each other, [gpu] overrides [partition]. Of two sections of one kind, the
-// later section wins.
+// The settings of one GPU. `partition`: the partition of all tenants on the GPU; empty if they do not all
+// belong to one partition. If sections contradict each other, [gpu] overrides [partition]. Of two sections of
+// one kind, the later section wins.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
@@ -178,17 +180,17 @@ Settings with_section(const Settings& settings, const Section& section);
 // may contain. On success, returns an empty string. On failure, returns an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
-// The keys whose values differ between two texts of sharedgpu.conf, in the order of settings_keys(). Keys in
-// sections are named with the section, such as "[gpu 0] Policy". A key is not listed if the texts state the
-// same value in different ways.
+// The keys whose values differ between two versions of sharedgpu.conf, in the order of settings_keys(). Keys
+// in sections are named with the section, such as "[gpu 0] Policy". A key is not listed if both versions
+// state the same value, even in different forms.
 struct Difference {
-  std::vector<std::string> live;     // a running arbiter can take the new value
-  std::vector<std::string> restart;  // the new value needs a new arbiter
+  std::vector<std::string> live;     // a running arbiter can apply the new value
+  std::vector<std::string> restart;  // the new value needs a restart of the arbiter
 };
 Difference difference(const Settings& before, const Settings& after);
 
-// The values in a text of sharedgpu.conf that differ from the defaults, in the order of the text. Keys are
-// named as in Difference. Values in sections are all returned.
+// The values of sharedgpu.conf that differ from the defaults, and all values in sections, in the order of the
+// file. Keys are named as in Difference.
 std::vector<KeyValue> chosen_values(const Settings& settings);
 
 // Returns `before` with the live keys and the sections of `after`.
@@ -200,12 +202,12 @@ std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 // Returns the folder in which programs find the MPS control daemon if Mps=yes.
 std::string mps_folder(const std::string& socket);
 
-// Sets Tenants= as a file with this value does. Returns an empty string, or an error message.
+// Sets Tenants= to `value`, as the file does. Returns an empty string, or an error message.
 std::string parse_tenants(std::string_view value, Settings& settings);
 
 // All keys.
 std::vector<std::string_view> settings_keys();
-// The keys of which a running arbiter takes a new value when it reloads its file.
+// The live keys: a running arbiter applies their new values when it reloads its file.
 std::vector<std::string_view> live_keys();
 // The keys that sections may have, and the kinds of sections.
 std::vector<std::string_view> section_keys();

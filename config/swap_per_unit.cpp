@@ -24,7 +24,7 @@ const TypedSizes::Entry* exactly(const std::vector<TypedSizes::Entry>& entries, 
   return found == entries.end() ? nullptr : &*found;
 }
 
-// As parse_size() reads it.
+// Writes the size in a form that parse_size() reads.
 std::string exact_size(Bytes size) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that each unit of a job stands for, by SwapPerUnit= and GpuMemory= in sharedgpu.conf. Both
-// keys may have a value for each type of unit, that is, for each type of GRES sharedgpu in slurm.conf.
+// The host memory that each unit of a job brings, as SwapPerUnit= and GpuMemory= in sharedgpu.conf state it.
+// Both keys may have a value for each type of unit, that is, for each type of GRES sharedgpu in slurm.conf.
 //
 // Pure; any thread.
 #pragma once
@@ -18,15 +18,14 @@ namespace sharedgpu {
 // regard to case, as in Slurm.
 struct TypedSizes {
   struct Entry {
-    std::string type;           // empty: all types that no other entry names
+    std::string type;           // empty: the entry is for all types that no other entry names
     std::optional<Bytes> size;  // nullopt: auto
     bool operator==(const Entry&) const = default;
   };
   std::vector<Entry> entries;  // empty: no size is stated
   bool operator==(const TypedSizes&) const = default;
 
-  // Returns the entry that names `type`; if there is none, the entry for all other types; if there is none
-  // either, null.
+  // Returns the entry that names `type`, or else the entry for all other types, or else null.
   const Entry* find(std::string_view type) const;
   // Returns the size if it is the same for all types, else nullopt.
   std::optional<Bytes> common() const;
@@ -43,15 +42,14 @@ std::string format_typed_sizes(const TypedSizes& sizes);
 class UnitMemory {
  public:
   // `gpu_memory`: the memory of one GPU of each type, used for entries of `per_unit` that are `auto`. A unit
-  // of such a type stands for the memory of a GPU divided by `units_per_gpu`, rounded up.
+  // of a type with `auto` brings the memory of a GPU of this type divided by `units_per_gpu`, rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
   // The host memory of a unit of `type`; nullopt if no size is stated for the type. A request without a type
   // (`type` is empty) may get units of any type, so the result is the largest size of any type.
   std::optional<Bytes> of(std::string_view type) const;
 
-  // Returns the reason for which the size of an `auto` entry is unknown; an empty text if all sizes are
-  // known.
+  // Returns the reason why the size of an `auto` entry is unknown; an empty text if all sizes are known.
   std::string problem() const;
 
  private:
