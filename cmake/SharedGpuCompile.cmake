@@ -10,8 +10,9 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
-# Sanitizers compile slowly, mostly the same headers again and again, so their builds compile eight files at once. The
-# release build compiles each file of the product alone, and so finds a file that lacks an include or hides a name.
+# Sanitizer builds compile slowly, mostly because each file includes the same headers. So they compile eight files as
+# one (unity build). The release build compiles each file of the product alone, and so finds a file that lacks an
+# include or hides a name.
 if(SHAREDGPU_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()

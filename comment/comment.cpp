@@ -120,7 +120,7 @@ class Reader {
     return *this;
   }
   Reader& time(const char* name, milliseconds& value) {
-    constexpr double kLongest = 1e12;  // seconds; the sum of two such times does not overflow
+    constexpr double kLongest = 1e12;  // maximum in seconds; the sum of two such times does not overflow
     const auto field = json_.find(name);
     good_ = good_ && field != json_.end() && field->is_number();
     const double told = good_ ? field->get<double>() : 0;

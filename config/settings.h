@@ -62,7 +62,8 @@ struct GpuLossMeasures {
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
-// The tenants of other users that ordinary users see: as PrivateData= of Slurm says, none, or all.
+// Decides whether ordinary users see the tenants of other users: as Slurm's PrivateData= says, never, or
+// always.
 enum class PrivateData : std::uint8_t { slurm, jobs, none };
 // The jobs whose shares are enforced even while memory suffices for all jobs: only jobs that state a share,
 // or all jobs.
@@ -113,7 +114,7 @@ struct Settings {
   double max_request = 100;   // percent of a GPU's time
   std::int32_t priority = 0;  // base priority, to which the job's own priority is added
   std::int32_t max_priority = 0;
-  bool oversize = false;  // a tenant may be larger than the GPU, with away memory
+  bool oversize = false;  // true: a tenant may have more memory than the GPU; the rest is away memory
   bool mps = false;
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // needed if swap_per_unit has an entry `auto` for a type of which the host has

@@ -28,7 +28,7 @@ class Reload {
   struct Source {
     // Reads the file. Returns an empty string, or an error message that names file and line.
     std::function<std::string(Settings&)> read;
-    // Opens the log that the settings name, in place of the present one.
+    // Switches to the log file that the settings name.
     std::function<Status(const Settings&)> open_log;
     std::function<void()> begins;  // called before a reload
     std::function<void()> ends;    // called after a reload
@@ -46,7 +46,7 @@ class Reload {
 
   // The outcome of a reload.
   struct Outcome {
-    std::string error;  // empty: the file was read. Otherwise nothing has changed.
+    std::string error;  // empty: the file was read; else nothing has changed
     Difference keys;
     std::vector<std::string> overridden;  // the keys in keys.live whose values `sharedgpu set` overrides
     bool waits = false;                   // a GPU's smaller capacity takes effect only when its sessions have

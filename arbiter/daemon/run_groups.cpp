@@ -46,7 +46,7 @@ Status move(const System& system, const std::string& group, const ProcessName& p
 
 }  // namespace
 
-// The state of one group, as found by the thread beside the event loop.
+// The state of one group, as found by the thread that does the slow calls.
 struct RunGroups::Look {
   TenantId tenant;
   std::string group;
@@ -66,7 +66,7 @@ std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
 }
 
 // Returns true if root has set a limit on a group of the process. Skips CgroupParent and the groups above it,
-// because their limits apply to the groups of runs, too. Ignores folders of users, who may change the limits
+// because their limits also apply to the groups of runs. Ignores folders of users, who may change the limits
 // there.
 bool RunGroups::is_confined(const MemoryGroup& place) const {
   std::size_t end = 0;

@@ -12,7 +12,7 @@
 // arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
-// Event-loop thread only; slow calls run on a thread beside the loop.
+// Event-loop thread only; slow calls run on a second thread.
 #pragma once
 
 #include <asio/io_context.hpp>

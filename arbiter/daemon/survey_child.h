@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child process (driver_child.h) that asks NVML for a survey, and the lines of its answers.
 //
-// An answer first has a line for the health of each GPU that NVML lists. Then follow, for each GPU that
-// reports its memory, a line for the GPU, a line for its meters and a line for each process on the GPU. The
-// end line comes last. Lines about errors may come at any time. All lines have the same size.
+// An answer first has a line for the health of each GPU that NVML lists. After these lines, each GPU that
+// reports its memory has a line for the GPU, a line for its meters and a line for each process on the GPU.
+// The end line comes last. Lines about errors may come at any time. All lines have the same size.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@
 
 namespace sharedgpu {
 
-// A thread beside the event loop, which runs calls in the order of run(). The destructor waits for the call
+// A second thread for slow calls, which it makes in the order of run(). The destructor waits for the call
 // that is running, and drops calls that have not begun.
 class Aside {
  public:

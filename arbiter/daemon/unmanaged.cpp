@@ -119,7 +119,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
-    // memory without a session counts as excess, too, in case the process gets a session
+    // memory of a process without a session also counts as excess, in case the process gets a session
     sights_[{gpu.uuid, name}].add(surveys_, *process.memory);
     add(gpu, process.pid, *known, *process.memory);
   }
@@ -261,7 +261,7 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
 
 // Returns true if a session of the process proves that the process runs with the library. A session proves
 // nothing if it has reported no memory, or if its GPU is known only from reports of sessions. A reconnected
-// session is believed, since it may not have reported yet.
+// session is a proof even without a report, since it may not have had the time to report.
 bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {
   const std::set<SessionId> sessions = its_.sessions.of(process);
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {

@@ -3,9 +3,9 @@
 // session. Keeps the list of processes that have memory on a GPU without a session there, or much more memory
 // than their sessions account for. Treats these processes as Unmanaged= says.
 //
-// The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions there may
-// have. Hidden memory counts only up to the amount that two of the last surveys show. For each survey, the
-// limit is the maximum that the sessions may have had since the previous survey. So memory that was being
+// The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions on that GPU
+// may have. Hidden memory counts only up to the amount that two of the last surveys show. For each survey,
+// the limit is the maximum that the sessions may have had since the previous survey. So memory that was being
 // freed or restored never counts as hidden. The driver takes memory for kernels, graphs and printf buffers
 // that no program can report. So a tenant may hide an eighth of the GPU, plus one context of usual size for
 // each process but the first. If a tenant hides more, its processes are listed, and all of the hidden memory

@@ -50,7 +50,8 @@ class GangCoordinator {
   // `apart`: a node of the job has been out of contact for so long that each node has turns by itself.
   void set_apart(bool apart, Nanoseconds now);
 
-  // Call when all nodes of the job have been heard or given up: the coordinator gives orders from now on.
+  // Call when all nodes of the job have been heard or given up. After this call, the coordinator gives
+  // orders.
   void begin_orders(Nanoseconds now);
   bool gives_orders() const { return gives_orders_; }
   // Decides the next command of the gang from the reports, as of `now`, which never goes back.

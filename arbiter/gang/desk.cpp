@@ -35,7 +35,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   if (report == nullptr) return;
   heard_.hear(letter.node, now);
   const Run run{letter.job, letter.run};
-  if (!report->present && gangs_.count(run) == 0) return;  // the gang has ended already
+  if (!report->present && gangs_.count(run) == 0) return;  // the gang has ended
   Gang& gang = gangs_
                    .try_emplace(run, Gang{.coordinator = {pace_, now},
                                           .since = now,
@@ -67,8 +67,8 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   Gang& gang = found->second;
   gang.nodes = static_cast<std::uint32_t>(nodes.size());
   gang.is_listed = true;
-  // Forgets silent nodes that Slurm no longer names: a job may have fewer nodes than before, and a node may
-  // have got another name.
+  // Forgets silent nodes that are not in Slurm's list: the job may have become smaller, and a node may have a
+  // new name.
   for (auto it = gang.members.begin(); it != gang.members.end();) {
     const bool is_named = std::any_of(nodes.begin(), nodes.end(),
                                       [&](const Listed& listed) { return listed.node == it->first; });

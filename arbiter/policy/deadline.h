@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // deadline: the shares of elastic, except that tenants with deadlines take the time that they need from
-// tenants of lower priority (scheduler/deadline_limits.h). Deadlines limit the time of these other tenants
-// even while nobody uses the GPU, since their work would delay the next piece of work with a deadline.
+// tenants of lower priority (scheduler/deadline_limits.h). Deadlines limit the time of tenants of lower
+// priority even while the GPU is idle, since their work would delay the next piece of work with a deadline.
 // Tenants with deadlines run alone.
 //
 // A tenant with deadlines often cannot wait for the end of a turn, since its deadline is milliseconds away.

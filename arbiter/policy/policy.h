@@ -10,9 +10,9 @@
 // moment.
 //
 // To add a policy:
-//   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, add the
-//      name to the lists of such policies there, too. Add name and class to registry.cpp, which compiles
-//      only if it lists the same names.
+//   1. Add its name to protocol/policy_names.h. If the policy uses shares, priorities or deadlines, also add
+//      the name to the lists of such policies there. Add name and class to registry.cpp, which compiles only
+//      if it lists the same names.
 //   2. Write arbiter/policy/NAME.h, a class that derives from Policy. State the longest wait of a tenant in
 //      the comment at the top of the file. If the policy needs a value that views.h lacks, add a field to
 //      TenantView or TurnView, and fill it in Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).

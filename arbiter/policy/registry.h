@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// Returns the policy of that name; null if there is none.
+// Returns the policy with the given name; null if there is none.
 std::unique_ptr<Policy> make_policy(std::string_view name);
 
 }  // namespace sharedgpu

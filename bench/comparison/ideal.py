@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that the machine allows for a case. It is computed only from the tenants' runs alone, the speed of the
+"""The least time that the machine allows for a case. It is computed from a run of each tenant alone, the speed of the
 bus and the number of handoffs.
 
 The GPU is one resource. Sets of tenants that do not fit together exclude each other, so their phases on the GPU come one

@@ -112,7 +112,7 @@ def rows(case, measured, capacity, bus):
 
 
 def percentile(values, part):
-    """The smallest of the values that at least the fraction `part` of the values does not exceed."""
+    """A percentile: the smallest value that is at least as large as the fraction `part` of the values."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(part * 100) * len(ordered) // 100) - 1)]
 
