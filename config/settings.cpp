@@ -523,7 +523,8 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
   return 1;
 }
 
-// Parses `parser.rest` into `parser.settings`, up to the first error, or to the end if `goes_on`.
+// Parses `parser.rest` into `parser.settings`, up to the first error, or to the end if `parser.goes_on` is
+// true.
 void parse(Parser& parser) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (parser.rest.starts_with(kByteOrderMark)) parser.rest.remove_prefix(kByteOrderMark.size());

@@ -48,7 +48,7 @@ inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
 // The measure against a tenant or process that keeps others from a GPU: none, a line in the log, or ending
-// it.
+// the tenant or process.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
 // The requests to Slurm when a GPU fails or is lost: to drain the node, and to requeue the jobs of a lost
 // GPU.

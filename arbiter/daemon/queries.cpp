@@ -139,8 +139,8 @@ void Queries::status(Client& client, const StatusQuery& /*query*/) {
   client.send(StatusReply{.size = newest.size}, newest.to_read.get());
 }
 
-// A user that asks too often gets the last answer again. Administrators and the arbiter's own user always get
-// a fresh answer.
+// Returns false if the user asks too often, and so gets the last answer again. Administrators and the
+// arbiter's own user always get a fresh answer.
 bool Queries::may_have_fresh_status(const Peer& peer) {
   return peer.account == 0 || peer.account == geteuid() || its_.administration.is_administrator(peer.uid) ||
          fresh_statuses_.take(peer.account, its_.system.now());

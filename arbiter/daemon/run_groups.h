@@ -74,8 +74,8 @@ class RunGroups {
   }
   // Moves the process into the tenant's group, unless another group confines it.
   void enter(const TenantInfo& tenant, const Peer& peer, Done done);
-  // Call when the tenant has ended. Records the highest use of its group, and removes the group when it is
-  // empty.
+  // Call when the tenant has ended. Records the highest use of the tenant's group, and removes the group when
+  // it is empty.
   void ended(const TenantInfo& tenant);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides the event loop's time among the users that send messages. A turn lasts about half a millisecond,
-// and no user delays another by more than one turn, however many connections it has and whatever it sends. In
+// Divides the event loop's time among the users that send messages. Users are served in turns of about half a
+// millisecond. No user delays another user by more than one turn, even with many connections and messages. In
 // the long run no user but root gets more than a fifth of the time, even if no other user sends messages: the
 // arbiter must leave the host's processors to the tenants. All sessions of a large node together use about a
 // hundredth of the event loop's time (tests/campaign/load). If all these sessions start at once, serving them

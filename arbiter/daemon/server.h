@@ -2,9 +2,9 @@
 // The listening socket: accepts peers while places are free, identifies each peer when its user's turn comes,
 // and passes the peer to the arbiter.
 //
-// Users share the kernel's queue of connections, so handling each connection must cost little. If a peer has
-// closed its connection without a message, the server closes it at once. If a user connects too often, the
-// server closes the connection before it reads the peer's files in /proc.
+// All users share the Linux kernel's queue of new connections, so handling each connection must cost little.
+// If a peer has closed its connection without a message, the server closes it at once. If a user connects too
+// often, the server closes the connection before it reads the peer's files in /proc.
 //
 // Event-loop thread only.
 #pragma once

@@ -26,7 +26,8 @@ class StatusFiles {
   explicit StatusFiles(const System& system) : system_(system) {}
 
   struct File {
-    std::optional<uid_t> viewer;  // the user for whom the text was made; nullopt: for all who see all tenants
+    std::optional<uid_t> viewer;  // the user for whom the text was made; nullopt: for users that see all
+                                  // tenants
     UniqueFd own;                 // for emptying the file
     UniqueFd to_read;             // for peers
     std::size_t size = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes the findings of surveys to the core: the memory of each session, and the memory that belongs to no
-// session. Keeps the list of processes that have memory on a GPU without a session there, or much more memory
+// session. Lists the processes that have memory on a GPU without a session on this GPU, or much more memory
 // than their sessions account for. Treats these processes as Unmanaged= says.
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions on that GPU

@@ -32,7 +32,7 @@ struct TenantView {
   TenantId tenant;
   Claims claims;
   Nanoseconds lag{};  // GPU time that the tenant was entitled to and has not had, see AccountRules; negative:
-                      // it has had more
+                      // the tenant has had more
   Nanoseconds waited{};    // length of the current wait or, while the tenant runs, of the wait before its
                            // turn
   bool preempted = false;  // the tenant's last turn ended by preemption
@@ -45,7 +45,7 @@ struct TenantView {
   // For a tenant that runs:
   Nanoseconds elapsed{};  // time since the tenant's gates were opened
   // GPU time of one of its submissions, if the tenant ends its turn early instead of making a submission that
-  // would outlast the turn. Zero: the tenant does not do this, or the time is unknown.
+  // would outlast the turn. Zero: the tenant does not end its turn early, or the time is unknown.
   Nanoseconds submission{};
   // Duration of the tenant's last drain, if its processes waited for each other and so had to submit more;
   // else zero.

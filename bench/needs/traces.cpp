@@ -78,7 +78,7 @@ Trace repeated(const std::string& name, const Needs& cycle, unsigned cycles) {
   return trace;
 }
 
-// Leaves out, inserts, replaces or exchanges `percent` percent of the needs.
+// Omits, inserts, replaces or transposes `percent` percent of the needs.
 Trace disturbed(const std::string& name, const Trace& trace, unsigned percent) {
   std::mt19937_64 random(percent);
   Trace result{name, {}, trace.learned};

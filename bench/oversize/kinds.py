@@ -94,7 +94,7 @@ class SparseProduct(Torch):
 
 
 class Fourier(Torch):
-    """cuFFT: transforms of a million points, many in each of many arrays."""
+    """cuFFT: many arrays, each with many transforms of a million points."""
     POINTS = 1 << 20
 
     def make(self, torch, size):
@@ -187,7 +187,7 @@ class Graph(Torch):
 
 
 class CuPy:
-    """An elementwise kernel in CuPy, in place on one array."""
+    """Runs an elementwise kernel in CuPy, in place on one array."""
 
     def __init__(self, gib):
         import cupy
@@ -214,7 +214,7 @@ class CuPy:
 
 
 class Jax:
-    """A training in JAX: an MLP, and momentum in place of Adam."""
+    """Trains an MLP in JAX, with momentum instead of Adam."""
     WIDTH, ROWS = 8192, 1024
 
     def __init__(self, gib):

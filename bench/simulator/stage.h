@@ -38,7 +38,8 @@ struct Program {
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel; a turn may end later by this time
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // length of the longest kernel; a turn may end this
+                                                      // much late
 };
 
 class Stage : private simulation::Process {
