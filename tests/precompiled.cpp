@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// The precompiled headers of the test programs are built for programs that nobody runs. This file gives those
-// programs their source; the library has their main().
+// CMake builds the precompiled headers of the tests with programs that are never run. This file is the source
+// of these programs, and a library has their main().

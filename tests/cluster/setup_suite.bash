@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts one cluster for all tests of this folder, and installs the build into the cluster's folder. All files
-# that jobs use are in this folder, so that unprivileged users can read them wherever the sources are.
+# Starts one cluster for all tests of this folder, and installs the build into the cluster's folder. The cluster's
+# folder has all files that jobs use: unprivileged users may be unable to read the sources.
 #
-# SHAREDGPU_BUILD names the build folder (default: build), SHAREDGPU_CLUSTER_DIR the cluster's. After a failure the
-# cluster's folder stays, with its logs.
+# SHAREDGPU_BUILD names the build folder (default: build), and SHAREDGPU_CLUSTER_DIR names the cluster's folder. After a
+# failure the cluster's folder and the logs in it are kept.
 
 setup_suite() {
   local here root build dir
@@ -17,8 +17,8 @@ setup_suite() {
   [[ -e $dir/installed ]] || "$root/scripts/install-for-cluster" "$build" "$dir"
   mkdir -p "$dir/etc" "$dir/jobs"
   chmod 1777 "$dir/jobs"
-  # Turns are short, since the tests wait for many turns. All nodes have one arbiter, so no letters to other
-  # arbiters are needed.
+  # Turns are short, since the tests wait for many turns. All nodes share one arbiter, so the arbiter needs no
+  # connection to other arbiters.
   cat >"$dir/etc/sharedgpu.conf" <<CONF
 Socket=$dir/run/sharedgpud.sock
 StateDir=$dir/sharedgpu
@@ -32,7 +32,7 @@ CONF
 }
 
 teardown_suite() {
-  local beside=("$SHAREDGPU_CLUSTER_DIR"-{gpus,hosts}) each # the clusters of lib/gpus.bash and lib/hosts.bash
+  local beside=("$SHAREDGPU_CLUSTER_DIR"-{gpus,hosts}) each # additional clusters: lib/gpus.bash and lib/hosts.bash
   for each in "${beside[@]}"; do
     if [[ -e $each ]]; then "$CLUSTER" down "$each"; fi
   done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs whose processes on two nodes wait for each other on the GPUs. Two of them do not fit on the GPUs together: with
-# independent turns on each node they soon deadlock.
+# Jobs whose processes on two nodes wait for each other on the GPUs. Two such jobs do not fit on the GPUs together. If
+# each node chose turns by itself, the jobs would soon deadlock.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -10,8 +10,8 @@ load lib/agreement
 setup() { hosts_setup; }
 teardown() { hosts_teardown; }
 
-# ranks STEPS ROUNDS [LATE]: submits a job of two processes, one on each of two nodes, in so many steps, one after the
-# other; prints its number. The second process comes so many seconds late.
+# ranks STEPS ROUNDS [LATE]: submits a job and prints its number. The job runs STEPS steps one after the other, each
+# with one process on each of two nodes. The second process starts LATE seconds after the first.
 ranks() {
   cat >"$dir/jobs/ranks" <<SCRIPT
 #!/bin/bash
@@ -23,7 +23,8 @@ SCRIPT
   sbatch --parsable --nodes=2 --ntasks-per-node=1 --gres=sharedgpu:1 --output="$dir/jobs/%j" "$dir/jobs/ranks"
 }
 
-# expect_right JOB STEPS: the job ends, and both processes of each step have verified their memory and their rounds.
+# expect_right JOB STEPS: succeeds if the job ends and both processes of each step have verified their memory and their
+# rounds.
 expect_right() {
   expect_state "$1" COMPLETED 120
   (($(grep -c verified "$dir/jobs/$1") == 2 * $2)) || { output "$1"; false; }
@@ -39,7 +40,7 @@ expect_right() {
     for host in 1 2; do (($(turns "$host" "$job") > 3)) || { echo "job $job: $(turns "$host" "$job") turns on node $host"; false; }; done
   done
 }
-# How many turns the ledger of node I has of a job.
+# turns I JOB: prints the number of the job's turns in the ledger of node I.
 turns() { sharedgpu ledger --config "$dir/host$1/sharedgpu.conf" --job "$2" --by step --format json | jq '[.[].turns] | add'; }
 
 @test "the arbiters of both nodes name the gang and its coordinator, and are in contact" {

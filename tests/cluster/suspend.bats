@@ -1,21 +1,21 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that Slurm suspends: their lease goes to others, and so does the memory that they evict before they are frozen.
+# Jobs that Slurm suspends: other jobs get their lease, and the GPU memory that they evict before Slurm freezes them.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# tenant JOB EXPRESSION: a Python expression over `t`, the job in `sharedgpu status --json`.
+# tenant JOB EXPRESSION: prints the value of a Python expression over `t`, the job's entry in `sharedgpu status --json`.
 tenant() {
   "$dir/prefix/bin/sharedgpu" status --config "$dir/etc/sharedgpu.conf" --json |
     python3 -c "import json, sys; print([$2 for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0])"
 }
 tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
 
-# Suspends the job in its turn. True if enough of its memory was evicted before it was frozen; otherwise it is
-# resumed, since two seconds may be too short on a busy host.
+# Suspends the job in its turn. Succeeds if the job evicted enough memory before Slurm froze it. Otherwise resumes the
+# job: on a busy host, the two seconds that Slurm gives the job may be too short.
 suspends() {
   wait_until 60 tenant_is "$1" '(t["state"], t["resident_bytes"] > 80 << 20)' "('running', True)"
   scontrol suspend "$1"

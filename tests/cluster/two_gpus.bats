@@ -16,7 +16,7 @@ setup() {
 }
 teardown() { cluster_teardown; }
 
-# How many tenants are placed on each GPU.
+# Prints the number of tenants that are placed on each GPU.
 placed() { sharedgpu status --json | jq -c '[.gpus[].uuid as $g | [.tenants[].placed | index($g) | values] | length]'; }
 placed_are() { [[ $(placed) == "$1" ]]; }
 # Jobs that Slurm has not examined yet have no reason.
@@ -67,8 +67,8 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
   kill -9 "$(arbiter_pid)"
-  # Another tenant comes before the job's next step. If the job were placed again, it would get
-  # another GPU.
+  # Another tenant is placed on the job's GPU before the job's next step. If the arbiter placed the job a second time,
+  # the job would get the other GPU.
   other=$(submit -w "$node" --gres=sharedgpu:8 -- sleep 600)
   wait_until 20 has_state "$other" RUNNING
   touch "$dir/jobs/go"

@@ -8,7 +8,7 @@ load lib/hosts
 setup() { hosts_setup; }
 teardown() { hosts_teardown; }
 
-# The seconds of a step of the job's last run.
+# Prints how many seconds a step of the job's last run took.
 elapsed() { sacct -n -P -j "$1" -o ElapsedRaw | tail -n 1; }
 told_by_both() { tells "$1" '.nodes | length == 2' COMPLETED; }
 
@@ -33,12 +33,12 @@ SCRIPT
   scontrol update JobId="$job" StartTime=now+2
   expect_state "$job" COMPLETED 200
   wait_until 60 told_by_both "$job"
-  # Each step held the GPUs of both nodes, for no longer than it ran.
+  # Each step held a lease on the GPU of each node, for no longer than the step ran.
   for step in 0 1; do
     seconds=$(sacct --noconvert -n -P -j "$job.$step" -o TRESUsageInTot | tail -n 1 | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p')
     ((seconds > 0 && seconds <= 2 * $(elapsed "$job.$step") + 2)) ||
       { sacct -D -j "$job" -o JobID,State,ElapsedRaw,TRESUsageInTot%80; grep -E ' (class|begin|grant|release) ' "$dir"/host*/sharedgpu/ledger; false; }
   done
-  # The second step ran beside the first step.
+  # Both steps ran at the same time.
   tells "$job" ".lease_seconds > 4 and .lease_seconds <= 2 * $(elapsed "$job.0") + 2" COMPLETED || { summary "$job" COMPLETED; false; }
 }

@@ -84,7 +84,7 @@ units=3" ]
   job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "$script")
   wait_until 20 test -e "$dir/jobs/began"
   "$CLUSTER" stop "$dir" slurmctld
-  "$CLUSTER" stop "$dir" slurmd1 # stop, since after a kill Slurm 24.11 forgets that the job's
+  "$CLUSTER" stop "$dir" slurmd1 # stop, not kill: after a kill, Slurm 24.11 forgets that the job's
                                  # prolog has run, and ends the job
   "$CLUSTER" start "$dir" slurmctld
   "$CLUSTER" start "$dir" slurmd1
@@ -122,7 +122,7 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
   gpus_say "UnitsPerGpu=8 in $dir/etc/sharedgpu.conf times its GPUs (1) makes sharedgpu:8"
   run -0 --separate-stderr srun -w "$mixed" --gres=sharedgpu:16 "$dir/probe"
   [[ $output == "0 1 ctl units=16" ]]
-  # No GRES names the first GPU: Slurm closes it to nobody.
+  # No GRES names the first GPU, so Slurm lets every job open it.
   run -0 --separate-stderr srun -w "$mixed" "$dir/probe"
   [[ $output == "0 ctl units=" ]]
 }

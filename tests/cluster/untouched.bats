@@ -7,8 +7,8 @@ load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# Prints where a name of sharedgpu is found. The submitter's own environment names the socket and
-# the PATH of this cluster, so the job does not inherit that environment.
+# Prints each place where a name of sharedgpu is found. The job does not inherit the test's environment, which contains
+# the socket and the PATH of this cluster.
 traces='
   cat /proc/self/environ | tr "\0" "\n" | grep -i -e sharedgpu -e LD_PRELOAD && echo "FOUND in the environment"
   grep -i -e sharedgpu /proc/self/maps && echo "FOUND in the maps"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets a program that was linked here start with the glibc of an older Debian; interposer/glibc/old_glibc.c
-// does most of this. glibc 2.34 has a new version of __libc_start_main, which runs the program's initialisers
-// itself; the old version calls a function that runs them.
+// Lets a program that was linked on this host start with the glibc of an older Debian. Most of the work is in
+// interposer/glibc/old_glibc.c. glibc 2.34 has a new version of __libc_start_main, which runs the program's
+// initialisers itself; the old version calls a function that runs them.
 #define FIRST "GLIBC_2.2.5"
 
 typedef int Main(int, char**, char**);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as the cgroup file of a process. The result is the memory cgroup, and a step with a
-// job or a SLUID, or no step.
+// Parses arbitrary text as the cgroup file of a process. The result is the process's memory cgroup, and the
+// Slurm step of the process, if there is one. A step has a job number or a SLUID.
 #include "arbiter/daemon/cgroups.h"
 
 #include "input.h"

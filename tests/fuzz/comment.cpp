@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses arbitrary text as the AdminComment that a site has written. The site's text must be kept, and the
-// shares that nodes add must be found again and sum up correctly.
+// Uses arbitrary text as the AdminComment that a site has written. Nodes then add lease times to the comment.
+// The site's text must be kept, and the lease times must be found again and add up.
 #include "comment/comment.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that send arbitrary messages and do anything, on a host whose calls may fail.
+// Peers of the arbiter that send arbitrary messages, on a host whose system calls may fail.
 //
 // One thread.
 #pragma once
@@ -68,7 +68,8 @@ inline constexpr const char* kUnfairLines[] = {"Policy=fcfs",
 
 class Crowd {
  public:
-  // `honest` is null if administrators send arbitrary messages, too: then no tenant is guaranteed service.
+  // `honest` is null if administrators send arbitrary messages, too, since the arbiter then guarantees
+  // service to no tenant.
   Crowd(Input& in, Daemon& daemon, Honest* honest)
       : in_(in), daemon_(daemon), host_(daemon.host), honest_(honest) {}
 
@@ -93,7 +94,7 @@ class Crowd {
   }
 
  private:
-  // An administrator that sends nothing against the honest tenant.
+  // An administrator whose messages never harm the honest tenant.
   bool is_bound(const Peer& peer) const {
     return honest_ != nullptr && (peer.part->uid == 0 || peer.part->uid == kSlurmUser);
   }
@@ -181,8 +182,8 @@ class Crowd {
     }
   }
 
-  // No fault lasts for days, because the arbiter would forget a tenant that cannot connect for so long. The
-  // honest tenant obeys at once.
+  // While calls of the host fail, advances the clock by a second at most: the arbiter forgets a tenant that
+  // cannot connect for days. The honest tenant obeys at once.
   void wait() {
     constexpr Nanoseconds kTimes[] = {1ms, 10ms, 250ms, 1s, 11s, 5min, 25h};
     const Nanoseconds time = in_.one_of(kTimes);
@@ -190,8 +191,8 @@ class Crowd {
     daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
-  // If a file of /proc is missing, the arbiter cannot know the job of a process. So if there is an honest
-  // tenant, reads of files fail only for lack of descriptors or memory.
+  // If a file of /proc is missing, the arbiter cannot identify the job of a process. So reads of files fail
+  // only for lack of descriptors or memory if there is an honest tenant.
   void fail() {
     constexpr int kErrors[] = {EMFILE, ENOENT, ENOSPC, EIO, ENOMEM, EPERM};
     constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM};
@@ -234,7 +235,7 @@ class Crowd {
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
-    // Repeats the survey several times, since one survey alone has no consequences.
+    // Repeats the survey several times, since the arbiter does not act on a single survey.
     for (unsigned times = 1 + in_.below(4); times > 0 && host_.survey() >= 0; --times) {
       static_cast<void>(
           ::send(host_.survey(), lines, std::min(size, sizeof lines), MSG_NOSIGNAL | MSG_DONTWAIT));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets arbitrary peers connect, send messages, bytes and descriptors, and disconnect, on a host whose calls
-// may fail. The arbiter must survive this, serve a well-behaved tenant, and keep no descriptor of peers that
-// have disconnected.
+// Lets arbitrary peers connect, send messages, bytes and descriptors, and disconnect, on a host whose system
+// calls may fail. The arbiter must not fail, must serve a well-behaved tenant, and must keep no descriptor of
+// peers that have disconnected.
 //
-// The input is a list of operations. An operation is one byte that chooses it, followed by its arguments.
-// Prints the total number of messages to the arbiter at the end.
+// The input is a list of operations. An operation is one byte that chooses the kind, followed by the
+// arguments. Prints the total number of messages to the arbiter at the end.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,8 @@ std::size_t open_descriptors() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     const std::string file = std::filesystem::read_symlink(entry.path(), gone);
-    // The text of a status that somebody may still read, or of an answer of Slurm that has not come yet.
+    // A memfd with the text of a status that a peer may still read, or a memfd for an answer of Slurm that is
+    // not complete.
     const bool may_stay =
         file.find("sharedgpu-status") != file.npos || file.find("memfd:scontrol") != file.npos;
     count += may_stay ? 0 : 1;
@@ -70,7 +71,7 @@ void close_leftovers(Daemon& daemon) {
 void prepare() {
   static const bool once = [] {
     std::filesystem::create_directories(folder());
-    const char* level = std::getenv("LOG_LEVEL");  // set by a person who examines one input
+    const char* level = std::getenv("LOG_LEVEL");  // set by hand to examine one input
     require(log::open(level == nullptr ? "off" : level, {}).ok(), "no log");
     std::atexit([] {
       std::filesystem::remove_all(folder());
@@ -105,7 +106,7 @@ void run(Input& in) {
   FakeHost host;
   Daemon daemon(host);
   const bool rotates = in.one_in(4);
-  // The default would start a process of scontrol.
+  // The default would start scontrol.
   daemon.settings.private_data = rotates ? PrivateData::jobs : PrivateData::none;
   if (rotates) daemon.settings.ledger_size = {2 << 10};
   require(daemon.start(), "the arbiter does not start");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads arbitrary texts as the environment of a program. The results must be settings within their bounds,
-// and only GPUs of the job.
+// and a list with GPUs of the job only.
 #include <vector>
 
 #include "input.h"

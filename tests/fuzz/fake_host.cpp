@@ -21,10 +21,10 @@ FakeHost* the_host = nullptr;
 Nanoseconds the_time{};
 thread_local bool has_fake_time = false;
 
-// A pid above all pids that a kernel assigns.
+// A pid above all pids that Linux assigns.
 constexpr pid_t kFirstChild = 1 << 29;
-// The clock starts far beyond the time for which a host has run, so that no real wait of the daemon ends
-// early.
+// The fake clock starts far ahead of the real clock, so that a wait of the daemon by the real clock never
+// ends early.
 constexpr Nanoseconds kBegin = std::chrono::hours(24 * 365 * 20);
 
 void make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
@@ -41,7 +41,7 @@ bool succeeds(int error) {
   return error == 0;
 }
 
-// The pid and the rest of "/proc/PID/REST"; the pid is 0 for other paths.
+// Returns PID and REST of "/proc/PID/REST"; PID is 0 for other paths.
 pid_t process_of(std::string_view path, std::string_view& what) {
   constexpr std::string_view kProc = "/proc/";
   if (!path.starts_with(kProc)) return 0;
@@ -123,7 +123,7 @@ int FakeHost::survey() const {
 }
 
 std::string FakeHost::address_of(pid_t pid) {
-  static std::uint64_t count = 0;  // addresses of living sockets differ
+  static std::uint64_t count = 0;  // sockets that are open have different addresses
   return std::string(1, '\0') + "sgpu-fuzz." + std::to_string(getpid()) + "." + std::to_string(++count) +
          "." + std::to_string(pid);
 }
@@ -223,7 +223,7 @@ std::optional<uid_t> FakeHost::user_namespace_owner(pid_t pid) const {
   return found == processes_.end() ? std::nullopt : found->second.namespace_owner;
 }
 
-// SIGKILL ends the process of this pidfd.
+// Ends the fake process of this pidfd, as SIGKILL would.
 int FakeHost::send_signal(int pidfd, int number) const {
   if (signals != 0) return signals;
   struct stat its = {};
@@ -263,7 +263,7 @@ int FakeDisk::open(const std::string& path, int flags) {
   return succeeds(host.disk) ? FileCalls::open(path, flags) : -1;
 }
 
-// A disk that fills up first writes a part of the data.
+// A write to a disk that becomes full writes a part of the data first.
 ssize_t FakeDisk::write(int file, const void* bytes, std::size_t size) {
   host.holds_all = host.disk == 0;
   if (host.disk == ENOSPC && size > 64) return FileCalls::write(file, bytes, size / 2);
@@ -311,7 +311,7 @@ int kill(pid_t pid, int /*signal*/) noexcept {
   return 0;
 }
 
-// Only the survey creates a pair of stream sockets; its child gets the second one.
+// Only the survey creates a pair of stream sockets. The survey's child gets the second socket.
 int socketpair(int domain, int type, int protocol, int* ends) noexcept {
   const auto made = static_cast<int>(syscall(SYS_socketpair, domain, type, protocol, ends));
   if (made == 0 && (type & ~SOCK_CLOEXEC) == SOCK_STREAM)

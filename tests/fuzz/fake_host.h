@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host made up for the daemon's fuzzer: its processes, users, clock and faults are values of this process.
+// A fake host for the daemon's fuzzer: the host's processes, users, clock and faults are values in the
+// fuzzer's process.
 //
 // The clock stands still until advance() is called; Asio's timers use it, too. Children of the daemon are
-// made up as well: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the
-// steady clock for the whole program. Used by one thread only; other threads see the real clock.
+// fake, too: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the steady
+// clock for the whole program. Only one thread uses the fake host; other threads see the real clock.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@
 
 namespace sharedgpu::fuzz {
 
-// A process of a user, outside Slurm or in a step. The process is gone when `ended` is closed.
+// A fake process of a user, outside Slurm or in a step. The process ends when `ended` is closed.
 struct FakeProcess {
   pid_t pid = 0;
   uid_t uid = 0;
@@ -35,14 +36,14 @@ class FakeHost : public System {
   FakeHost();
   ~FakeHost() override;
 
-  // Errno values with which calls fail; 0: they succeed.
+  // Errno values with which each kind of call fails; 0: the calls succeed.
   int reading = 0, descriptors = 0, peers = 0, signals = 0, forks = 0;
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
-  int disk = 0;              // all operations on the ledger's files except reading
-  bool holds_all = true;     // the ledger's files contain the data that was last written
-  // Host memory: kMemory is the size of the machine's memory, of which each memory cgroup may use half.
-  // `used_memory` is in use, on the machine and in each cgroup.
+  int disk = 0;              // errno of all operations on the ledger's files except reading
+  bool holds_all = true;     // the ledger's files contain all data that was written
+  // kMemory is the size of the machine's host memory; the limit of each memory cgroup is half of it.
+  // `used_memory` is the use of the machine and of each cgroup.
   static constexpr Bytes kMemory = gibibytes(16);
   Bytes used_memory;
   void heal();

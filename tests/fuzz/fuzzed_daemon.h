@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole arbiter in this process, on a host of the fuzzer, and the functions by which its peers reach it.
+// A whole arbiter in the fuzzer's process, on a fake host, and functions that connect peers to the arbiter.
 //
 // One thread.
 #pragma once
@@ -29,9 +29,9 @@ inline constexpr uid_t kHonestUser = 1010;
 inline constexpr std::uint32_t kHonestJob = 99;
 inline constexpr GpuUuid kGpus[] = {{{1}}, {{2}}};
 
-inline std::uint64_t messages = 0;  // number of messages sent in all
+inline std::uint64_t messages = 0;  // number of messages that all peers have sent
 
-// A folder in memory, for the socket and the ledger.
+// A folder on a tmpfs, for the socket and the ledger.
 inline const std::string& folder() {
   static const std::string path = "/dev/shm/sgpu-fuzz." + std::to_string(getpid());
   return path;
@@ -52,7 +52,7 @@ class Daemon {
   }
   ~Daemon() { stop(); }
 
-  // Returns false if the arbiter cannot start because calls of the host fail.
+  // Returns false if the arbiter cannot start because system calls of the fake host fail.
   bool start() {
     stop();
     loop_.emplace(1);

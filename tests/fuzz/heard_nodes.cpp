@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restores the nodes that were heard from arbitrary text. The nodes are kept and restored again unchanged.
+// Parses arbitrary text as the saved list of nodes whose arbiters have sent letters. Saving and parsing the
+// list again must yield the same list.
 #include "arbiter/gang/heard_nodes.h"
 
 #include <string>

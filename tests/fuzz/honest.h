@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant that behaves. The arbiter must serve this tenant, whatever others do.
+// A well-behaved tenant. The arbiter must serve this tenant, whatever other peers do.
 //
 // One thread.
 #pragma once
@@ -34,7 +34,8 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
-  // Call when a restart has lost records, so that the tenant may be served as a new tenant, or be refused.
+  // Call when the ledger has lost records over a restart of the arbiter, which may then serve the tenant as a
+  // new tenant, or refuse it.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
   // Allocates so much memory that the tenant has to take turns with others.
@@ -55,8 +56,8 @@ class Honest : private simulation::Process {
     if (failure != 0 && failure != EAGAIN) channel_.close();
     while (channel_ && session_->begin_order()) obey();
   }
-  // The arbiter must answer queries at once, and requests for memory as soon as surveys have shown that
-  // others have no memory.
+  // The arbiter must answer queries at once. It must answer requests for memory as soon as surveys have shown
+  // that other peers have no memory on the GPU.
   void check() {
     is_surveyed_ = true;
     for (int tries = 0; !channel_ || !attached_; ++tries) {
@@ -133,7 +134,8 @@ class Honest : private simulation::Process {
   std::optional<simulation::Session> session_;
   bool attached_ = false, is_surveyed_ = false, is_forgotten_ = false;
   std::uint64_t viewed_ = 0, requests_ = 0, answered_ = 0;
-  static constexpr int kSurveys = 4;  // after so many surveys, false reports of other peers have no effect
+  static constexpr int kSurveys = 4;  // false reports of other peers have no effect after this number of
+                                      // surveys
   int surveys_ = 0;
 };
 

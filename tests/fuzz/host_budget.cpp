@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads arbitrary texts as the files about memory cgroups and the machine's memory. A process may never take
-// more than the limit.
+// Reads arbitrary texts as the files about memory cgroups and the machine's memory. The resulting budget of a
+// process must never exceed the limit of its cgroup.
 #include "interposer/memory/host_budget.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The files of cgroup versions 2 and 1, for the process's group and for the group above it.
+// The files of cgroup versions 2 and 1, for the process's cgroup and for its parent.
 constexpr const char* kFiles[] = {"proc/meminfo",
                                   "proc/self/cgroup",
                                   "sys/fs/cgroup/a/b/memory.max",

@@ -39,7 +39,7 @@ class Input {
   const auto& one_of(const Array& array) {
     return array[below(static_cast<unsigned>(std::size(array)))];
   }
-  // Any bytes; zeros if the input has ended.
+  // Returns arbitrary bytes; zeros after the end of the input.
   void fill(void* bytes, std::size_t size) {
     const std::size_t given = std::min(size, left_);
     std::memset(bytes, 0, size);
@@ -47,7 +47,7 @@ class Input {
     data_ += given;
     left_ -= given;
   }
-  // At most some GiB: the daemon refuses larger sizes before the core sees them.
+  // Returns a few GiB at most: the daemon refuses larger sizes and does not pass them to the core.
   Bytes size() {
     const std::uint64_t digits = byte();
     return {digits << below(25)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as a letter of another arbiter. The result is no letter, or a letter that is written
-// as it was read. The classes of arbiter/gang/members.h and desk.h must accept the letter.
+// Parses arbitrary text as a letter of another arbiter. The result is no letter, or a letter that is the same
+// text when it is written. The classes of arbiter/gang/members.h and desk.h must accept the letter.
 #include "arbiter/gang/desk.h"
 #include "arbiter/gang/letter.h"
 #include "arbiter/gang/members.h"

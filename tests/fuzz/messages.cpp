@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends arbitrary messages of arbitrary sessions to the core. The core must survive these messages, and never
-// promise more memory than the GPU has.
+// Sends arbitrary messages of arbitrary sessions to the core. The core must not fail, and must never grant
+// more memory than the GPU has.
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads arbitrary texts as the files of a process in /proc and of its cgroups. The result is the step that
-// the texts name, or no step.
+// Reads arbitrary texts as the files of a process in /proc and of its cgroups. The result is the Slurm step
+// in these texts, or no step.
 #include <map>
 
 #include "arbiter/daemon/cgroups.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as changes of settings. The result is an error and no change, or changes only of
-// settings that may change.
+// Parses arbitrary text as changes of settings. The result is an error and no change, or changes of settings
+// that `sharedgpu set` may change.
 #include "config/settings.h"
 #include "input.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// Compares the settings that `sharedgpu set` and any section may change.
+// Compares the settings that a section or `sharedgpu set` may change.
 bool is_same(const Settings& a, const Settings& b) {
   const auto is_same_section = [](const Section& one, const Section& other) {
     return one.is_about_the_same(other) && one.values == other.values;

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   cli::SiteReport report("2026-01-01T00:00:00", "2027-01-01T00:00:00");
   std::uint64_t lines = 0;
   std::string text(fuzz::text_of(data, size));
-  // The fuzzer finds the separator more easily as a character that can be printed.
+  // A printable character as separator lets the fuzzer produce separators more easily.
   std::replace(text.begin(), text.end(), '|', cli::kSacctDelimiter);
   for (const std::string_view line : split(text, '\n')) lines += report.add(line) ? 1 : 0;
   std::uint64_t jobs = 0;

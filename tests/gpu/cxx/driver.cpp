@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works with the driver API alone: two contexts, blocks on several streams, a graph, stream-ordered, pitched,
-// managed and mapped memory, an array, and physical memory that the program maps itself. Verifies the
-// contents of all this memory in every round.
+// managed and mapped memory, an array, and physical memory that the program maps itself. Every round verifies
+// the contents of all this memory.
 #include <cuda.h>
 
 #include <algorithm>
@@ -187,7 +187,7 @@ CUDA_MEMCPY2D rows(std::size_t width, std::size_t height) {
   return copy;
 }
 
-// Copies from the host to pitched memory, from there to an array, and back.
+// Copies data from the host to pitched memory, from pitched memory to an array, and back.
 void use_pitch_and_array(Results& results) {
   constexpr std::size_t kWidth = 1024;
   constexpr std::size_t kHeight = 600;
@@ -289,7 +289,7 @@ void use_own_mapping(CUdevice device, Kernels& kernels, Results& results) {
   CHECK(cuMemAddressFree(range, 2 * size));
 }
 
-// Creates a second context, and destroys it with memory in it.
+// Creates a second context, and destroys the context while it has memory.
 void use_other_context(CUdevice device, Results& results) {
   CUcontext context = nullptr;
 #if CUDA_VERSION >= 13000

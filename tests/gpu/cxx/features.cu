@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses functions that few programs use: a conditional graph node, graph memory, launches from the device, a
 // cooperative launch, a green context, copies of boxes within and between GPUs, copies in batches, and an
-// assertion that fails on the device. Verifies all results in every round, and holds other memory meanwhile.
+// assertion that fails on the device. Verifies all results in every round. Other memory is held during all
+// rounds.
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -51,7 +52,7 @@ std::vector<Word> fetch(const Word* data, Word count) {
   return words;
 }
 
-// Verifies that the words are those of fill(seed) after `steps`.
+// Verifies that the words have the values that fill(seed) and then `steps` give them.
 void verify(const Word* data, Word count, Word seed, Word steps, const char* what, Results& results) {
   const std::vector<Word> words = fetch(data, count);
   Word sum = 0;

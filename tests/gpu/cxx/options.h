@@ -51,8 +51,7 @@ class Results {
   std::map<std::string, std::uint64_t> values_;
 };
 
-// Calls `round` until the time of the option --seconds is over, but at least three times, and prints the
-// results.
+// Calls `round` for the time of --seconds, but at least three times, and prints the results.
 template <class Round>
 int run_rounds(const Options& options, Round round) {
   Results results;

@@ -138,7 +138,7 @@ struct Held {
       CHECK(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming));
     }
     captured = allocate(std::min<std::size_t>(bytes / 8, std::size_t{64} << 20));
-    // Blocks of all sizes, down to small ones.
+    // Blocks of many sizes, small and large.
     for (std::size_t left = bytes - captured.count * sizeof(Word), size = left / 3; left >= 4096;
          left -= size) {
       size = std::min(left, std::max<std::size_t>(size * 3 / 4, std::size_t{1} << 20)) / 4096 * 4096;
@@ -280,7 +280,8 @@ void use_managed(Results& results) {
   CHECK(cudaFree(data));
 }
 
-// Kernels that write host memory, both allocated by the driver and registered with it.
+// Kernels that write to host memory: memory that the driver allocated, and memory that is registered with the
+// driver.
 void use_host(Inspector& inspector, Results& results) {
   constexpr Word kWords = 1 << 20;
   constexpr std::size_t kBytes = kWords * sizeof(Word);

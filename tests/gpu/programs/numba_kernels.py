@@ -5,7 +5,7 @@ import numpy
 
 if tuple(int(part) for part in numpy.__version__.split(".")[:2]) > (2, 3):
     # numba refuses newer versions of numpy, and looks up names that these versions lack. The functions of numba that
-    # this program uses work nevertheless.
+    # this program uses work with newer versions, too.
     numpy.__version__ = "2.3.0"
     for old, new in {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}.items():
         if not hasattr(numpy, old):

@@ -14,7 +14,7 @@ import torch.nn as nn
 
 from ballast import note, options, result
 
-WORDS = 1 << 27  # of int32 in a block of ballast: 512 MiB
+WORDS = 1 << 27  # number of int32 values in a block of ballast: 512 MiB
 
 
 class Ballast:

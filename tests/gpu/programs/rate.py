@@ -5,8 +5,8 @@ deadlines it met and missed in that time.
 
 usage: rate.py SIZE PRODUCTS BEGIN END [PERIOD DEADLINE]
 
-A round computes PRODUCTS products of SIZE x SIZE matrices and waits for them. BEGIN and END are seconds since 1970. With
-PERIOD, a round begins every PERIOD seconds; it misses its deadline if it does not end within DEADLINE seconds after that.
+A round computes PRODUCTS products of SIZE x SIZE matrices and waits for them. BEGIN and END are seconds since 1970.
+With PERIOD, a round begins every PERIOD seconds, and misses its deadline if it takes more than DEADLINE seconds.
 """
 import json
 import sys

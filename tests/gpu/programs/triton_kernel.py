@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel of Triton, launched by Triton."""
+"""A kernel written in Triton and launched by Triton."""
 import torch
 import triton
 import triton.language as tl

@@ -96,7 +96,7 @@ def one_process(chosen):
     blocks = [ballast_on("cuda:0", chosen.gib), ballast_on("cuda:1", chosen.gib)]
     torch.manual_seed(1)
     a = torch.randn(2048, 2048, device="cuda:0") / 64
-    for step in range(chosen.steps * 100):  # of about half a millisecond
+    for step in range(chosen.steps * 100):  # a step takes about half a millisecond
         b = a.to("cuda:1", non_blocking=True)
         b = torch.tanh(b @ b)
         a = b.to("cuda:0")
