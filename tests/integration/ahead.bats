@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests a program that never waits for the GPU. Beside tenants with which it does not fit, its queue is kept short;
-# otherwise its queue is not limited. A piece of its work takes 2 ms or more.
+# Tests a program that never waits for the GPU. The interposer limits the program's backlog only while other tenants do
+# not fit on the GPU beside it. One piece of the program's work takes 2 ms or more.
 load helpers
 
 # contend: starts a tenant that holds most of the memory, and wants the GPU once in a while.
@@ -11,7 +11,7 @@ contend() {
   progresses rival
 }
 
-# hog NAME PIECES ARGUMENT...: starts a tenant that submits so many pieces of work without waiting.
+# hog NAME PIECES ARGUMENT...: starts a tenant that submits PIECES pieces of work without waiting.
 hog() {
   local name=$1 pieces=$2
   shift 2
@@ -20,7 +20,7 @@ hog() {
 
 unfinished() { sed -n 's/.*at most \([0-9]*\) unfinished/\1/p' "$DIR/$1.out"; }
 
-# kept_short NAME: at most 20 pieces were unfinished. That is twice the permitted queue of 20 ms, and less than all pieces.
+# kept_short NAME: succeeds if at most 20 pieces were unfinished at once: twice the backlog limit of 20 ms.
 kept_short() {
   succeeds "$1"
   (($(unfinished "$1") <= 20))
@@ -65,7 +65,8 @@ kept_short() {
   (($(unfinished beside) > 100))
 }
 
-# The driver reports each event that it refuses to record. All of these are the library's: the program records no events.
+# The driver prints each event that it refuses to record. The interposer records all these events; the program records
+# none.
 @test "events are recorded only if the GPU is oversubscribed, and recording may fail" {
   export SIMGPU_FAIL=cuEventRecord:1+:CUDA_ERROR_UNKNOWN SIMGPU_VERBOSE=1
   start_arbiter

@@ -3,7 +3,7 @@
 # Tests jobs that choose another backend than swap.
 load helpers
 
-# with BACKEND NAME PROGRAM ARGUMENT...: starts a tenant with that backend.
+# with BACKEND NAME PROGRAM ARGUMENT...: starts a tenant that uses BACKEND.
 with() {
   local backend=$1 name=$2 program=$3
   shift 3

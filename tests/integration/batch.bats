@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Tests jobs of batch systems for which there are no plugins. TORQUE's scripts are called as pbs_mom calls them. The
-# hook of OpenPBS gets a replacement for the module of OpenPBS. The wrapper of Slurm's qsub calls a replacement for
-# Slurm's qsub.
+# hook for OpenPBS uses a replacement for the Python module of OpenPBS. The wrapper of Slurm's qsub calls a replacement
+# for Slurm's qsub.
 load helpers
 
 etc=$BATS_TEST_DIRNAME/../../etc
@@ -16,8 +16,8 @@ batch_setup() {
   chmod 755 "$DIR"
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
 }
-# mom COMMAND...: runs the command with pbs_mom's environment and with an open pipe, as pbs_mom leaves one open. The
-# reader of the pipe gets EOF when no process has the pipe any more.
+# mom COMMAND...: runs the command with the environment and the open pipe that pbs_mom gives to scripts. The reader of
+# the pipe gets EOF when the last process has closed the pipe.
 mom() {
   local gres=${resources#gres=}
   if [[ $gres == "$resources" ]]; then gres=""; fi
@@ -29,7 +29,7 @@ epilogue() {
   mom "$etc/torque/epilogue" "$1" "$user" nogroup STDIN 4711 "$resources" "cput=00:00:04,vmem=335096kb,walltime=00:00:06" \
     batch "" 0 "/mom_priv/jobs/$1.SC"
 }
-# qstat_prints LINE: makes a qstat that prints this line about a job, in the form of TORQUE's qstat.
+# qstat_prints LINE: makes a command qstat that prints LINE about a job, in the format of TORQUE's qstat.
 qstat_prints() {
   printf '%s\n' '#!/bin/sh' '[ "$1 $2" = "-f -1" ] && echo "Job Id: $3"' "printf '    %s\\n' 'Job_Name = hold' '$1' 'Resource_List.nodes = 1'" \
     >"$DIR/qstat"
@@ -38,7 +38,8 @@ qstat_prints() {
 }
 as_user() { setpriv --reuid "$user" --regid nogroup --clear-groups "$@"; }
 
-# tenants_are UNITS PROCESSES: succeeds if there is one tenant, of the user; without arguments, if there is no tenant.
+# tenants_are UNITS PROCESSES: succeeds if the only tenant belongs to the user and has UNITS units and PROCESSES
+# processes; without arguments, succeeds if there is no tenant.
 tenants_are() {
   json_is "[[t['uid'], t['units'], len(t['pids'])] for t in s['tenants']]" "[${1:+[$(id -u "$user"), $1, $2]}]"
 }
@@ -126,7 +127,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   done
   epilogue "$job"
   until_true 20 nothing_left "$job"
-  # The job has no attribute x; the server does not answer; there is no qstat.
+  # Three cases: the job has no attribute x, the server refuses the query, and there is no qstat.
   qstat_prints 'submit_args = -W y=GRES:sharedgpu:1'
   prologue "$job"
   printf '%s\n' '#!/bin/sh' 'echo "qstat: Unauthorized Request" >&2; exit 1' >"$DIR/qstat"

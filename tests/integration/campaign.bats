@@ -9,7 +9,7 @@ setup() {
   CAMPAIGN=$BATS_TEST_DIRNAME/../campaign
 }
 
-# rows: each row has three fields, and the last field says that nothing was found.
+# rows: succeeds if each row has three fields and the last field says that nothing was found.
 rows_are_clean() {
   ((${#lines[@]} >= $1))
   local row

@@ -3,7 +3,7 @@
 # Tests bench/compare with modelled times on the simulated GPU. Times are not checked, since the host is shared.
 load helpers
 
-compare() { # in the background, this process becomes bench/compare
+compare() { # a call in the background replaces its process by bench/compare
   set -- "$BATS_TEST_DIRNAME/../../bench/compare" --simulated --build "$BUILD" --out "$DIR/out" "$@"
   if [[ ${background-} ]]; then exec "$@"; else timeout 150 "$@"; fi
 }
@@ -16,7 +16,8 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
   for row in serial sharedgpu 'sharedgpu, Quantum=200ms' managed; do grep -qF "| big_50 | $row |" "$DIR/out/table.md"; done
   for row in "alone: hog" "alone: interactive" serial sharedgpu managed; do grep -qF "| interactive | $row |" "$DIR/out/table.md"; done
   grep -qF 'All programs had the same results as alone.' "$DIR/out/table.md"
-  # Each case has its runs, each run its tenants, and their results are the same as alone.
+  # Each case has all its runs, and each run has all its tenants. The results of each tenant are the same as in its run
+  # alone.
   [[ $(results '[len(run["programs"]) for run in cases["big_50"].values()]') == '[1, 2, 2, 2]' ]]
   [[ $(results '[len(run["programs"]) for run in cases["interactive"].values()]') == '[1, 1, 2, 2]' ]]
   [[ $(results 'len({p["result"] for run in cases["big_50"].values() for p in run["programs"]})') == 1 ]]

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests programs in a container root with an older Debian than the library was built on: bullseye, glibc 2.31. The
+# Tests programs in a container with a Debian (bullseye, glibc 2.31) that is older than the Debian of the build. The
 # arbiter runs outside of the container.
 load helpers
 
 ROOTS=${SHAREDGPU_ROOTS:-${XDG_CACHE_HOME:-$HOME/.cache}/sharedgpu/roots}
 
-# The root is made once and never written to.
+# The container's root folder is made once, and no test writes to it.
 setup_file() {
   [[ $(id -u) == 0 ]] || return 0
   mkdir -p "$ROOTS"

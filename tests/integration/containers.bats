@@ -31,15 +31,15 @@ make_image() {
   done
 }
 
-# in_cgroup2 COMMAND...: crun supports no host that has both versions of control groups, but containers of this test use
-# none at all.
+# in_cgroup2 COMMAND...: runs the command with control groups of version 2 alone, since crun does not run on hosts with
+# both versions. The containers of these tests use no control groups.
 in_cgroup2() {
   [[ $(stat -fc %T /sys/fs/cgroup) != cgroup2fs ]] || exec "$@"
   exec unshare --mount --propagation private sh -c 'mount -t cgroup2 none /sys/fs/cgroup && exec "$@"' sh "$@"
 }
 
 # container [OPTION...] -- COMMAND...: runs the command in a container. The simulated GPU's driver is in the image, and
-# the GPU is a file in the host's /dev/shm, as the device files of a real GPU would be.
+# the GPU is a file in the host's /dev/shm. The container gets this file as it would get the device files of a real GPU.
 container() {
   local options=()
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
@@ -50,7 +50,7 @@ container() {
     -e SIMGPU_MEMORY -e SIMGPU_CONTEXT "${options[@]}" --rootfs "$DIR/image" "$@"
 }
 
-# inside NAME [OPTION... --] PROGRAM ARGUMENT...: starts a tenant of its own in a container.
+# inside NAME [OPTION... --] PROGRAM ARGUMENT...: starts a tenant in a container.
 inside() {
   local name=$1 words=("${@:2}")
   [[ ${words[0]} == -[a-z]* ]] || words=(-- "${words[@]}")
@@ -112,7 +112,7 @@ inside() {
   [[ ! -s $DIR/musl.err ]]
 }
 
-# without_sharing NAME: the container NAME has run without the library, and one line says why.
+# without_sharing NAME: succeeds if the container NAME has run without the library and one line says why.
 without_sharing() {
   succeeds "$1"
   grep -qx works "$DIR/$1.out"
@@ -121,7 +121,7 @@ without_sharing() {
   grep -q "^sharedgpu: .* cannot be mounted in the container: .*; the container runs without GPU sharing$" "$DIR/$1.err"
 }
 
-# spoil COMMAND...: runs the command in the image, and then a container of a job.
+# spoil COMMAND...: runs the command in the image's folder, and then starts a container of a job.
 spoil() {
   (cd "$DIR/image" && "$@")
   # shellcheck disable=SC2016
@@ -212,8 +212,8 @@ spoil() {
   [[ $stderr == "sharedgpu: standard input: 'mounts' is not a list; the container runs without GPU sharing" ]]
 }
 
-# enroot_hook COMMAND...: runs enroot's hook by the command. The container's environment has LINES_OF_USER, too. MOUNTS and
-# ENVIRON are what the hook leaves.
+# enroot_hook COMMAND...: runs enroot's hook by the command. The container's environment has LINES_OF_USER, too. MOUNTS
+# and ENVIRON are the files that the hook has written.
 enroot_hook() {
   printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" "${LINES_OF_USER[@]}" >"$DIR/environ"
   : >"$DIR/mounts"

@@ -16,7 +16,8 @@ paced() {
 # of_paced FIELD: prints a field of the tenant with a deadline.
 of_paced() { json "[t[\"$1\"] for t in s[\"tenants\"] if t[\"deadline_seconds\"] > 0][0]"; }
 told() { (($(of_paced deadlines_met) + $(of_paced deadlines_missed) >= $1)); }
-# allowed_is CONDITION: succeeds if the limit of the tenant without a deadline meets the condition, such as '== 1'.
+# allowed_is CONDITION: succeeds if the limit of the time of the tenant without a deadline meets the condition, such as
+# '== 1'.
 allowed_is() { json_is "[t['share_allowed'] $1 for t in s['tenants'] if t['deadline_seconds'] == 0][0]" True; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 
@@ -61,7 +62,7 @@ counted_right() {
   kill "${PIDS[pipe]}"
   until_true 20 tenants_are 0
 
-  # On a busy host the first kernel may be late, and sometimes another kernel.
+  # On a busy host, the first kernel and sometimes a later kernel may miss the deadline.
   paced stderr --deadline 20ms --deadline-from-stderr -- --pieces 30 --period-ms 5 --kernel-ms 1 --report stderr --stay 600
   until_true 60 told 30
   until_true 20 counted_right stderr
@@ -260,7 +261,7 @@ END
   until_true 60 told 23
   [[ $(of_paced deadlines_met) == 21 && $(of_paced deadlines_missed) == 2 ]]
   kill "$(pgrep -P "${PIDS[python]}")"
-  # Without the pipe nothing happens.
+  # A program without the pipe reports nothing, and no error occurs.
   python3 -c 'import sharedgpu_deadline as s
 with s.deadline(): pass
 assert not s.tell(True)'

@@ -1,9 +1,10 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests deaths of processes and failures of the driver: other tenants end right, and no program computes with wrong data.
+# Tests deaths of processes and failures of the driver: other tenants end with right results, and no program computes
+# with wrong data.
 load helpers
 
-# The two ways in which a tenant with a failing driver may end: right, or with an error. Never with wrong data.
+# Succeeds if a tenant with a failing driver has ended with right results or with an error, and never with wrong data.
 right_or_error() {
   finish "$1"
   if grep -q 'wrong' "$DIR/$1.err"; then
@@ -40,7 +41,7 @@ right_or_error() {
   tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
   for _ in 1 2 3; do
-    # A handoff is in progress if one of the two tenants is neither out nor running.
+    # A handoff is in progress if one of the two tenants is neither "out" nor "running" in the status.
     until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
     kill -9 "$ARBITER"
     wait "$ARBITER" || true

@@ -24,7 +24,7 @@ difference() {
   diff <(traces "$DIR/without" "$1") <(traces "$DIR/with" "$1") | grep '^[<>]' || true
 }
 
-# watch PROGRAM COMMAND...: runs the program without the library, and then with the library by this command.
+# watch PROGRAM COMMAND...: runs the program without the library, and then by COMMAND, which loads the library.
 watch() {
   local program=$1
   shift
@@ -51,7 +51,7 @@ watch() {
   calls "$DIR/calls.without" true
   calls "$DIR/calls.with" env LD_PRELOAD="$PRELOAD" true
   count() { awk '{ sub(/^[0-9]+ +/, ""); sub(/\(.*/, ""); print }' "$1" | sort | uniq -c; }
-  # env runs first, so its own calls are compared with those of `env true`.
+  # `env` itself makes system calls, so the run without the library starts with `env`, too.
   calls "$DIR/calls.without" env true
   diff <(count "$DIR/calls.without") <(count "$DIR/calls.with")
 }

@@ -4,13 +4,13 @@
 # tenants notice nothing.
 load helpers
 
-# with_gpus COUNT: gives the tenants and the arbiter so many simulated GPUs. The arbiter queries NVML.
+# with_gpus COUNT: gives the tenants and the arbiter COUNT simulated GPUs, and lets the arbiter query NVML.
 with_gpus() {
   export SIMGPU_DEVICES=$1
   export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
 }
 
-# fault NUMBER WHAT...: makes this GPU fail, see simgpu-fault.
+# fault NUMBER WHAT...: makes GPU NUMBER fail; for WHAT see simgpu-fault.
 fault() {
   local state=$SIMGPU_STATE
   (($1 == 0)) || state+=.$1
@@ -25,7 +25,7 @@ gpu_of() {
 }
 is_on() { [[ $(gpu_of "$1") == "[$2]" ]]; }
 
-# settle NAME NUMBER WORD...: starts a tenant that is placed on that one of two GPUs.
+# settle NAME NUMBER WORD...: starts a tenant that is placed on GPU NUMBER of two GPUs.
 settle() {
   local other=$((1 - $2))
   "$SHAREDGPU" drain gpu $other

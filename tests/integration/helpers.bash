@@ -46,7 +46,8 @@ run_arbiter() {
   until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
 }
 
-# own_group MIB: makes a memory cgroup with that limit below this test's own cgroup. GROUP is its folder.
+# own_group MIB: makes a memory cgroup with a limit of MIB below this test's own cgroup. GROUP is the new cgroup's
+# folder.
 own_group() {
   local above limit
   above=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p' /proc/self/cgroup) limit=memory.limit_in_bytes

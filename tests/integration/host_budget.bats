@@ -3,10 +3,10 @@
 # A job's memory cgroup and the site limit the memory that the job may swap, and no job is ended because of swapping.
 load helpers
 
-# The memory of this GPU is large in comparison with a process's own host memory.
+# The simulated GPU has much more memory than a process needs on the host for itself.
 large_gpu() { export SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB; }
 
-# The simulated GPU's memory is charged to a separate process, not to the jobs, as if it were on a board.
+# A separate process is charged for the simulated GPU's memory. Jobs are not charged, as with the memory of a real GPU.
 start_board() {
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
   PIDS[board]=$!
@@ -23,7 +23,7 @@ confined() {
   PIDS[$name]=$!
 }
 
-# oom_kills: prints how often the kernel has ended a process of GROUP for lack of memory.
+# oom_kills: prints how often the Linux kernel has ended a process of GROUP for lack of memory.
 oom_kills() { sed -n 's/^oom_kill //p' "$GROUP"/memory.{oom_control,events} 2>/dev/null; }
 
 end_group() {
@@ -50,7 +50,7 @@ end_group() {
   [[ $(grep -c 'device memory refused' "$DIR/huge.err") == 1 ]]
   grep -F 'no option helps, since the program needs 2048 MiB on a GPU of' "$DIR/huge.err"
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
-  # The limit that the message names suffices: 240 MiB, the margin, and the program's own memory.
+  # The limit in the message suffices: 240 MiB, the margin, and the program's own memory.
   local named
   named=$(sed -n 's/.*request a limit of \([0-9]*\)M for .*/\1/p' "$DIR/small.err")
   ((named >= 272 && named < 512))

@@ -11,7 +11,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses one
   stop_arbiter
-  # The program allocates, queries memory figures and frees memory without an answer from the arbiter.
+  # The program allocates memory, queries the amount of memory and frees memory while the arbiter does not answer.
   tenant two memgetinfo
   finish two
   continue_arbiter

@@ -79,14 +79,14 @@ over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
 @test "a tenant that dies without an arbiter, or with the host, gets lease time to about a second of the last shown" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
-  # In this time nothing happens that needs a record.
+  # During these four seconds, no event makes the arbiter write a record.
   until_true 60 json_is 's["tenants"][0]["lease_seconds"] > 4' True
   local shown
   shown=$(json 's["tenants"][0]["lease_seconds"]')
   kill -9 "$ARBITER" "${PIDS[one]}"
   wait "$ARBITER" || true
   finish one || true
-  # The copy keeps the ledger as it was before the arbiter starts again on the same boot of the host.
+  # The copy has the state of the ledger before the next start of the arbiter.
   cp "$DIR/state/ledger" "$DIR/copy"
   run_arbiter
   until_true 20 over
@@ -109,9 +109,9 @@ PYTHON
   kill -9 "${PIDS[one]}"
   finish one || true
   mkdir "$DIR/files"
-  # The lease ends after 10 s, in an unreadable record; it is granted again after 30 s, for 10 s; then the file
-  # continues. All times are within the first 40 s since boot, because the machine may have been up for only a few
-  # minutes.
+  # The lease ends after 10 s, but the record of its end is unreadable. The lease is granted again after 30 s, for 10 s.
+  # Readable records follow. All times are within the first 40 s since boot, because the machine may have been up for
+  # only a few minutes.
   python3 - "$DIR" <<'PYTHON'
 import sys
 folder = sys.argv[1]

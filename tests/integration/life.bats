@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The life of an arbiter: its settings are checked and reloaded, its log is moved away, its health is watched, and its
-# service manager hears of all this. A healthy run logs no warnings.
+# Tests the operation of an arbiter: its settings are checked and reloaded, its log file is rotated, its health is
+# watched, and the service manager is told about it. A healthy run logs no warnings.
 load helpers
 
 documented() { "$BATS_TEST_DIRNAME/../../scripts/documented" "$BATS_TEST_DIRNAME/../../docs/operate.md" "$@"; }
@@ -152,8 +152,7 @@ ok      permissions    "* ]]
 }
 
 @test "a healthy run logs no warnings" {
-  # At 0.2 GB/s, moving the memory of a tenant takes a second: longer than the half second after which the arbiter looks
-  # for the reason.
+  # At 0.2 GB/s, moving the memory of a tenant takes a second: the arbiter looks for a reason after half a second.
   export SIMGPU_PCIE=0.2
   start_arbiter Quantum=1s LogLevel=info
   for name in one two; do tenant "$name" hold --bytes 75% --of 256MiB --seconds 5 --verify; done

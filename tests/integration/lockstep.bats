@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Tests a tenant of two processes whose streams wait for each other in every round, beside a tenant that takes turns
-# with it. At the end of a turn one process has usually submitted work that waits for the next round of the other
-# process.
+# with it. At the end of a turn, one process has usually submitted work that waits for the other process's next round.
 load helpers
 
 contend() {

@@ -4,13 +4,13 @@
 
 load helpers
 
-# lines NAME TEXT: the number of lines of a tenant's stderr with the text.
+# lines NAME TEXT: prints the number of lines with TEXT in a tenant's stderr.
 lines() { grep -cF -- "$2" "$DIR/$1.err" || true; }
 lines_are() { [[ $(lines "$1" "$2") == "$3" ]]; }
 
 # as USER COMMAND...: runs the command as this user.
 as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
-# users_for USER: the users whose tenants this user sees.
+# users_for USER: prints the users whose tenants USER sees.
 users_for() {
   as "$1" "$SHAREDGPU" status --json |
     python3 -c 'import json, sys; print(*sorted(t["uid"] for t in json.load(sys.stdin)["tenants"]))'
@@ -32,7 +32,7 @@ users_for() {
 }
 
 @test "tenants that wait are told their places in the queue" {
-  start_arbiter NoticeAfter=6s Quantum=60s IdleRelease=60s # the second one may come seconds after the first
+  start_arbiter NoticeAfter=6s Quantum=60s IdleRelease=60s # the second message may come seconds after the first
   local name
   tenant holder hold --bytes 80% --of 256MiB --seconds 600 --progress
   progresses holder

@@ -27,7 +27,7 @@ metric_is() { [[ $(metric "$1") == "$2" ]]; }
   tenant two hold --bytes 75% --of 256MiB --seconds 600 --progress
   until_true 20 metric_is sharedgpu_gpu_queue_length 1
   until_true 20 metric_is sharedgpu_gpu_lease_holders 1
-  # While a tenant waits, all of its leases have ended, so that its lease time is the same in the ledger.
+  # While a tenant waits, all its leases have ended. So the exporter and the ledger show the same lease time.
   python3 - "$SHAREDGPU" "$DIR" "$URL" <<'PYTHON'
 import json, re, subprocess, sys, time, urllib.request
 sharedgpu, folder, url = sys.argv[1:]
@@ -64,7 +64,7 @@ PYTHON
   tenant two hold --bytes 75% --of 256MiB --seconds 600 --progress
   attributed() { json_is 'all(sum(e["joules"] for e in t["energy"]) > 100 for t in s["tenants"])' True; }
   until_true 60 attributed
-  # The first reading is the base. Power is between 60 W and 360 W.
+  # The first reading is the start value. Power is between 60 W and 360 W.
   timeout 20 "$SHAREDGPU" status --json >"$DIR/status.json"
   python3 - "$DIR/status.json" <<'PYTHON'
 import json, sys

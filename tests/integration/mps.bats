@@ -13,7 +13,7 @@ stand_in() {
 
 starts() { wc -l <"$MPS_STARTS"; }
 daemon() { cat "$DIR/mps/nvidia-cuda-mps-control.pid"; }
-# told [OPTION...]: prints the variables for MPS in the environment of a program that starts now.
+# told [OPTION...]: starts a program and prints the variables for MPS in its environment.
 told() { "$SHAREDGPU" run "$@" -- env | grep ^CUDA_MPS_ | sort | tr '\n' ' '; }
 told_is() { [[ $(told "${@:2}") == "${1:+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$1 CUDA_MPS_PIPE_DIRECTORY=$DIR/mps }" ]]; }
 serves() { PIDS[mps]=$(daemon) && told_is 100; }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# NVML and CUDA report the same to a tenant. (Bugs of similar systems: nvidia-smi shows 17 TB, HAMi 1181; usage differs
-# inside and outside, HAMi 1196; process ids of other namespaces, HAMi-core 112.)
+# NVML and CUDA report the same to a tenant. Similar systems had these bugs: nvidia-smi shows 17 TB (HAMi 1181), memory
+# use differs inside and outside of the container (HAMi 1196), and process ids belong to other PID namespaces (HAMi-core
+# 112).
 load helpers
 
 MIB=$((1 << 20))

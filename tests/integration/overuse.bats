@@ -3,7 +3,7 @@
 # Tests tenants that do not leave the GPU when their turn is over, while other tenants wait for the GPU.
 load helpers
 
-# endless SECONDS: starts a tenant that holds most of the GPU's memory, with a kernel that takes so long.
+# endless SECONDS: starts a tenant that holds most of the GPU's memory and runs a kernel for SECONDS.
 endless() {
   tenant endless hog --bytes 75% --of 256MiB --pieces 1 --piece-ms "$1"000 --progress
   progresses endless
@@ -36,7 +36,8 @@ logged() { grep -q "$1" "$DIR/arbiter.log"; }
   run ! grep -q "was sent" "$DIR/arbiter.log"
 }
 
-# stops_itself PERCENT SECONDS: starts a tenant with this part of the GPU's memory, and stops it in its turn.
+# stops_itself PERCENT SECONDS: starts a tenant that holds PERCENT of the GPU's memory, and stops its process in its
+# turn.
 stops_itself() {
   start_arbiter MaxOveruse=1s OnOveruse=cancel
   tenant one hold --bytes "$1%" --of 256MiB --seconds "$2" --verify --progress

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests tenants in separate PID namespaces, as containers have. The arbiter runs outside of them. (A similar system had
-# a bug with process ids of other namespaces: HAMi-core 112.)
+# Tests tenants in separate PID namespaces, as containers have. The arbiter runs outside of these namespaces. (A similar
+# system had a bug with process ids of other namespaces: HAMi-core 112.)
 load helpers
 
 MIB=$((1 << 20))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests the placement of tenants on GPUs. Their processes see no other GPU.
+# Tests the placement of tenants on GPUs. A tenant's processes see only the GPUs of its placement.
 load helpers
 
 setup_file() { export SIMGPU_DEVICES=2; }
@@ -74,7 +74,7 @@ command_of() {
   wait "$ARBITER" 2>/dev/null || true
   run_arbiter
   placed_are '[0, 1]'
-  # If a tenant ends while there is no arbiter, the next arbiter has no placement for it.
+  # If a tenant ends while no arbiter runs, the next arbiter drops its placement.
   kill -9 "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true
   kill "${PIDS[second]}"

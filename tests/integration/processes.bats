@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Tests unusual behaviour of processes: each process ends with the right result or with the error of plain CUDA, and the
-# arbiter keeps nothing of it.
+# arbiter then keeps no state of the process.
 load helpers
 
 contend() {

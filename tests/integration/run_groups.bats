@@ -6,14 +6,16 @@ load helpers
 
 user=nobody
 
-# groups_setup [LINE...]: starts an arbiter with these lines in its configuration, whose groups are below PARENT.
+# groups_setup [LINE...]: starts an arbiter with these lines in its configuration. The arbiter makes its control groups
+# below PARENT.
 groups_setup() {
   local memory=/sys/fs/cgroup/memory
   [[ $(id -u) == 0 ]] || skip "needs root to become another user and to make control groups"
   [[ -d $memory ]] || memory=/sys/fs/cgroup
   PARENT=$memory/${DIR##*/}
   export SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB
-  # The simulated GPU's memory is charged to a separate process, not to the runs, as if it were on a board.
+  # A separate process is charged for the simulated GPU's memory. Runs are not charged, as with the memory of a real
+  # GPU.
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
   PIDS[board]=$!
   until_true 20 test -S "$DIR/board"

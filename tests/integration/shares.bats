@@ -7,15 +7,16 @@ lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["sh
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
 
-# three_times_as_much BEFORE: compares the lease times since the small tenant started, once this tenant has paid back its
-# early GPU time. BEFORE is the lease time of the large tenant at that start.
+# three_times_as_much BEFORE: compares the lease times of both tenants since the small tenant started. The lease times
+# are compared after the small tenant has repaid its early GPU time. BEFORE is the lease time of the large tenant when
+# the small tenant started.
 three_times_as_much() {
   python3 -c "large, small = $(lease 0.75) - $1, $(lease 0.25); assert small > 3 and 2.2 < large / small < 4, (large, small)"
 }
 
 @test "a tenant with three fourths of the time has three times as much as one with one fourth" {
   start_arbiter Policy=elastic Quantum=auto
-  # The tenants work on the GPU, since sharedgpu does not share the processors of a busy host.
+  # The tenants compute on the GPU only, since sharedgpu does not share the CPUs of a busy host.
   SHARE=75 tenant large hold --bytes 10% --of 256MiB --changes 1 --kernel-ms 20 --seconds 600 --progress
   progresses large
   local before

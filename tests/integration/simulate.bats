@@ -25,7 +25,7 @@ simulated() {
   [ "$(awk 'NR == 2 { print ($6 < 0.2) }' <<<"$apart")" = 1 ]
 }
 
-# refused SAYING ARGUMENT...: simulate ends with status 2 and prints SAYING.
+# refused SAYING ARGUMENT...: succeeds if bench/simulate ends with status 2 and prints SAYING.
 refused() {
   local saying=$1
   shift

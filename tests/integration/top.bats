@@ -11,7 +11,7 @@ setup_file() { command -v tmux >/dev/null || skip "tmux is not installed"; }
 terminal() {
   local width=$1 height=$2
   shift 2
-  TERMINAL=$DIR/tmux.$((++TERMINALS))  # a server that was killed may still hold the earlier socket
+  TERMINAL=$DIR/tmux.$((++TERMINALS))  # a killed tmux server may still have the previous socket
   tmux -S "$TERMINAL" -f /dev/null new-session -d -s top -x "$width" -y "$height" \
     env "$@" sh -c '"$0" top --config "$1" --interval 500ms; echo "ended with $?"; sleep 600' "$SHAREDGPU" "$DIR/conf"
 }

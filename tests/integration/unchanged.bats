@@ -3,7 +3,7 @@
 # Tests that memory which has not changed since its last eviction is not copied again.
 load helpers
 
-# left NAME WHAT: finds the log line of an eviction of NAME in which at least 100 MiB were WHAT, and nothing was copied.
+# left NAME WHAT: finds the log line of an eviction of NAME that copied nothing and in which at least 100 MiB were WHAT.
 left() { grep -E "evicted .*in MiB: 0 copied, .*\b[1-9][0-9]{2} $2" "$DIR/$1.err"; }
 
 @test "memory that a program only reads is evicted without copies, and restored complete" {

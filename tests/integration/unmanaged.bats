@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The arbiter counts the real memory of processes in place of their reports. The tests have processes that are no
-# tenants, tenants that report memory which they do not have, tenants with unreported memory, and tenants that falsely
-# report a lack of host memory.
+# The arbiter counts the real memory of processes in place of their reports. Tests processes that are no tenants, and
+# tenants with false reports: of memory that they do not have, of less memory than they have, or of a lack of host
+# memory.
 load helpers
 
 MIB=$((1 << 20))

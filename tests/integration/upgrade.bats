@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# While jobs run, the arbiter of another build takes over from this build's arbiter, and this build's arbiter takes over
-# again. The arbiter of each build serves the libraries of both builds. OTHER_BUILD names the other build's folder;
+# While jobs run, the arbiter of another build replaces this build's arbiter, and then this build's arbiter replaces the
+# other. The arbiter of each build serves the libraries of both builds. OTHER_BUILD names the other build's folder;
 # scripts/check-upgrade builds an earlier revision.
 
 load helpers
@@ -33,8 +33,8 @@ leased() {
   [[ $(grep -ci damaged "$DIR/arbiter.log") == 0 ]]
 }
 
-# mixed ARBITER: under this arbiter, tenants with the libraries of both builds take turns, and each tenant continues
-# after the refusal of an allocation that exceeds the host memory of its units.
+# mixed ARBITER: tenants with the libraries of both builds take turns under this arbiter. The arbiter refuses an
+# allocation that exceeds the host memory of a tenant's units, and the tenant continues.
 mixed() {
   local other=$OTHER_BUILD/arbiter/sharedgpu
   start_arbiter SwapPerUnit=200MiB

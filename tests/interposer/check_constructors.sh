@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Loading libsharedgpu.so runs no code: a program that never uses CUDA is left alone.
+# Checks that loading libsharedgpu.so runs no code, so a program that never uses CUDA is not changed.
 #   check_constructors.sh LIBRARY
 set -eu
 library=$1
@@ -11,7 +11,7 @@ if [ -n "$ours" ]; then
   echo "Where these are libstdc++'s, interposer/glibc/no_throw.cpp lacks a function that something new needs." >&2
   exit 1
 fi
-# The compiler's own frame_dummy, which does nothing.
+# The one permitted initialiser is the compiler's frame_dummy, which does nothing.
 slots=$(readelf -SW "$library" | sed -n 's/.*\.init_array *INIT_ARRAY *[0-9a-f]* *[0-9a-f]* *\([0-9a-f]*\) .*/\1/p')
 if [ $((0x$slots / 8)) -gt 1 ]; then
   echo "$library has $((0x$slots / 8)) initialisers; 1 is known" >&2

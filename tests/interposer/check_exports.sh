@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libsharedgpu.so exports dlsym and the wrappers of the tables: all of them, and nothing else.
+# Checks that libsharedgpu.so exports exactly dlsym and all wrappers of the tables.
 #   check_exports.sh LIBRARY TABLE...
 set -eu
 library=$1

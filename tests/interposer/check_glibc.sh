@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libsharedgpu.so needs only glibc, in version 2.17 or later, since it must load in the user's container.
+# Checks that libsharedgpu.so needs no library but glibc, and no version of glibc after 2.17: it must load in users'
+# containers.
 #   check_glibc.sh LIBRARY
 set -eu
 library=$1

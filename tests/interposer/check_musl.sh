@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A program that uses musl (as in an Alpine container) runs with libsharedgpu.so preloaded, and nothing complains.
+# Checks that a program which uses musl (as in an Alpine container) runs with libsharedgpu.so preloaded, without a
+# warning.
 #   check_musl.sh LIBRARY PROGRAM.c
 set -eu
 if ! command -v musl-gcc >/dev/null; then

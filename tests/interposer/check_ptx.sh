@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library's kernel is PTX that compiles for every GPU known to this ptxas.
+# Checks that the PTX of the library's kernel compiles for every GPU that this ptxas knows.
 #   check_ptx.sh PROGRAM      that prints it
 # Exit status 77: there is no ptxas.
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The costs of the library at the start of every program, counted and not timed: relocations, names to look up,
+# Checks the costs of loading the library into a program, counted and not timed: relocations, names to look up,
 # initialisers, thread-local storage, written pages. Each bound is the count at the time of the measurements in
 # docs/benchmarks.md, plus a margin.
 #   check_startup.sh LIBRARY

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses musl, for check_musl.sh. It uses what a shell or Python uses of the loader.
+// A program that uses musl, for check_musl.sh. The program uses the same functions of the loader as a shell
+// or Python.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 # The .deb packages on a host: installing, upgrading, removing, and the cases that they refuse.
 load helpers
 
-# The names of files without their folders, since a prefix has other folders.
+# Prints the names of files without their folders: the folders of a prefix differ from those of packages.
 names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
 
 @test "every file of the installed tree is in exactly one package" {
@@ -45,7 +45,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
 
 @test "completion works without Slurm; plugins for another (patch) release of Slurm are refused before they are unpacked" {
   in_host "$apt install /shared/1/sharedgpu-common*.deb slurmd libslurm-dev"
-  # The shell completes what the command's help lists.
+  # The shell completes the words that the command's help lists.
   complete() { in_host "source /usr/share/bash-completion/completions/sharedgpu; COMP_WORDS=($1) COMP_CWORD=$2; _sharedgpu sharedgpu; echo \"\${COMPREPLY[*]}\""; }
   [ "$(complete "sharedgpu un" 1)" == undrain ]
   [[ $(complete "sharedgpu ''" 1) == *" report "* ]]
@@ -79,7 +79,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   is_installed "$accounting"
   in_host "echo '#AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu' >/etc/slurm/slurm.conf; dpkg -r $accounting"
 
-  # The configuration of the running daemons counts, too, not only the file.
+  # The scripts check the configuration of the running daemons, too, and not only the file.
   stand_in /usr/local/bin/scontrol 'echo "JobSubmitPlugins        = sharedgpu"'
   run in_host "dpkg -r sharedgpu-controller sharedgpu-login $plugins"
   [ "$status" -ne 0 ]
@@ -96,8 +96,8 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   has "Jobs with units of sharedgpu now use the GPUs of this host without sharing:"
 }
 
-# slurm_of VERSION: packages in /shared/slurm-VERSION that depend on each other as Debian's packages of Slurm do, and have
-# programs that only tell their version.
+# slurm_of VERSION: makes packages in /shared/slurm-VERSION that depend on each other as Debian's packages of Slurm do.
+# Their programs only print their version.
 slurm_of() {
   local name folder version=$1
   mkdir -p "$HOST/shared/slurm-$version"
@@ -114,7 +114,8 @@ slurm_of() {
   done
 }
 
-# ours_for VERSION: this build's packages for Slurm, renamed to those for another version, in /shared/ours-VERSION.
+# ours_for VERSION: copies this build's packages for Slurm to /shared/ours-VERSION, and renames them to packages for
+# that version of Slurm.
 ours_for() {
   local deb from to=$1 folder=$HOST/ours
   mkdir -p "$HOST/shared/ours-$to"
@@ -161,7 +162,7 @@ ours_for() {
   is_installed sharedgpu-slurm24.11-accounting
   is_installed sharedgpu-controller
   [ -z "$(host dpkg --audit)" ]
-  # Purging the rest of the old packages does not remove the settings.
+  # Purging the rest of an old package does not remove the settings of the new package.
   in_host "dpkg -P sharedgpu-slurm20.11-plugins"
   host grep -qx Mine=1 /etc/slurm/plugstack.conf.d/sharedgpu.conf
   host sh -c 'ls /usr/lib/*/slurm-wlm/spank_sharedgpu.so'
@@ -185,7 +186,7 @@ ours_for() {
   has "job 1"
   has "job 2"
   in_host "sharedgpu doctor config arbiter permissions slurm plugins slurm.conf units gres.conf plugstack munge"
-  # Each job had the GPU before the other had ended.
+  # Each job had its first lease before the other job's last lease ended.
   in_host "sharedgpu ledger --format json" >"$HOST/ledger"
   jq -e 'length == 2 and all(.lease_seconds > 0) and .[0].first < .[1].last and .[1].first < .[0].last' "$HOST/ledger" || { cat "$HOST/ledger"; return 1; }
   # Jobs use the node, so the arbiter must keep running.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The .rpm packages, installed by rpm with a database of its own: its only other packages stand for the system and for
-# Slurm. The folders are those of Rocky Linux.
+# Tests the .rpm packages. rpm installs them with a new database, in which empty packages stand for the system and for
+# Slurm. The folders are the folders of Rocky Linux.
 load helpers
 
 # provide NAME VERSION [CAPABILITY...]: installs an empty package.
@@ -19,7 +19,7 @@ rpms() { in_host "rpm --force-debian $*"; }
 needs() { rpm -qp --requires "$HOST"/shared/*/sharedgpu-*.rpm | grep -v '^rpmlib\|^slurm \|^sharedgpu\|^config(' | sort -u; }
 
 @test "the .rpm packages are installed, upgraded, downgraded and removed, or refuse it, as the .deb packages do" {
-  # The same build, with Rocky's folder of Slurm's plugins.
+  # The same build, configured for the folder in which Rocky Linux has Slurm's plugins.
   cmake -S "$SOURCES" -B "$HOST/build" -G Ninja -DSHAREDGPU_SLURM_FOLDER=lib64/slurm >/dev/null
   for target in arbiter/sharedgpud arbiter/sharedgpu interposer/libsharedgpu.so spank/spank_sharedgpu.so gres/gres_sharedgpu.so \
     job_submit/job_submit_sharedgpu.so accounting/acct_gather_interconnect_sharedgpu.so comment/sharedgpu-comment exporter/sharedgpu-exporter; do

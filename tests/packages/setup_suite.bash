@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the packages of the build, and a second release of them for upgrades. SHAREDGPU_BUILD names the build folder
-# (default: build). SHAREDGPU_PACKAGES_ROOT names the root folder that the tests' hosts begin with (default: /, which has
-# Slurm already); see clean-root.
+# (default: build). SHAREDGPU_PACKAGES_ROOT names the root folder with which each test's host begins (default: /, which
+# has Slurm); see clean-root.
 
 setup_suite() {
   local sources build

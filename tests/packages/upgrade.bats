@@ -1,9 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Upgrade and downgrade of all packages on a node where jobs share a GPU, between this build and an earlier revision.
+# Tests upgrades from an earlier revision to this build, and downgrades, of all packages on a node where jobs share a
+# GPU.
 load helpers
 
-# The first revision that has packages. SHAREDGPU_OLD_REVISION names another one, such as the tag of the last release.
+# The first revision that has packages. SHAREDGPU_OLD_REVISION names another revision, such as the tag of the last
+# release.
 OLD_REVISION=${SHAREDGPU_OLD_REVISION:-6a58151dbe}
 
 @test "upgrades from an earlier revision, and a downgrade to it, under four jobs that verify their memory lose nothing, and all records state the same lease times" {

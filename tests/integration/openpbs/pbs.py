@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the module that OpenPBS gives its hooks. It has the parts that the hook of etc/openpbs uses.
+"""Replaces the Python module that OpenPBS offers to hooks. Contains the parts that the hook of etc/openpbs uses.
 
 `python3 pbs.py HOOK EVENT` runs the hook as pbs_mom would. EVENT is JSON: `type` is the event's name, the other fields are its
 attributes. Prints the resulting `env`, one variable per line, as PBS passes it to the job.

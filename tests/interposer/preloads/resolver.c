@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another library in LD_PRELOAD: wraps dlsym, as GPU quota tools do, and one function of the driver. This
-// library counts the calls of the driver's function and passes the calls on to the function's next
-// definition.
+// library counts the calls of the driver's function and forwards each call to the next definition of the
+// function.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -36,8 +36,8 @@ static int count_get_info(size_t* free_bytes, size_t* total) {
 
 void* dlsym(void* handle, const char* name) {
   atomic_fetch_add(&lookups, 1);
-  // RTLD_NEXT means the definition after the caller. For a call through this wrapper, glibc sees the wrapper
-  // as the caller.
+  // RTLD_NEXT means the next definition after the library of the caller. When this wrapper calls dlsym, glibc
+  // takes this library for the caller.
   void* found = next()(handle, name);
   if (found == NULL || strcmp(name, "cuMemGetInfo_v2") != 0) return found;
   *(void**)&next_get_info = found;
