@@ -147,7 +147,7 @@ class Gallery {
   }
 
   std::vector<Picture> pictures_;
-  std::size_t arrays_ = 0;  // number of arrays at the head of the list; levels follow
+  std::size_t arrays_ = 0;  // number of arrays at the front of pictures_; mipmap levels follow
   std::vector<CUmipmappedArray> mipmaps_;
 };
 

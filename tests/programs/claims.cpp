@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acts as a session of the arbiter without the library: reports device memory or host memory that it does not
-// have, or does not report memory that it takes from the driver, or reports that it cannot evict.
+// have, does not report device memory that it allocates, or reports that it cannot evict.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>
@@ -67,7 +67,7 @@ bool take(Bytes size) {
 }
 
 // Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// the lease again, and reports that there is no host memory to evict to. A session that claims host memory
+// the lease again, and reports that there is no host memory to evict to. A session that reports host memory
 // repeats its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of a test program: CLI11 behind a header that is cheap to compile.
+// The options of a test program: an interface to CLI11 that compiles fast.
 #pragma once
 
 #include <memory>

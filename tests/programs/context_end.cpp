@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that is freed with a context: stream-ordered memory outlives the context in which it was
-// allocated, and nothing is lost if the driver refuses to destroy a context.
+// Checks which memory is freed with a context: stream-ordered memory outlives its context, and no memory is
+// lost if the driver refuses to destroy a context.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -134,8 +134,8 @@ void outlived(double seconds) {
   check(cuCtxDestroy(second), "cuCtxDestroy");
 }
 
-// Memory is freed during a capture, in a context that is then destroyed: later allocations at the same
-// address are not affected.
+// Memory is freed during a capture, in a context that is then destroyed. This must not affect later
+// allocations at the same address.
 void freed_in_capture() {
   const CUcontext context = make();
   CUdeviceptr memory = 0;
@@ -249,7 +249,8 @@ void wait_for_flag(void* flag) {
     expect(std::chrono::steady_clock::now() < end, "who ends the primary context holds up no other thread");
 }
 
-// Work in one context waits for a thread's action, which comes while another thread ends the primary context.
+// Work in one context waits for an action of a thread. The thread acts while another thread ends the primary
+// context.
 template <class End>
 void ended_beside_waiting_work(End end_primary) {
   const CUcontext made = make();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creates several contexts at once, by every call that creates a context, each in its own thread. Destroys
-// some of the contexts while these still have memory and the other contexts work.
+// some contexts that have memory, while the other contexts work.
 #include <atomic>
 #include <cstdio>
 #include <thread>

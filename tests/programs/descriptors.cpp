@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works without free descriptors: closes all descriptors but the driver's, fills the table with its own files
-// and continues, or already starts without a free descriptor. The library must not write into the files of
-// this program.
+// and continues, or starts without a free descriptor. The library must not write into the files of this
+// program.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -38,7 +38,7 @@ void close_all() {
   }
 }
 
-// Files and sockets of the program, in every free place of the descriptor table.
+// Files and sockets of the program that take every free descriptor.
 class OwnFiles {
  public:
   explicit OwnFiles(bool leave_some) {
@@ -51,7 +51,7 @@ class OwnFiles {
       files_.push_back(fd);
     }
     if (sockets_.empty() || files_.empty()) fail("no descriptors to be had");
-    // Frees the descriptors that normal work and a reconnection need.
+    // Frees as many descriptors as normal work and a reconnection of the library need.
     for (int i = 0; leave_some && i < 6 && !files_.empty(); ++i) {
       close(files_.back());
       files_.pop_back();
@@ -80,7 +80,7 @@ void go_on_after_closing() {
   for (int round = 0; round < 3; ++round) {
     close_all();
     OwnFiles files(true);
-    for (int i = 0; i < 20; ++i) {  // time for queries to the arbiter and for turns
+    for (int i = 0; i < 20; ++i) {  // time in which queries to the arbiter and turns happen
       CUdeviceptr more = 0;
       std::size_t free = 0;
       check(cuMemAlloc(&more, std::size_t{20} << 20), "cuMemAlloc");
@@ -109,7 +109,7 @@ void stop_without_sockets() {
   buffer.free();
 }
 
-// Frees all memory by executing a program that uses no GPU.
+// Executes a program that uses no GPU, which frees all memory.
 void sleep_on() {
   start();
   Kernels kernels;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works on several GPUs at once: fills memory on each, changes it, passes it around between the GPUs, and
+// Works on several GPUs at once: fills memory on each GPU, changes it, copies it from GPU to GPU, and
 // verifies every byte at the end.
 #include <chrono>
 #include <cstdio>
@@ -55,8 +55,8 @@ CUdeviceptr create_on(int device, std::size_t bytes) {
   return memory;
 }
 
-// Every address of memory that the program has created is said to be device memory of its GPU, whichever
-// context is current.
+// Checks that the driver reports the right GPU for each address of memory that the program has created,
+// whichever context is current.
 void ask_whose(const std::vector<Gpu>& gpus, std::size_t bytes) {
   constexpr std::size_t kStep = std::size_t{2} << 20;
   for (const Gpu& current : gpus) {

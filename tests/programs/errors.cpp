@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what the driver answers to many calls, wrong ones among them, and then again after a kernel has
+// Prints the driver's answers to many right and wrong calls, and prints the answers again after a kernel has
 // failed (on the simulated GPU: SIMGPU_LAUNCH_FAIL_AT=1). The answers must be the same with and without the
 // library.
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends in one of several ways while kernels are queued and memory is allocated. Ends by itself, or on SIGUSR1
-// in a thread that does not submit.
+// Ends in one of several ways while kernels are queued and memory is allocated. The program ends by itself,
+// or a thread that does not submit receives SIGUSR1 and ends it.
 #include <unistd.h>
 
 #include <csignal>

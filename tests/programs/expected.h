@@ -8,10 +8,11 @@
 
 namespace sharedgpu::programs {
 
-// The words that a buffer must hold: each word is a linear function of the word that filled it.
+// The words that a buffer must hold: each word is a linear function of its first value.
 class Expected {
  public:
-  // `words`: the size of the buffer. The sum of all words is needed only for operands of products.
+  // `words`: the size of the buffer. `with_sum`: also compute the sum of all words, which only operands of
+  // products need.
   Expected(std::uint64_t seed, std::uint64_t words, bool with_sum) : seed_(seed), words_(words) {
     for (std::uint64_t i = 0; with_sum && i < words; ++i) sum_ += pattern::fill(seed, i);
   }

@@ -36,7 +36,7 @@ void allow(CUdeviceptr address, std::size_t bytes) {
   check(cuMemSetAccess(address, bytes, &access, 1), "cuMemSetAccess");
 }
 
-// Makes `pieces` pieces of `piece` bytes at consecutive addresses.
+// Creates and maps `pieces` handles of `piece` bytes each, at consecutive addresses.
 CUdeviceptr make_segment(std::size_t piece, unsigned pieces, bool for_export) {
   CUdeviceptr base = 0;
   check(cuMemAddressReserve(&base, pieces * piece, 0, 0, 0), "cuMemAddressReserve");
@@ -51,7 +51,7 @@ CUdeviceptr make_segment(std::size_t piece, unsigned pieces, bool for_export) {
   return base;
 }
 
-// Exports the piece at `address` in two threads at once, and maps what they export. Returns the two
+// Exports the handle at `address` in two threads at once, and maps both exports. Returns the two new
 // addresses.
 std::vector<CUdeviceptr> export_twice(CUcontext context, CUdeviceptr address, std::size_t piece) {
   CUmemGenericAllocationHandle handle = 0;

@@ -44,10 +44,10 @@ struct Counts {
 
 constexpr std::size_t kKept = 512;  // number of descriptors from answers that the program keeps open
 constexpr unsigned kUnread = 200;   // number of messages with unread answers
-constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection's turn
+constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection sends
 constexpr unsigned kForever = ~0u;
 
-// Returns the next message of a connection that has sent `sent` messages, about `gpu`.
+// Returns a message about `gpu`: the next message of a connection that has sent `sent` messages.
 using Next = Message (*)(unsigned sent, const GpuUuid& gpu);
 
 Message attach_to(const GpuUuid& gpu) {
@@ -111,7 +111,7 @@ Message next_nonsense(unsigned sent, const GpuUuid& gpu) {
   }
 }
 
-// The kind and the number of a connection's messages.
+// The kind of a connection's messages, and how many it sends.
 struct Part {
   Next next;
   unsigned most;
@@ -178,7 +178,8 @@ class Flood {
       : socket_(options.socket), kind_(kind_named(options.kind)), gpu_(gpu), peers_(options.connections) {}
 
   const Counts& counts() const { return counts_; }
-  // Runs each connection as far as it gets without waiting. Returns false if no connection made progress.
+  // Sends and receives on each connection until a call would block. Returns false if no connection made
+  // progress.
   bool pass() {
     bool any = false;
     for (std::size_t i = 0; i < peers_.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creates processes in every possible way, before and after cuInit. A child that is forked before cuInit uses
-// the GPU itself. A child that is forked after cuInit gets an error, as without the library, and does no
-// harm. A child that executes another program works like any new process.
+// the GPU itself. A child that is forked after cuInit gets an error, as without the library, and does not
+// disturb the parent. A child that executes another program works like any new process.
 #include <spawn.h>
 #include <unistd.h>
 

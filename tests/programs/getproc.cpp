@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks up the driver's functions through all the doors that programs use, and calls them.
+// Looks up the driver's functions in all the ways that programs use, and calls them.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   use_door("cuGetProcAddress_v2", by_new(0), fill);
   use_door("cuGetProcAddress_v2, per-thread default stream", by_new(2), fill);
 
-  // Looks up cuGetProcAddress by cuGetProcAddress, as the CUDA runtime does.
+  // Looks up cuGetProcAddress by a call of cuGetProcAddress, as the CUDA runtime does.
   void* inner = nullptr;
   check(old_lookup("cuGetProcAddress", &inner, kVersion, 0), "cuGetProcAddress");
   auto* inner_lookup = reinterpret_cast<NewLookup*>(inner);

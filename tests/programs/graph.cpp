@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures a step over device memory into a graph, replays it while the memory is evicted and restored, then
-// verifies.
+// Captures work on device memory into a graph, replays the graph while the memory is evicted and restored,
+// and verifies the memory.
 #include <chrono>
 #include <cstdio>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the GPU, and meanwhile prints what the process looks like from outside.
+// Uses the GPU, and prints the traces that the library leaves in the process (see traces.h).
 #include <iostream>
 
 #include "tests/programs/command_line.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submits one piece of work after another and never waits, counts how many pieces were unfinished at once,
-// and verifies their results.
+// Submits pieces of work without waiting, counts how many pieces are unfinished at once, and verifies the
+// results.
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,7 +159,7 @@ void run(const Options& options) {
   const CUstream stream = stream_of(options);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
 
-  constexpr unsigned kStalled = 10;  // number of pieces that are submitted while the stall lasts
+  constexpr unsigned kStalled = 10;  // number of pieces that are submitted during a stall
   for (unsigned i = 0; i < options.pieces; ++i) {
     const unsigned since = options.stall_every == 0 ? kStalled + 1 : i % options.stall_every;
     if (since == 0) stall.begin(stream);

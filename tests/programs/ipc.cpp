@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that share device memory by cuIpcGetMemHandle and change it in turn, beside memory of their
-// own.
+// Two processes share device memory by cuIpcGetMemHandle and change it alternately. Each process also has
+// memory of its own.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -150,8 +150,7 @@ void lend(const Options& options, int link, pid_t borrower) {
   }
   memory.verify(steps);
   if (joined && options.how != "free-first")
-    put(link, std::uint64_t{0});  // the importer may close the
-                                  // memory now
+    put(link, std::uint64_t{0});  // from here on the importer may close the memory
   if (options.how == "end" && !get(link, steps)) fail("the borrower is gone");
   memory.large.free();
   memory.small.free();
@@ -211,8 +210,7 @@ void borrow(const Options& options, int link) {
     memory.step(steps++, options.gap_ms);
     put(link, steps);
   }
-  // The exporter has ended, has freed the memory, or waits until this process closes the memory. In each case
-  // the memory still exists.
+  // The exporter may have ended or have freed the memory. The memory exists until this process closes it.
   for (unsigned round = 0; options.how != "end" && round < options.rounds; ++round)
     memory.step(steps++, options.gap_ms);
   memory.verify(steps);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses CUDA before main() and after it: in constructors and destructors of static objects, in atexit
-// handlers, and in destructors at the end of a thread. At the end the driver may already be shut down and
-// return an error; results must never be wrong.
+// handlers, and in destructors at the end of a thread. At the end the driver may be shut down and return
+// errors, but results must never be wrong.
 #include <pthread.h>
 
 #include <unistd.h>
@@ -60,8 +60,8 @@ void at_exit() {
   require_late(cuCtxSynchronize(), "cuCtxSynchronize at exit");
 }
 
-// Two destructors that run after the function of a thread has returned: first that of a thread_local object,
-// then that of a pthread key.
+// Two destructors that run after the function of a thread has returned: first the destructor of a
+// thread_local object, then the destructor of a pthread key.
 struct WithThread {
   CUdeviceptr memory = 0;
   ~WithThread() { check(cuMemFree(memory), "cuMemFree in a thread_local's destructor"); }

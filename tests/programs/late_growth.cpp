@@ -67,7 +67,7 @@ void in_a_capture(const Kernels& kernels, std::size_t bytes, unsigned round) {
 }
 
 // The GPU waits for a word that is written only after more memory has been allocated and filled. With
-// `frugal`, the program continues without this memory if the allocation is refused.
+// `frugal`, the program continues without more memory if the allocation is refused.
 void for_the_gpu(const Kernels& kernels, Buffer& buffer, std::size_t bytes, unsigned round, bool frugal) {
   const CUdeviceptr word = allocate(sizeof(std::uint32_t));
   check(cuMemsetD32(word, 0, 1), "cuMemsetD32");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions of a well-behaved job, without CUDA: each is a process that requests the GPU from time to
-// time, pretends to work for a moment, and obeys the arbiter.
+// The sessions of a well-behaved job, without CUDA. Each session is a process that requests the GPU from time
+// to time, pretends to work for a moment, and obeys the arbiter.
 //
 // Runs within `sharedgpu run`. Each session prints `attached` and the microseconds from connect() to
-// Attached, and at its end `turns` and their number. Exit status 1 if a session was not served to its end.
+// Attached, and prints `turns` and their number before it ends. Exit status 1 if the arbiter stopped serving
+// a session.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -100,7 +101,7 @@ class Session {
     return seconds(std::uniform_real_distribution<double>(0.5 * every_, 1.5 * every_)(random_));
   }
 
-  // Works if the gate is open, then pauses; otherwise requests a turn, and checks again.
+  // If the gate is open, works and then pauses. Otherwise requests a turn, and checks the gate again later.
   void act() {
     if (working_) {
       working_ = false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
-// submits any amount of work in advance. Each process verifies its memory, and checks that it saw the other
-// process in every round. By default, both processes run on this host. With the option --words, each process
-// gets its rank by an option and shares a file with the other process, which may run on another node.
+// Two processes whose streams wait for each other in every round, as the ranks of a collective do. Each
+// process may submit the work of many rounds in advance. Each process verifies its memory, and checks that it
+// saw the other process in every round. By default, both processes run on this host. With the option --words,
+// each process gets its rank by an option and shares a file with the other process, which may run on another
+// node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -29,12 +30,11 @@ struct Options {
   std::string more;
   std::string words;
   unsigned rank = 0;
-  // In the second rank, if the first rank has started it: the descriptor of the memory for Words. Otherwise
-  // -1.
+  // In a second rank that the first rank has started: the descriptor of the memory for Words. Otherwise -1.
   int shared = -1;
 };
 
-constexpr std::size_t kPage = 65536;  // the largest page size that a kernel may use
+constexpr std::size_t kPage = 65536;  // the largest page size of Linux
 constexpr std::size_t kApart = 256;   // each rank's words lie in a separate cache line
 
 // The words by which the ranks wait for each other, in shared memory that the GPU can read.
@@ -57,7 +57,7 @@ class Words {
   CUdeviceptr device_ = 0;
 };
 
-// Records, for the end of each round of this rank, the round of the other rank at that time.
+// Records which round the other rank was in when each round of this rank ended.
 class Log {
  public:
   explicit Log(unsigned rounds) : rounds_(rounds) { check(cuMemAlloc(&memory_, rounds * 4ul), "cuMemAlloc"); }
@@ -86,7 +86,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   Buffer buffer(kernels, parse_size(options.bytes, 0), rank + 1);
   Log log(options.rounds);
   CUstream stream = nullptr;
-  check(cuCtxSynchronize(), "cuCtxSynchronize");  // the buffer is filled by another stream
+  check(cuCtxSynchronize(), "cuCtxSynchronize");  // another stream fills the buffer
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   std::vector<CUevent> ends(options.ahead);
   for (CUevent& end : ends) check(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -96,7 +96,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   for (unsigned round = 0; round < options.rounds; ++round) {
     CUevent& end = ends[round % options.ahead];
     if (round >= options.ahead) check(cuEventSynchronize(end), "cuEventSynchronize");
-    // The ranks take turns to be the slower one.
+    // Each rank is slower than the other in some rounds.
     if (options.nap_ms > 0 && round % options.nap_every == rank * options.nap_every / 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(options.nap_ms));
     if (!options.more.empty() && round == options.rounds / 4 * (rank + 1))

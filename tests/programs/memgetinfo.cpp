@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   if (kind != CU_MEMORYTYPE_DEVICE) fail("the pointer is not device memory");
   std::vector<char> used(host.empty() ? 0 : parse_size(host, 0), 1);
   if (!used.empty()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the library may know older values
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the library may have older values
     check(cuMemGetInfo(&after, &total), "cuMemGetInfo");
     std::printf("free_beside_host %zu\n", after);
     if (total != device_total) fail("the total changes with the host memory that the program uses");

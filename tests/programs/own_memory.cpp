@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles appear and
-// vanish in one long range of addresses, a handle is mapped at two addresses, references outlive mappings,
-// and mappings outlive references. With --host every second handle is memory of the host. Verifies every
-// word.
+// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles are mapped
+// and unmapped in one long range of addresses, and a handle is mapped at two addresses. References outlive
+// mappings, and mappings outlive references. With --host every second handle is memory of the host. Verifies
+// every word.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -49,7 +49,7 @@ struct Slot {
   CUdeviceptr address = 0;
   CUmemLocationType where = kDevice;
   Handle handle = 0;
-  std::vector<Buffer> buffer;  // one buffer; empty: nothing is mapped in this slot
+  std::vector<Buffer> buffer;  // empty: nothing is mapped in this slot
   std::uint64_t since = 0;     // the iteration that filled the slot
 };
 
@@ -97,7 +97,7 @@ class Segment {
            "the host sees something else in its memory than the device");
   }
 
-  // Maps the memory at a second address, by a reference obtained from the first address.
+  // Gets a reference to the handle from its address, and maps the handle at a second address.
   void look_twice(std::size_t i, std::uint64_t iteration) {
     Slot& slot = slots_[i];
     Handle again = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a piece of work on the GPU in each period, and reports to sharedgpu whether it met its deadline.
+// Does a piece of work on the GPU in each period, and reports to sharedgpu whether the work met its deadline.
 #include <unistd.h>
 
 #include <chrono>

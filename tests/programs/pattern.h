@@ -23,7 +23,7 @@ constexpr std::uint64_t step(std::uint64_t word, std::uint64_t iteration) {
   return word * kFactor + addend(iteration);
 }
 
-// The effect of all iterations from 0 up to some iteration, as one linear function.
+// The effect of the iterations so far on a word, as one linear function.
 struct History {
   std::uint64_t factor = 1;
   std::uint64_t sum = 0;
@@ -34,11 +34,12 @@ struct History {
   constexpr std::uint64_t operator()(std::uint64_t word) const { return word * factor + sum; }
 };
 
-// A word after one more iteration of the product, whose operand's words have this sum.
+// A word after one more iteration of the product; `operand` is the sum of the operand's words.
 constexpr std::uint64_t product(std::uint64_t word, std::uint64_t iteration, std::uint64_t operand) {
   return step(word, iteration) + operand;
 }
-// The blocks of a launch of the product. Each block reads the whole operand, as in a product of matrices.
+// The number of thread blocks in a launch of the product. Each block reads the whole operand, as in a product
+// of matrices.
 inline constexpr unsigned kProductBlocks = 48;
 
 // The contribution of a word to a buffer's checksum. The checksum is the sum of all contributions, modulo

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks memory pools: their attributes, and the driver's answers to wrong calls. Streams free and allocate
-// memory at random, and no memory may have two owners at once.
+// Checks memory pools: their attributes, and the driver's answers to wrong calls. Also checks that no memory
+// has two owners at once while streams allocate and free memory at random.
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -131,7 +131,7 @@ void destroyed_pool(const Kernels& kernels, CUstream stream) {
   check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync after cuMemPoolDestroy");
 }
 
-// The last words of a block are copied to the host after its last use, and the block is freed at once.
+// A copy of the last words of a block to the host, submitted just before the block is freed.
 struct Copy {
   std::uint32_t* host;
   std::size_t words;
@@ -157,7 +157,7 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
           "cuMemcpyDtoHAsync");
     copies.push_back(copy);
     check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
-    if (random() % 50 == 0) {  // the next pool may get the same handle
+    if (random() % 50 == 0) {  // the new stream may get the same handle
       check(cuStreamDestroy(stream), "cuStreamDestroy");
       check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     }

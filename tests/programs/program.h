@@ -14,7 +14,7 @@
 namespace sharedgpu::programs {
 
 // Exit statuses of all programs. CLI11 uses statuses above 100 for bad options.
-inline constexpr int kWrong = 1;  // a check failed, or a CUDA error other than the next one in this list
+inline constexpr int kWrong = 1;        // a check failed, or a CUDA error other than CUDA_ERROR_OUT_OF_MEMORY
 inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
 // On an error prints "PROGRAM: CALL: CUDA_ERROR_NAME: text" to stderr and exits with one of the statuses
@@ -48,14 +48,14 @@ class Kernels {
   CUmodule module_ = nullptr;
 };
 
-// A launch over `words` elements on `stream`.
+// Launches `kernel` over `words` elements on `stream`.
 void launch(CUfunction kernel, std::uint64_t words, CUstream stream,
             std::initializer_list<const void*> arguments);
 
 // Device memory filled with a pattern that is then changed step by step.
 class Buffer {
  public:
-  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates, fills, waits
+  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates and fills the memory
   // Uses `memory`, which the caller has allocated and will free.
   Buffer(const Kernels& kernels, CUdeviceptr memory, std::size_t bytes, std::uint64_t seed);
 
@@ -63,8 +63,8 @@ class Buffer {
   CUdeviceptr memory() const { return memory_; }
   void fill(CUstream stream);
   void step(std::uint64_t iteration, CUstream stream);
-  // Compares every word, copied to the host, and the checksum that a kernel makes, with the expected result
-  // of `steps` iterations from 0 on. Prints differences to stderr.
+  // Compares the memory with the expected result of the iterations 0 to `steps` - 1: every word on the host,
+  // and the checksum that a kernel computes. Prints differences to stderr.
   bool verify(std::uint64_t steps, CUstream stream) const;
   void free();
 
@@ -76,7 +76,7 @@ class Buffer {
 };
 
 // Runs `steps` kernels on a freshly filled `buffer` and verifies every byte. Pauses after each kernel, so
-// that other tenants can have the GPU.
+// that other tenants can use the GPU.
 void exercise(Buffer& buffer, std::uint64_t steps);
 // Allocates a buffer, runs `steps` kernels on it and verifies every byte. Needs a current context.
 void exercise(std::size_t bytes, std::uint64_t seed, std::uint64_t steps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates, checks and frees many small blocks in a random order, as in the first seconds of a caching
-// allocator.
+// Allocates, checks and frees many small blocks in a random order, as a caching allocator does in its first
+// seconds.
 #include <algorithm>
 #include <cstdio>
 #include <random>

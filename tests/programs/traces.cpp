@@ -25,7 +25,7 @@ void print_lines(std::ostream& out, const char* path, std::initializer_list<cons
 
 void print_traces(std::ostream& out) {
   std::error_code ignored;
-  // Descriptors and threads are listed before anything is printed, since printing opens further files.
+  // Descriptors and threads are listed first, since printing opens further files.
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
     auto target = std::filesystem::read_symlink(entry.path(), ignored).string();

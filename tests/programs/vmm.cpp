@@ -66,7 +66,7 @@ class Segment {
   std::deque<CUmemGenericAllocationHandle> handles_;
 };
 
-// A handle found again by its address keeps the memory after the mapping is gone.
+// A reference that was obtained by the address keeps the memory after it is unmapped.
 void find_again(std::size_t bytes) {
   Segment segment(bytes, 1, true);
   const CUdeviceptr at = segment.grow();

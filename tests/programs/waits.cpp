@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees memory, captures streams and ends contexts while other work of its own is still under way: no call
+// Frees memory, captures streams and ends contexts while other work of the program runs on the GPU. No call
 // may wait longer than without sharing, and no call may invalidate a capture.
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kBytes = std::size_t{16} << 20;
 
-// Work on the GPU that lasts until the host says so.
+// Work on the GPU that lasts until the host ends it.
 class Work {
  public:
   explicit Work(CUstream stream) { check(cuLaunchHostFunc(stream, wait, this), "cuLaunchHostFunc"); }
@@ -64,7 +64,7 @@ void end(CUstream stream) {
   check(cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-// Freeing memory on one GPU returns at once, although work on the other GPU does not end.
+// cuMemFree for one GPU returns at once, although work on the other GPU does not end.
 void free_beside_work() {
   on_device(0);
   Work work(new_stream());
@@ -73,7 +73,7 @@ void free_beside_work() {
   work.end();
 }
 
-// Memory freed in one capture is released later, and invalidates no other capture.
+// Memory that is freed in one capture is released later, and this invalidates no other capture.
 void capture_after_free() {
   on_device(0);
   const CUstream stream = new_stream();
@@ -91,7 +91,7 @@ void capture_after_free() {
   end(stream);
 }
 
-// A capture on one GPU begins and ends while the end of a turn waits for the other GPU.
+// A capture on one GPU begins and ends while the turn cannot end because of work on the other GPU.
 void capture_beside_work(std::size_t bytes) {
   on_device(0);
   const CUdeviceptr busy = allocate(bytes);
@@ -205,7 +205,8 @@ void capture_beside_free() {
   });
 }
 
-// Memory freed in a capture still exists; neither allocating nor destroying a context waits for the GPU.
+// Memory that was freed in a capture is not released yet. Allocating memory and destroying a context must not
+// wait for the GPU.
 void allocate_after_capture() {
   const CUcontext other = make_context();
   make_context();
