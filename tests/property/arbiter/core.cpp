@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core under random programs. world.cpp checks at every step that memory is never promised twice, gates
-// are open only with lease and memory, no tenant starves, and each lease in the ledger begins and ends once.
-// At the end, world.cpp checks that nothing is left.
+// The core with random programs, in the simulation of world.h. World checks at every step that no memory is
+// promised twice, and that a gate is open only if the session has a lease and its memory. It also checks that
+// no tenant starves, and that each lease in the ledger begins and ends once. At the end, World checks that
+// the core has no state left.
 #include <rapidcheck.h>
 #include <array>
 #include <catch2/catch.hpp>
@@ -105,7 +106,7 @@ TEST_CASE("Processes that die at any moment") {
 }
 
 // Each tenant that obeys no order may prolong a round by 10 s while it enters, by 5 s while it leaves, and by
-// the time in which its processes end. No other tenant enters during these 10 s.
+// the time in which its processes end. While it enters, no other tenant enters.
 TEST_CASE("Tenants that obey no order delay other tenants for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
@@ -183,8 +184,8 @@ TEST_CASE("Growth waits for host memory, and evicted memory returns to the GPU")
   CHECK(world.tally().host_waits > 0);
 }
 
-// Some estimates fall as time passes, without a timer. So in a few worlds the core makes a decision late, at
-// the next event. If a timer were missing, decisions would be late in many worlds.
+// Some estimates of the core fall as time passes, without a timer. So in a few simulations the core makes a
+// decision late, at the next event. If a timer were missing, decisions would be late in many simulations.
 TEST_CASE("A decision that depends on time alone has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

@@ -17,8 +17,8 @@ Words words_of(const Message& message) {
   return words;
 }
 
-// Calls each(name, value) for every field of an action, in an order that the kind of the action determines.
-// For fields of a message, `name` is empty.
+// Calls each(name, value) for every field of an action. The kind of the action determines the order of the
+// fields. For fields of a message, `name` is empty.
 template <class Each>
 struct Fields {
   Each each;
@@ -77,7 +77,7 @@ struct Fields {
 
 struct Kind {
   const char* name;
-  std::uint64_t number;  // number in digests; need not be the kind's index in the variant Action
+  std::uint64_t number;  // number in digests; may differ from the kind's index in the variant Action
   bool loose;
 
   static Kind of(const Send&) { return {"Send", 1, true}; }

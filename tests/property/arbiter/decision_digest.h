@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decisions of a core as two numbers, which are equal if two cores decided the same.
+// The decisions of a core as two numbers. The numbers of two cores are equal if the cores decided the same.
 //
-// The numbers depend only on the actions and their times, not on the core's own types. The texts of Note and
-// Drop are left out: wordings may change.
+// The numbers depend only on the actions and their times, not on the core's own types. The numbers do not
+// depend on the texts of Note and Drop, since wordings may change.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Compares the decisions of the core with those that decisions.golden records.
 //
 // To find the first decision that differs between two builds: --check names the groups that differ,
-// --scenarios the scenarios of a group, and --trace writes every decision of one scenario.
+// --scenarios names the scenarios of a group that differ, and --trace writes every decision of one scenario.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures that are updated only for the sessions of an event equal those that are updated for all sessions
-// after each event.
+// Checks the core's figures: after each event, updating the figures of the event's sessions is as good as
+// updating the figures of all sessions.
 #include "arbiter/ledger/figure_book.h"
 
 #include <rapidcheck.h>
@@ -13,8 +13,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// Keeps the figures of one world in two copies. After each event, `by_events` is updated for the sessions of
-// the event, and `by_all` for all sessions.
+// Keeps the figures of one simulation in two copies. After each event, `by_events` is updated for the
+// sessions of the event, and `by_all` for all sessions.
 struct Books {
   FigureBook by_events;
   FigureBook by_all;

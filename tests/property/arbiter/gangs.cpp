@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways. Each job ends, and waits for a
-// turn at most as long as others can delay it.
+// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways. Each job must end, and may
+// wait for a turn only as long as other jobs can delay it.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Honest tenants beside hostile ones. In every world of this file:
+// Honest tenants beside hostile tenants. In every simulation of this file:
 //
 //   - an honest client waits for the GPU, and for the answer to an allocation, for progress_bound() at most
 //     (world_checks.cpp), plus the wait that the policy permits. The bound is the sum of a turn and a handoff
-//     for each honest tenant, and of the delays that each hostile tenant can cause when it enters and when it
-//     leaves;
+//     for each honest tenant, and of the delays that each hostile tenant can cause when it enters and leaves;
 //   - an allocation of an honest tenant that fits beside the real memory of others is granted;
 //   - an event leads to 12 actions for each session at most, and to one answer for each request;
 //   - no survey disproves a report of an honest client, or shows more memory of the client than it may have;
@@ -61,7 +60,7 @@ TEST_CASE("Hostile clients beside honest processes that die") {
 }
 
 TEST_CASE("Hostile clients beside honest processes that wait for each other") {
-  // If work on the GPU waits for a sleeping process of the same tenant, all tenants wait, and this time
+  // If a tenant's work on the GPU waits for a sleeping process of the tenant, all tenants wait. This time
   // counts as the tenant's overuse.
   CHECK(holds("lockstep", [](Scenario& scenario) {
     scenario.lockstep = true;

@@ -176,7 +176,7 @@ MemoryUse HostileClients::any_use() {
   return use;
 }
 
-// Requests memory that does not exist, or only reports it.
+// Requests memory that the GPU does not have, or reports it without a request.
 void HostileClients::claim_memory(SessionId session, Client&) {
   say(session, Usage{.request = world_.random(0, 1) == 0 ? 0 : requests_ + 1,
                      .use = any_use(),
@@ -199,7 +199,7 @@ void HostileClients::keep_the_turn(SessionId session, Client& client) {
   say(session, Want{.host_short = static_cast<std::uint8_t>(world_.random(0, 1))});
 }
 
-// Sends answers without a request, to earlier orders, or out of order.
+// Sends answers that nobody requested, answers to earlier orders, or answers out of order.
 void HostileClients::answer_wrongly(SessionId session, Client& client) {
   const Epoch epoch{client.epoch.value + world_.random(0, 2) - 1};
   const std::uint64_t order = client.order + world_.random(0, 2) - 1;
@@ -265,7 +265,7 @@ void HostileClients::obey(SessionId session, const MemoryUse& use) {
   say(session, Want{});
 }
 
-// The client has memory that it never reports, in several processes, and frees this memory now and then.
+// A client that has memory in several processes, never reports it, and frees it now and then.
 void HostileClients::hide_memory(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   client.hidden = world_.random(0, 4) == 0 ? Bytes{} : kHidden;
@@ -278,8 +278,8 @@ void HostileClients::hide_memory(SessionId session, Client& client) {
   if (world_.random(0, 9) == 0) come(tenant);
 }
 
-// Reports for a while that all memory that it was ever granted is on the GPU, and then that none of it is
-// there. The tenant's processes report this at the same time or alternately.
+// Reports for a while that all memory that it was ever granted is on the GPU, and then that none of it is on
+// the GPU. The tenant's processes report this at the same time or alternately.
 void HostileClients::alternate(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   MemoryUse use{};

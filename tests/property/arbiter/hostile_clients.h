@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile clients of the world: sessions that send any message that the daemon accepts, at any time.
+// Hostile clients of the simulation in world.h: sessions that send any message that the daemon accepts, at
+// any time.
 //
 // On the GPU, a hostile client really has a context of 1 MiB or nothing. Some clients have another 1 MiB that
 // they do not report. Surveys show the real memory, like the surveys of the daemon. The daemon itself
-// determines the process of a session and its GPU, so these clients do not lie about process and GPU. Numbers
-// go up to the largest that arbiter/daemon/validity.h accepts. A client that is dropped or cancelled ends
-// within a second; its tenant reconnects a moment later. One thread.
+// determines the process of a session and its GPU, so these clients do not lie about process and GPU. The
+// largest numbers in messages are the largest that arbiter/daemon/validity.h accepts. A client that is
+// dropped or cancelled ends within a second; its tenant reconnects a moment later. One thread.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ namespace sharedgpu::test {
 
 class HostileClients {
  public:
-  // The functions of the world that these clients use.
+  // The functions of World that these clients use.
   class Surroundings {
    public:
     virtual ~Surroundings() = default;
@@ -32,7 +33,8 @@ class HostileClients {
     virtual bool winding_down() const = 0;
   };
 
-  // The most memory that a client really has on its GPU without a report: a context, and hidden memory.
+  // The sizes of a client's real memory on its GPU: of its context, and of memory that the client never
+  // reports.
   static constexpr Bytes kContext = mebibytes(1);
   static constexpr Bytes kHidden = mebibytes(1);
 
@@ -50,7 +52,7 @@ class HostileClients {
   void end_all();
   // Adds the clients' memory to a survey of the GPU.
   void show(const GpuUuid& gpu, GpuSurvey& survey) const;
-  // Requests for growth, each of which is to be answered at most once.
+  // The number of requests for growth. The core may answer each request once at most.
   std::uint64_t requests() const { return requests_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of the ledger: any record is read as it was written, and damage loses only the damaged lines.
+// Checks that any record of the ledger is read as it was written, and that a damaged ledger loses only its
+// damaged lines.
 #include <rapidcheck.h>
 #include <catch2/catch.hpp>
 #include <concepts>
@@ -15,7 +16,7 @@
 namespace sharedgpu::test {
 namespace {
 
-// Visits the fields of a record and gives each any value that a line can hold.
+// Sets each field of a record to an arbitrary value that a line can hold.
 struct AnyValue {
   template <std::integral Number>
   void operator()(const char*, Number& value) {
@@ -203,7 +204,7 @@ TEST_CASE("If a ledger is cut or damaged anywhere, every undamaged line is read"
 
     std::vector<std::string> whole;
     for (std::size_t i = 0, begin = 0; i < count; begin = ends[i++]) {
-      // A line continues the previous one if the newline between them was changed.
+      // If a newline was changed, the line before it and the line after it are one line.
       const auto first = damaged.lower_bound(begin == 0 ? 0 : begin - 1);
       const bool touched = first != damaged.end() && *first < ends[i];
       if (!touched && ends[i] <= text.size()) whole.push_back(values[i]);

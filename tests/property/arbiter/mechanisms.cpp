@@ -148,7 +148,7 @@ TEST_CASE(
     RC_ASSERT((wait > 0ns) == (limited && tenant.lag < 0ns));
     RC_ASSERT((budget == Nanoseconds::max()) == !limited);
     if (!limited) return;
-    // After the wait, the tenant is no longer in debt. The wait is longer than needed by one tick at most.
+    // After the wait, the tenant has no debt. The wait is one tick too long at most.
     const ActivityInterval waits{
         .turn = 15ms, .counted = true, .due = tenant.due, .limit = tenant.claims.limit};
     const Nanoseconds then = lag_after(rules.account, tenant.lag, waits, wait);
@@ -193,7 +193,7 @@ TEST_CASE("Each turn ends, at a time that does not depend on when the policy is 
     TenantView leader;
     leader.due = any_part();
     leader.submission = 1us * *rc::gen::inRange(0, 2'000'000);
-    // The lag is between the two lags at which accounts are full.
+    // The lag is within the limits of an account.
     const Nanoseconds lag = 1ms * *rc::gen::inRange(-10'000, 10'000) + 500us;
     leader.lag = lag;
     const Nanoseconds length = turn_left(policy->rules(), leader, {}, turn);

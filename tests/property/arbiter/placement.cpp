@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement under random histories of tenants that come and go.
+// Placement with random sequences of tenants that start and end.
 #include "arbiter/core/placement.h"
 
 #include <rapidcheck.h>
@@ -83,7 +83,7 @@ TEST_CASE("Tenants that come and go") {
         const Demand demand{.units = *rc::gen::inRange(1u, 9u), .gpus = *rc::gen::inRange(1u, 5u)};
         const std::vector<unsigned> before = host.units();
         const std::vector<GpuUuid> gpus = host.place(tenant, demand);
-        // The same history gives the same decisions.
+        // The same sequence gives the same decisions.
         RC_ASSERT(twin.place(tenant, demand) == gpus);
         if (placed.count(tenant) > 0) {
           RC_ASSERT(gpus == placed[tenant]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner's promises about time, for programs of any size that always work, or work in bursts.
+// The times that the planner guarantees, for programs of any size that always work, or work in bursts.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -57,8 +57,8 @@ TEST_CASE("Handoffs cost what MaxSwapOverhead allows, and each tenant gets its s
 
 TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
   CHECK(holds("waits", [] {
-    // If some tenants fit together, the tenants that leave are chosen anew in each turn, so there can be more
-    // running sets than expected.
+    // If some tenants fit together, each turn may have another running set, so there can be more running sets
+    // than tenants.
     const bool any_sets = *rc::gen::arbitrary<bool>();
     const auto programs = any_hogs(any_sets ? 10 : 51);
     const Nanoseconds max_wait = any_time(1000, 20000);
@@ -68,7 +68,7 @@ TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the
     stage.run(200s);
     stage.begin_measuring();
     stage.run(500s);
-    // No handoff takes longer than moving the memory of the largest tenant, plus the time of the messages.
+    // No handoff takes longer than moving the memory of the largest tenant and exchanging the messages.
     const Nanoseconds handoff = 100 * per_mib + 50ms;
     const auto count = static_cast<long>(programs.size());
     const Nanoseconds half = (count - 1) * (2 * handoff + 100ms) + handoff;

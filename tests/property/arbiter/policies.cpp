@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every policy under random programs: the invariants of world.cpp hold, no tenant waits longer than the
-// policy states, and the same history gives the same decisions. Also checks the promises of each policy about
-// time.
+// Every policy with random programs: the invariants of world.h hold, no tenant waits longer than the policy
+// states, and the same events give the same decisions. Also checks the times that each policy guarantees.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -27,8 +26,8 @@ Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
-  // A tenant may first have to repay a debt of 10 s. Requests leave at least two fifths of the time, which
-  // tenants share in proportion to their units.
+  // A tenant may first have to repay a debt of 10 s. Stated shares leave at least two fifths of the time,
+  // which tenants share in proportion to their units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
   // The bound of elastic, plus the time in which a tenant repays a debt of 10 s if deadlines leave it a
   // twentieth of the time.
@@ -51,11 +50,11 @@ Scenario any_scenario(const std::string& policy) {
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
   // If several sessions request to pin memory when the arbiter dies, the next arbiter counts all this memory
-  // as pinned. The rest may be too small for another tenant.
+  // as pinned. The memory that is left may be too small for another tenant.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
-  // fcfs always has a quantum here. Without a quantum, only the length of other tenants' work would bound the
-  // wait.
+  // In this test, fcfs always has a quantum. Without a quantum, only the length of other tenants' work would
+  // bound the wait.
   if (policy != "fcfs" && *rc::gen::arbitrary<bool>()) scenario.turns.fixed = {};
   scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
   scenario.patience = patience_with(scenario);
@@ -313,7 +312,7 @@ TEST_CASE(
   Stage stage(5, {}, 0ms, {pausing, busy({.request = 0.2}), busy({.request = 0.1})}, "elastic");
   stage.run(1s);
   Nanoseconds before[3] = {};
-  Nanoseconds alike{};  // how long the first program has worked by now, or has paused by now
+  Nanoseconds alike{};  // time for which the first program has worked, or has paused, without a change
   bool worked = false;
   unsigned used = 0;
   unsigned unused = 0;
@@ -331,7 +330,7 @@ TEST_CASE(
     const bool ends = stage.works(0) != works;
     if (works && !ends) {
       ++used;
-      CHECK(share[0] > 0.6 - 0.01);  // a second has few turns
+      CHECK(share[0] > 0.6 - 0.01);  // a margin, since a second has few turns
       CHECK(share[1] > 0.2 - 0.01);
       CHECK(share[2] > 0.1 - 0.01);
     } else if (!works && !ends) {
@@ -482,9 +481,9 @@ TEST_CASE("deadline: tenants without deadlines do not starve a tenant of a lower
   programs[0].pause = 1535ms;
   programs[4].burst = 2633ms;
   programs[4].pause = 835ms;
-  // The first and the last program fit beside the second and beside the fourth, which take turns. So the
-  // first and the last program owe more than an account can hold, and the accounts of the other three
-  // programs are always full.
+  // The second and the fourth program take turns, and the first and the last program fit beside both. So the
+  // debts of the first and the last program exceed what an account can hold, and the accounts of the other
+  // three programs are always full.
   programs[2].claims.priority = 0;
   programs[2].claims.timed = true;
   Stage stage(1, {}, 100us, programs, "deadline");
@@ -508,7 +507,8 @@ TEST_CASE("deadline: a tenant with deadlines does not starve others of its prior
   programs[3].pause = 125ms;
   Stage stage(0, {}, 100us, programs, "deadline");
   stage.run(200s);
-  // The last program has one of 19 units, so its share is a nineteenth. Handoffs take an eighth of all time.
+  // The last program has one of 19 units, so its share is a nineteenth. An eighth of all time goes into
+  // handoffs.
   CHECK(stage.seen(4).lease > 200s / 19 / 2);
 }
 
@@ -519,7 +519,7 @@ TEST_CASE("deadline: a starving tenant does not keep a tenant with deadlines fro
                    .claims = {.priority = 1, .request = 0.25, .deadline = period},
                    .period = period};
   };
-  // Tenants with a limit soon count as starving, because their accounts hold little.
+  // Tenants with a limit soon count as starving, because their accounts can hold only a small lag.
   const auto other = [](unsigned size, unsigned units, Nanoseconds kernel, Nanoseconds burst = {},
                         Nanoseconds pause = {}) {
     return Program{.size = size,

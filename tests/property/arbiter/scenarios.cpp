@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Gives the same numbers with every standard library.
+// A random generator that gives the same numbers with every standard library.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : engine_(seed) {}
@@ -111,7 +111,7 @@ Scenario scenario_of(unsigned number) {
   const unsigned group = number / kPerGroup;
   Draw draw(number);
   Scenario scenario;
-  scenario.checked = false;  // the tests in this folder check the worlds
+  scenario.checked = false;  // the property tests in this folder check the invariants
   scenario.policy = policy_of(group);
   scenario.seed = draw.any();
   scenario.tenants = draw.from(2, 8);

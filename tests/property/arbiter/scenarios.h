@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worlds whose decisions are kept in decisions.golden: each is determined by its number.
+// The simulations whose decisions are recorded in decisions.golden. The number of a simulation determines its
+// scenario.
 //
 // A group is a row of kPerGroup scenarios with one policy and one theme. Consecutive groups differ in policy
 // and theme: any 13 consecutive groups together have every policy and every theme.

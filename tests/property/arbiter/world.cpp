@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Returns true if a timer must trigger the action in time. Returns false for hints (Prepare), and for
-// restores of a tenant that has not requested the GPU: these may come with the next event.
+// Returns true if the core must have a timer for the action. Returns false for hints (Prepare), and for
+// restores of a tenant that has not requested the GPU: these actions may come with the next event.
 bool decides(const Action& action, const Snapshot& before) {
   if (const auto* send = std::get_if<Send>(&action)) {
     if (send->message.type == MessageType::prepare) return false;
@@ -56,7 +56,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
-  // Limits each honest tenant to the memory that the real memory of hostile clients leaves.
+  // Limits each honest tenant to the GPU's memory without the real memory of hostile clients.
   if (scenario.hostile > 0)
     for (unsigned t = 1; t <= scenario.tenants; ++t)
       caps_[TenantId{t}] = mebibytes(scenario.capacity) - held_by_hostile(scenario);
@@ -127,7 +127,8 @@ void World::perform(const Actions& actions) {
     return nullptr;
   };
   // If a lease was revoked while its session was stopped, the session holds the lease again after it resumes,
-  // until it has drained. The same is true if the arbiter was restarted and does not know of the revocation.
+  // until it has drained. The session also does so if the arbiter was restarted and does not know of the
+  // revocation.
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
@@ -150,8 +151,9 @@ void World::perform(const Actions& actions) {
         client->prepared = send->message.as<Prepare>().host;
         continue;
       }
-      // A Prepare must precede each Evict that the core can foresee. The core cannot foresee that a leaving
-      // session must evict so that another session can leave, nor what hostile clients will need.
+      // A Prepare must precede each Evict that the core can foresee. The core cannot foresee two cases: a
+      // leaving session must evict because another session needs memory to leave, and hostile clients need
+      // memory.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
       if (scenario_.checked && send->message.type == MessageType::evict && !stuck && !hostile_ &&
           state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
@@ -271,7 +273,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   Client& its = *client;
   its.mute = tenant.value > scenario_.tenants;
   its.step = its.mute ? 0 : random(0, 1);
-  // The new session joins the common actions of the existing sessions.
+  // The new session continues with the same submission number as the other sessions of its tenant.
   for (const auto& [key, other] : clients_)
     if (other->tenant == tenant) its.submitted = its.done = std::max(its.submitted, other->submitted);
   clients_[client->key] = std::move(client);
@@ -295,7 +297,7 @@ void World::die(SessionId key) {
   TenantId tenant = entry->second->tenant;
   clients_.erase(entry);
   tell(SessionGone{.session = id});
-  // A session that has ended is no longer awaited.
+  // The other sessions of the tenant do not wait for a session that has ended.
   for (auto& [other, client] : clients_)
     if (client->tenant == tenant) complete(*client);
 }
@@ -377,7 +379,7 @@ void World::find_gpu(unsigned gpu, bool learned) {
 void World::advance_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { advance_early(); });
-  // The consequences of a decision may follow a moment later.
+  // A timer that is due within a millisecond may belong to the consequences of an earlier decision.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small simulation around the core: sessions that obey the protocol with random delays, on a GPU whose
-// memory is counted, in simulated time.
+// A simulation around the core, in simulated time: sessions that obey the protocol with random delays, on
+// GPUs whose memory is counted.
 //
 // Every step checks the invariants; a violation is thrown as std::logic_error.
 #pragma once
@@ -36,13 +36,13 @@ struct Scenario {
   bool claims = false;  // tenants have different units, priorities and shares
   // Some tenants report deadlines at random moments, and then stop. Requires `claims`.
   bool deadlines = false;
-  unsigned switches = 0;   // number of changes of the policy
-  Nanoseconds patience{};  // how much longer than a round of turns a tenant may wait
+  unsigned switches = 0;   // how often the policy changes
+  Nanoseconds patience{};  // time for which a tenant may wait beyond a round of turns
   bool deaths = false;
   bool host_runs_out = false;  // evictions fail now and then
-  bool host_short = false;     // programs now and then need the host memory that holds evicted memory
-  // Limits of evictable memory in MiB: of a tenant, set by the site; of a step and of its job, reported by
-  // sessions. Zero: none.
+  bool host_short = false;     // programs sometimes need the host memory that holds evicted memory
+  // Limits of evictable memory in MiB: host_cap is set by the site for each tenant; host_limit (of a step)
+  // and job_host_limit (of its job) are reported by sessions. Zero: no limit.
   unsigned host_cap = 0;
   unsigned host_limit = 0;
   unsigned job_host_limit = 0;
@@ -53,18 +53,18 @@ struct Scenario {
                           // submitted n times
   unsigned longest_sleep = 2000;  // pause of a program between two submissions, in ms
   // Programs capture streams, and some of their work ends only with their next submission. They allocate
-  // meanwhile.
+  // memory between these submissions.
   bool entangled = false;
   // Now and then, one process of a tenant or all of them are stopped. Some stops are announced.
   bool stops = false;
   bool queries = false;  // programs query the free memory
-  bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads instead of time
+  bool terms = false;    // limits and shares of running jobs change; some GPUs limit threads, not time
   bool forgets = false;  // tenants that have no process are forgotten
-  bool learned = false;  // sessions report the GPUs; later the arbiter itself finds one of them
+  bool learned = false;  // the arbiter learns of the GPUs from sessions, and later finds one GPU itself
   bool losses =
       false;  // GPUs fail, are lost, return and are drained; tenants use the GPUs where they are placed
-  // Number of additional tenants that obey no order. A tenant that keeps others waiting for 5 s is ended, and
-  // reconnects.
+  // Number of additional tenants that obey no order. A tenant that keeps other tenants waiting for 5 s is
+  // ended. Its processes start again and reconnect.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
   // Number of additional tenants of hostile clients; surveys then show the real memory of all clients. With
@@ -72,8 +72,8 @@ struct Scenario {
   // `restarts`.
   unsigned hostile = 0;
   bool absurd = false;
-  bool surveys = false;         // surveys show the memory of sessions, a little late
-  bool early_advances = false;  // domains are also advanced early
+  bool surveys = false;         // surveys show the memory that sessions had a moment before
+  bool early_advances = false;  // domains are also advanced before their timers fire
   bool checked = true;          // checks after every event, not only after orders and records of the core
 };
 
@@ -94,7 +94,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   ~World() override;
   void run();
 
-  // Counts of events, for tests that check that something happened at all.
+  // Counts of events. Tests check by these counts that the events happened.
   struct Tally {
     unsigned turns = 0;
     unsigned evictions = 0;
@@ -107,14 +107,14 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned home = 0;     // turns that began while a program needed its host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
-    unsigned given_back = 0;  // turns that sessions gave back before they were over
+    unsigned given_back = 0;  // turns that sessions yielded before the end
     unsigned taken = 0;       // leases taken from tenants whose processes were stopped
     unsigned late_work = 0;   // submissions of stopped tenants, by threads that had passed the gate
-    unsigned bounded = 0;     // number of times that others' deadlines lowered a tenant's limit
+    unsigned bounded = 0;     // how often deadlines of other tenants lowered a tenant's limit
     unsigned answers = 0;     // number of answers to queries of free memory
     unsigned forgotten = 0;   // tenants that were forgotten
-    unsigned given_up = 0;    // mute tenants without memory that lost their lease
-    unsigned cancelled = 0;   // mute tenants that were ended
+    unsigned given_up = 0;    // tenants that obey no order, have no memory and lost their lease
+    unsigned cancelled = 0;   // tenants that obey no order and were ended
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned away = 0;        // requests for away memory that were granted
     unsigned kept_home = 0;   // requests for away memory that were refused
@@ -223,10 +223,10 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // number of this arbiter; messages to earlier arbiters are lost
-  LeaseBook written_;  // the leases that a ledger would hold
+  unsigned life_ = 0;  // counts the arbiters; messages to earlier arbiters are lost
+  LeaseBook written_;  // the leases, computed from the records for the ledger
   std::map<TenantId, Bytes> caps_;
-  std::map<TenantId, std::uint64_t> claims_changed_;  // how often each tenant's claims have changed
+  std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's shares
   std::set<TenantId> requested_;  // tenants that have asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
@@ -237,9 +237,9 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   };
   std::vector<GpuState> gpus_;  // gpus_[i] has the UUID uuids_[i]
   std::set<GpuUuid>
-      begun_anew_;  // after a restart: GPUs on which more memory may count as promised than exists
+      begun_anew_;  // GPUs on which promises may exceed the GPU's memory after a restart of the arbiter
   std::map<SessionId, std::unique_ptr<Client>> clients_;
-  std::optional<HostileClients> hostile_;  // none: the world has no hostile clients
+  std::optional<HostileClients> hostile_;  // empty if the simulation has no hostile clients
   std::uint64_t verdicts_ = 0;             // number of Verdicts sent to hostile clients
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;

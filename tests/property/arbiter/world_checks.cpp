@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of the world, at every moment and at its end.
+// The invariants that World checks after each event, and the checks at the end of the simulation.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,7 @@ Nanoseconds progress_bound(const Scenario& scenario) {
   return (scenario.tenants + 1) * kHonest + scenario.hostile * kHostile + 3 * 1500ms + kCrowdPatience;
 }
 
-// Checks what must hold at every moment.
+// Checks the invariants.
 void World::check() {
   std::vector<Bytes> there(uuids_.size());
   std::vector<Bytes> contexts(uuids_.size());
@@ -37,8 +37,8 @@ void World::check() {
            "work on memory that is not there");
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
     }
-    // Work submitted by a stopped process goes on, and an arbiter that knows the process notices its
-    // resumption a little later.
+    // The GPU continues work that a stopped process has submitted. The arbiter notices a moment later that
+    // the process has resumed.
     const bool known = client->id != SessionId{} && !core_->in_grace();
     const bool overlaps =
         client->stopped || !known || now() - std::max(client->went_on, client->came_back) < kSeen;
@@ -59,7 +59,8 @@ void World::check() {
     }
     const Snapshot::Gpu& gpu = *found;
     must(there[i] <= gpu.usable || core_->in_grace(), "more on the GPU than is usable");
-    // A restarted arbiter counts requested growth as promised, even if its predecessor had not granted it.
+    // A restarted arbiter counts requested growth as promised, even if the arbiter before it had not granted
+    // the growth.
     const bool kept = hostile_ ? promised_to_honest(state, gpu) <= mebibytes(scenario_.capacity)
                                : gpu.promised <= gpu.usable;
     if (core_->in_grace())
@@ -96,7 +97,7 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
   }
 }
 
-// Surveys disprove no report of an honest session.
+// No survey disproves a report of an honest session.
 void World::check_reports() const {
   const Snapshot state = core_->snapshot();
   for (const auto& [key, client] : clients_) {
@@ -122,8 +123,8 @@ void World::check_waits() {
   }
 }
 
-// Reports alone never take memory: beside hostile clients, growth that fits into the memory that really
-// exists is granted.
+// False reports of hostile clients take no memory from honest clients: growth that fits beside the real
+// memory of all clients is granted.
 void World::check_refusal(const Client& client, const Snapshot& state) const {
   if (!hostile_) return;
   Bytes footprint = client.use.footprint();
@@ -149,7 +150,7 @@ void World::check_refusal(const Client& client, const Snapshot& state) const {
   must(!fits, "growth that fits is refused");
 }
 
-// The core answers a request once, and the number of other actions per event and session is bounded.
+// The core answers each request once. The number of other actions for each event and session is bounded.
 void World::count(const Actions& actions) {
   constexpr double kForEachSession = 12;
   std::size_t others = 0;
@@ -198,8 +199,8 @@ void World::check_alone(const Snapshot& state) {
   }
 }
 
-// Evictable memory and away memory together never exceed the limits of a step and of a job. Neither this
-// memory nor the host memory that holds evicted memory exceeds the site's limit for a tenant.
+// Evictable memory and away memory together never exceed the limits of a step and of a job. Their sum, and
+// the host memory that holds evicted memory, never exceed the site's limit for a tenant.
 void World::check_host() {
   std::map<TenantId, Bytes> of_job;
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
@@ -230,7 +231,7 @@ void World::check_parts(const Snapshot& state) {
     const Claims stated = claims_of(tenant.id);
     const double least = std::min(std::max(0.05, stated.request), stated.limit);
     const double part = tenant.claims.limit;
-    if (tenant.stated != stated) continue;  // known from the ledger alone
+    if (tenant.stated != stated) continue;  // the core knows the tenant only from the ledger
     must(part <= stated.limit && part >= least, "a part that the policy does not give");
     must(part == stated.limit || tenant.policy->name() == "deadline", "a part that nobody rules");
     tally_.bounded += part < stated.limit ? 1 : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A well-behaved client of the world, and the state shared by its parts.
+// A well-behaved client of the simulation, and constants for all parts of the simulation.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace sharedgpu::test {
 
-// Memory of the GPU for contexts, beside its capacity. Contexts need no grant; in these worlds all contexts
-// fit into this memory.
+// Memory of the GPU for contexts, in addition to its capacity. Contexts need no grant; in the simulation, all
+// contexts fit into this memory.
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
@@ -35,17 +35,17 @@ inline void must(bool holds, const char* what) {
 // One well-behaved process, with its real memory. `id` is the number of the client's session with the current
 // arbiter.
 struct World::Client : simulation::Session {
-  SessionId key;  // the client's number in this world, independent of arbiters
+  SessionId key;  // the client's number, which stays the same when the arbiter restarts
   TenantId tenant;
   unsigned gpu = 0;
   bool attached = false;
   bool had_gate = false;   // the client held a lease when the arbiter died
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
-  bool computing = false;  // has submitted work that is not done yet
+  bool computing = false;  // the GPU has unfinished work of the client
   unsigned submitted = 0;  // number of all submissions so far
   unsigned done = 0;       // number of those submissions that the GPU has finished
-  bool busy = false;       // the GPU works on the first unfinished submission
+  bool busy = false;       // the GPU executes the first unfinished submission
   bool full = false;       // the program waits until a part of its work is done
   Bytes prepared;          // host memory for evictions, as in the last Prepare
   bool capturing = false;
@@ -65,15 +65,15 @@ struct World::Client : simulation::Session {
   std::uint64_t requests = 0;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
-  Bytes away;  // away memory, including the growth that the client asks for
+  Bytes away;  // away memory, including growth for which a request waits
   Bytes before_growth_away;
   Nanoseconds line_free{};  // earliest arrival of the next message, so that messages keep their order
   unsigned generation = 0;
   Nanoseconds restored_at{};
   bool stopped = false;
   Nanoseconds went_on{};
-  Nanoseconds came_back{};                     // when the client reconnected to a restarted arbiter
-  std::vector<std::function<void()>> put_off;  // actions that wait until the process goes on
+  Nanoseconds came_back{};                     // time at which the client reconnected to a restarted arbiter
+  std::vector<std::function<void()>> put_off;  // actions that wait until the process resumes
   // Delays the actions of a stopped process.
   bool puts_off(std::function<void()> what) {
     if (stopped) put_off.push_back(std::move(what));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs of the world that fail, are lost, return and are drained, and the tenants that are placed on them.
+// GPUs of the simulation that fail, are lost, return and are drained, and the tenants that are placed on
+// them.
 #include <algorithm>
 #include <set>
 
@@ -81,7 +82,7 @@ void World::lose(Client& client) {
     if (other->tenant == tenant) complete(*other);
 }
 
-// Checks that no session is on a lost GPU, and that no lease is held there.
+// Checks that no session is on a lost GPU, and that no lease on a lost GPU is held.
 void World::check_gpus(const Snapshot& state) {
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     const Snapshot::Gpu* gpu = state.find(uuids_[i]);

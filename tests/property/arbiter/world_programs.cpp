@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client's side of the world: its session, which obeys the protocol, and its program.
+// The well-behaved clients of the simulation: each has a session that obeys the protocol, and a program.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kPerMib = 100us;  // time to copy a MiB
 constexpr unsigned kAhead =
     4;  // number of submissions that a program makes before it waits for the first one
-constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress after each such piece
+constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress after each chunk
 
 }  // namespace
 
@@ -35,8 +35,8 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::attached:
       if (client.attached) break;
       client.attached = true;
-      // Each working process has a context. Processes beside hostile clients work for a long time, so their
-      // contexts are never empty.
+      // Each working process has a context. Beside hostile clients, processes work for a long time, so the
+      // size of their contexts is never 0.
       client.use.context = mebibytes(random(hostile_ ? 1 : 0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
@@ -158,8 +158,8 @@ bool World::waits(const simulation::Session& session) const {
 }
 
 // Returns zero in scenarios with early_advances. With a longer time, turns would consist of whole
-// submissions. A small change of an account could then move the end of a turn by a whole submission, and no
-// timer foresees this.
+// submissions. A small change of an account could then move the end of a turn by a whole submission, for
+// which the core has no timer.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -192,8 +192,8 @@ void World::live(Client& client) {
     at(now() + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now(), [this, key = client.key] { die(key); });
   }
-  // In lockstep, each process allocates before it begins to work: if several tenants grew while they drain,
-  // their memory could exceed the GPU.
+  // In lockstep, each process allocates only before it begins to work. If several tenants grew while they
+  // drain, their memory could exceed the GPU.
   unsigned growth = 15;
   if (scenario_.lockstep) growth = client.begun ? 0 : 60;
   if (what < growth) return grow(client);
@@ -212,8 +212,8 @@ void World::capture(Client& client) {
     client.capturing = client.page.open && random(0, 9) == 0;
 }
 
-// Lets a session that waits at the gate pass now and then, less and less often, since work on the GPU may
-// wait for its submission.
+// Lets a session that waits at a closed gate pass sometimes, at longer and longer intervals, since work on
+// the GPU may wait for the session's next submission.
 void World::let_through(Client& client) {
   if (client.draining_since == Nanoseconds{}) client.draining_since = now();
   const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;
@@ -358,8 +358,7 @@ void World::watch_host(SessionId key) {
   at(now() + 1s, [this, key] { watch_host(key); });
 }
 
-// Reports deadlines twenty times a second, or not at all for a while. The program reports deadlines even if
-// it has none.
+// Reports deadlines twenty times a second, with pauses in which it reports none.
 void World::tell_of_deadlines(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;
@@ -379,8 +378,8 @@ void World::ask_for_memory(SessionId key) {
   at(now() + delay(1000), [this, key] { ask_for_memory(key); });
 }
 
-// A mute client obeys no order. Half of the mute clients use the GPU: they have a context, and the memory
-// that they were granted. The other half of the mute clients have nothing on the GPU.
+// A mute client is a client that obeys no order. Half of the mute clients use the GPU: they have a context,
+// and the memory that they were granted. The other half have no memory on the GPU.
 void World::hear_mutely(Client& client, const Message& message) {
   const bool has_memory = client.tenant.value % 2 == 0;
   if (message.type == MessageType::attached) {

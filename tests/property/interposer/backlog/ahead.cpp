@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule that keeps a stream's queue short, with programs of all kinds.
+// The rule that limits a stream's backlog, with programs of all kinds.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -34,8 +34,8 @@ TEST_CASE(
     gpu.forget_statistics();
     run(1s);
     RC_ASSERT(gpu.longest_queue() <= 5 * goal);
-    // Polls notice a passed fence late, by at most the interval between polls. The GPU may be idle for this
-    // time.
+    // A poll notices late that the GPU has passed a fence: by the interval between polls at most. The GPU may
+    // be idle for this time.
     RC_ASSERT(gpu.idle() <= 10ms * (backlog::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));
@@ -53,7 +53,7 @@ TEST_CASE("no program waits in vain for longer than promised") {
       const int in_vain = gpu.in_vain();
       gpu.submit_after(1);
       gpu.submit(10us);
-      // In addition, the program may wait for the work that is already in the queue.
+      // In addition, the program may wait for the work in the stream.
       RC_ASSERT(gpu.waited() - before <= 2 * backlog::Ahead::kMostPatience + gpu.longest_queue());
       RC_ASSERT(gpu.in_vain() <= in_vain + 2);
     }

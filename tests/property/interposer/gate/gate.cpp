@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that submit, nest passes of the gate and capture streams at random, while an arbiter opens and
-// closes the gate at random.
+// Threads that submit, pass the gate again inside a pass, and capture streams at random, while an arbiter
+// opens and closes the gate at random.
 #include <rapidcheck.h>
 
 #include <atomic>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr CUdeviceptr kBase = 1ull << 40;
 constexpr std::uint64_t kRegion = 1 << 16;
-constexpr unsigned kRegions = 3;  // adjacent regions, so that a wrong merge of two regions would show
+constexpr unsigned kRegions = 3;  // adjacent regions, so that the test detects a wrong merge of two regions
 
 CUdeviceptr region_of(CUdeviceptr address) { return kBase + (address - kBase) / kRegion * kRegion; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random streams that allocate and free, and a GPU that executes their work later, compared with a model that
-// knows for each piece of memory where and by which stream it was freed last.
+// Random streams that allocate and free memory, and a GPU that executes their work later. A model records for
+// each piece of memory which stream freed it last, and at which point of the stream.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -128,7 +128,7 @@ class Model {
       RC_ASSERT(chunk >= size);
       RC_ASSERT(chunk.count % kChunkUnit.count == 0u);
       const CUdeviceptr base = next_chunk_;
-      next_chunk_ += chunk.count;  // adjacent chunks, so that a wrong merge would show
+      next_chunk_ += chunk.count;  // adjacent chunks, so that the test detects a wrong merge
       chunks_[base] = chunk;
       pool_.add_chunk(base, chunk, size);
       place = base;
@@ -141,7 +141,7 @@ class Model {
     if (after != blocks_.end()) RC_ASSERT(end <= after->first);
     if (after != blocks_.begin())
       RC_ASSERT(std::prev(after)->first + std::prev(after)->second.count <= *place);
-    // Earlier work on the block, if any, runs before the next work of this stream.
+    // Any earlier work on the block runs before the next work of this stream.
     for (CUdeviceptr unit = *place; unit < end; unit += kUnit) {
       const std::shared_ptr<Place>& freed = freed_[unit];
       if (freed != nullptr) RC_ASSERT(freed->stream == stream || freed->passed());
@@ -176,7 +176,7 @@ class Model {
   CUdeviceptr next_chunk_ = 1ull << 40;
   std::map<CUdeviceptr, Bytes> chunks_;
   std::map<CUdeviceptr, Bytes> blocks_;
-  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // the place where each unit of memory was freed last
+  std::map<CUdeviceptr, std::shared_ptr<Place>> freed_;  // stream and point where each unit was freed last
 };
 
 }  // namespace

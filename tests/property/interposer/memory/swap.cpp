@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs, some of them larger than the GPU, under a random arbiter and a driver that fails now and
-// then, compared with a model that knows only which byte was written to which address.
+// Random programs, some of them larger than the GPU, with a random arbiter and a driver that fails sometimes.
+// A model records only which byte was written to which address, and the memory must equal the model.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -164,7 +164,7 @@ class Model {
       }
   }
 
-  // The counts agree with the device, and the handles that are not away fit the window.
+  // Checks that the counts agree with the device, and that the handles that are not away fit the window.
   void check_places(const MemoryUse& use, Bytes beyond) const {
     Bytes in_window;
     Bytes away;
@@ -240,7 +240,8 @@ class Model {
     std::optional<Physical> exported = {};  // the driver's handle, with a reference
   };
 
-  // Returns true if all memory is resident, as it is inside the gate. Only then the program uses its memory.
+  // Returns true if all memory is resident, as it is inside the gate. The program uses its memory only if
+  // this is true.
   bool running() {
     for (const Handle& handle : t_.memory.handles()) {
       if (!handle.usable()) return false;
@@ -331,7 +332,7 @@ class Model {
     const Made& made = made_[index];
     if (made.held || !made.views.empty()) return;
     if (made.exported) {
-      // A failed release of the reference is repeated, as programs do not.
+      // Repeats a release of the reference that failed; real programs do not repeat it.
       for (unsigned attempts = 0; t_.device.release(*made.exported) != CUDA_SUCCESS; ++attempts)
         RC_ASSERT(attempts < 3);
     }
@@ -419,7 +420,8 @@ class Model {
         return true;
     return false;
   }
-  // Some handles leave, and some enter. A few are asked for both, or do not exist.
+  // Exchanges random handles. The request also contains an address as both leaving and entering, which may
+  // belong to no handle.
   void exchange(std::uint32_t n) {
     std::vector<CUdeviceptr> out{n};
     std::vector<CUdeviceptr> in{n};

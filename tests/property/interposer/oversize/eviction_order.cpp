@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that repeated programs move, compared with the optimum.
+// Compares the bytes that exchanges move for cyclic programs with the optimum.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -11,13 +11,13 @@ using namespace sharedgpu;
 
 namespace {
 
-// `early`: the part of the window that comes in early with each exchange.
+// `early`: the part of the window that each exchange may bring in early.
 void check_bytes(bool sizes, double early) {
   const auto handles = *rc::gen::inRange(60u, 200u);
   const needs::Trace trace = needs::random_cycles(*rc::gen::arbitrary<std::uint64_t>(), handles, 20, sizes);
   const Bytes whole = needs::footprint(trace);
-  // The optimum may move parts of handles. So windows are for whole handles or, if sizes differ, are smaller
-  // than the footprint by several handles.
+  // The optimum may move parts of handles. So the window is a multiple of the handle size. If sizes differ,
+  // the window is smaller than the footprint by several handles.
   Bytes window{whole.count * *rc::gen::inRange(50u, sizes ? 85u : 95u) / 100};
   if (!sizes) window = Bytes{window.count - window.count % needs::largest(trace).count};
   const Bytes most{static_cast<std::uint64_t>(static_cast<double>(window.count) * early)};

@@ -15,7 +15,7 @@
 
 using namespace sharedgpu;
 
-// Count the memory of this program.
+// These operators count the memory of this program.
 static std::size_t allocated = 0;
 void* operator new(std::size_t size) {
   void* const block = std::malloc(size != 0 ? size : 1);
@@ -23,7 +23,7 @@ void* operator new(std::size_t size) {
   allocated += malloc_usable_size(block);
   return block;
 }
-// AddressSanitizer has a version of its own, so each version is replaced.
+// AddressSanitizer defines every version of operator new, so this file replaces every version.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   try {
     return operator new(size);
@@ -83,7 +83,7 @@ struct World {
 
     for (const std::uint64_t each : made.out) handles.at(each).on_gpu = false;
     for (const std::uint64_t each : made.in) handles.at(each).on_gpu = true;
-    // A needed handle stays away only if it does not fit beside the other needed ones that are on the GPU.
+    // A needed handle stays away only if it does not fit beside the other needed handles that are on the GPU.
     Bytes held;
     for (const auto& [handle, each] : handles)
       if (each.on_gpu && is_needed(handle)) held += each.size;
