@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The writing of a step's usage, compared with a model of Slurm's accounting.
+// Checks how the plugin writes a step's usage, with a model of Slurm's accounting.
 #include "accounting/usage_writer.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ StepCounts counts(std::uint64_t n) {
   return {.seconds = n, .waited = 7 * n, .restored = 10 * n, .evicted = 100 * n};
 }
 
-// Slurm's accounting for one step on one node in jobacct_gather/cgroup: a poll calls the plugin once for each
-// process, in some order. Values for a task replace its earlier values, and values for other processes are
-// lost. The last values of an ended task stay.
+// A model of Slurm's jobacct_gather/cgroup for one step on one node: a poll calls the plugin once for each
+// process, in any order. Values for a task replace its earlier values, and values for other processes are
+// lost. The last values of an ended task are kept.
 class Books {
  public:
   Books() = default;
@@ -65,7 +65,7 @@ class Books {
   StepCounts ended_;
 };
 
-// Writes the usage as the poller does. Returns true if Slurm's records are right at the end.
+// Writes the usage poll by poll, as the plugin does. Returns true once Slurm's records are right.
 bool write(UsageWriter& writer, Books& books, int task, std::uint64_t total) {
   for (int i = 0; i < 100; ++i) {
     writer.begin_poll(counts(total));
@@ -161,7 +161,7 @@ TEST_CASE("the values that a task reported at its end stay, and the next task re
   REQUIRE(write(writer, books, 1, 7));
   books.end(1);
   writer.reporting_task_ended();
-  CHECK(writer.is_due(counts(7)));  // the next task's record may not show anything yet
+  CHECK(writer.is_due(counts(7)));  // the next task's record may be empty
   REQUIRE(write(writer, books, 2, 10));
   CHECK(books.shown(2) == counts(3));
   CHECK(books.sum() == counts(10));
@@ -249,7 +249,7 @@ TEST_CASE("the reports of several tasks stay when other processes come and go") 
   Books books({11, 1, 2}, {1, 2});
   REQUIRE(write(writer, books, 1, 5));
   CHECK(books.sum() == counts(5));
-  // In the next poll, the call that belonged to the reporting task belongs to another process.
+  // In the next poll, another process has the place of the reporting task in the order of calls.
   books.processes = {1, 11, 2};
   writer.begin_poll(counts(6));
   books.poll(writer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images that would keep a runtime from mounting a folder.
+// Images that prevent a container runtime from mounting a folder.
 #include "arbiter/cli/mount_point.h"
 
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 set -eu
 program=$1
 
-# names SECTION: the first words of the section's lines.
+# names SECTION: prints the first word of each line of the section.
 names() {
   sed -n "/^$1:/,/^$/s/^  \([^ ].*\)/\1/p" "$help" | sed 's/   *.*//'
 }

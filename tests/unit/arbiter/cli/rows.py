@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 GPUS = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"]
 BATCH = 4294967291
 
-# Seconds since the boot, and the rest of the line.
+# Each entry: the time in seconds since the boot, and the rest of the line.
 LEDGER = [
     (0, f"boot 8de26f41-1aca-4c64-aa60-1b67c44ca8e3 {BOOTED * SECOND}"),
     (1, "tenant 1 0 job 17"),
@@ -94,7 +94,7 @@ def main(sharedgpu: str) -> None:
             if words.startswith("ledger"):
                 command.append(str(ledger))
             subprocess.run(command, env=environment, check=True)
-        # A name that is not UTF-8 does not keep the others from being shown.
+        # A name that is not UTF-8 does not prevent other names from being shown.
         write_sacct(sacct, SACCT.replace("carol", "j\udcfcrgen"))
         report = [sharedgpu, "report", "--config", str(conf), "--since", "2026-11-01", "--until", "2026-12-01", "--json"]
         rows = json.loads(subprocess.run(report, env=environment, check=True, stdout=subprocess.PIPE).stdout)

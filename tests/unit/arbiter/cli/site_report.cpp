@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report, computed from output of sacct of Slurm 22.05. Names are changed, and the last four jobs are
-// made up.
+// The report, computed from output of sacct of Slurm 22.05. The names are changed, and the last four jobs are
+// invented.
 #include "arbiter/cli/site_report.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ TEST_CASE("Jobs with units are added up by user, account and partition") {
   CHECK(alice.lease_seconds == 5 + 70);
   CHECK(alice.waited_seconds == 3 + 20);
   CHECK(alice.swap_mebibytes == 768 + 960 + 64);
-  // Excludes a job without units, a running job and a job that ended later; a requeued job counts with both
-  // runs.
+  // The sums exclude a job without units, a running job and a job that ended after the period. A requeued job
+  // counts with both runs.
   const SiteReport::Sums& bob =
       report.sums().at({.user = "bob", .account = "chemistry", .partition = "main"});
   CHECK(bob.jobs == 2);

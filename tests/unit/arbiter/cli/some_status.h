@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A status for tests: one GPU of 80 GiB and three jobs. Job 21 has the GPU, job 22 and job 23 wait for it.
+// A status for tests: one GPU of 80 GiB and three jobs. Job 21 holds the lease; jobs 22 and 23 wait.
 #pragma once
 
 #include "arbiter/cli/node_status.h"

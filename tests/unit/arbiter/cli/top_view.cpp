@@ -21,7 +21,7 @@ struct Shown {
     for (const Line& line : top.screen(width, height, "14:30:05")) texts.push_back(text_of(line));
     return texts;
   }
-  // The first words of the tenants' lines.
+  // The job numbers in the tenants' lines.
   std::vector<std::string> jobs(int width = 120, int height = 40) {
     std::vector<std::string> names;
     for (const std::string& line : lines(width, height))

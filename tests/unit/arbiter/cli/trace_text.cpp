@@ -61,7 +61,7 @@ TEST_CASE("The JSON has the fields of the Trace Event Format, and names each lan
     CHECK(threads.count({event["pid"], event["tid"]}) == 1);
     ++spans[event["cat"].get<std::string>()];
   }
-  // A lease is in the lane of its GPU and in that of its tenant.
+  // The trace shows each lease twice: once for its GPU and once for its tenant.
   CHECK(spans ==
         std::map<std::string, int>{{"lease", 4}, {"waiting", 1}, {"moving in", 1}, {"moving out", 1}});
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of sessions: which reports the memory accounting believes, and which requests for growth are
-// granted, wait or are refused.
+// Which reports of sessions the core believes, and which requests for growth it grants, defers or refuses.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

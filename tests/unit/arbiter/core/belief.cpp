@@ -10,9 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-using Shown = std::map<std::uint64_t, unsigned>;  // the memory that a survey finds of each session, in MiB
+using Shown = std::map<std::uint64_t, unsigned>;  // session -> MiB of its memory that a survey finds
 
-// A survey, a second after the last one.
+// Lets a second pass and then handles a survey.
 void survey(Bench& b, const Shown& shown, unsigned unmanaged = 0) {
   b.now += 1s;
   GpuSurvey found{.unmanaged = mebibytes(unmanaged), .limit = mebibytes(100), .reserve = mebibytes(20)};
@@ -123,7 +123,7 @@ TEST_CASE("Pinned memory that is asked for and not granted yet is no claim") {
   b.ready(2, 30);
   REQUIRE(b.tenant(2).phase == Phase::running);
   b.grow(2, 30, 30, 20);
-  REQUIRE_FALSE(b.granted(2));  // tenant 1 has to give up more memory first
+  REQUIRE_FALSE(b.granted(2));  // tenant 1 has to evict more memory first
   REQUIRE_FALSE(b.refused(2));
   for (int i = 0; i < 3; ++i) survey(b, {{1, 71}, {2, 31}});
   b.tell(1, 80, 50);
@@ -167,7 +167,7 @@ TEST_CASE(
   survey(b, {{1, 0}, {2, 0}});
   claim_context(b, 1, 30);
   claim_context(b, 2, 30);
-  // Contexts that no survey has shown count for at most a sixteenth of the GPU, which is less than the 20 MiB
+  // Contexts that no survey has shown count as a sixteenth of the GPU at most, which fits into the 20 MiB
   // beyond the capacity.
   CHECK(b.gpu().usable == mebibytes(100));
   survey(b, {{1, 29}, {2, 0}});
@@ -320,7 +320,7 @@ TEST_CASE("Evictable memory is not there for certain only where two surveys in a
 
 // ---- what sessions hide ----
 
-// A survey that shows `hidden` MiB of hidden memory of a process, beside the memory of sessions in `shown`.
+// Handles a survey that shows the memory of sessions in `shown`, and `hidden` MiB of hidden memory.
 void survey_hidden(Bench& b, unsigned hidden, const Shown& shown) {
   b.now += 1s;
   GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
@@ -361,7 +361,7 @@ TEST_CASE("Memory that a session does not report counts in its tenant's footprin
   CHECK(b.core->sighting().sessions[0].resident == mebibytes(30));
   b.say(1, MemoryQuery{.request = 1});
   CHECK(b.sent<MemoryView>(1)->free == mebibytes(20));
-  b.grow(1, 35, 10);  // exceeds the tenant's limit only because of the hidden memory
+  b.grow(1, 35, 10);  // the sum exceeds the tenant's limit only because of the hidden memory
   CHECK_FALSE(b.granted(1));
   CHECK_FALSE(b.refused(1));
   SECTION("until it is freed") {

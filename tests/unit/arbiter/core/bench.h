@@ -27,7 +27,7 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // The last messages to each session, from the actions of the core. The tests carry out the core's orders.
+  // The last messages of the core to each session. The tests carry out the orders in these messages.
   std::map<std::uint64_t, simulation::Session> told;
   LeaseBook written;                            // the leases, computed from the recorded grants and releases
   std::optional<Nanoseconds> timer;             // the timer that the last step armed
@@ -68,7 +68,7 @@ struct Bench {
                        .expected = hello.resuming != 0,
                        .hello = hello});
   }
-  // The process of `old` reconnects, and then attaches to its GPU.
+  // The process of session `old` reconnects as session `heir`. The caller then attaches the new session.
   void succeed(std::uint64_t old, std::uint64_t heir) {
     come(heir, session(old).tenant.value);
     handle(SessionGone{.session = SessionId{old}, .heir = SessionId{heir}});
@@ -119,10 +119,10 @@ struct Bench {
     its.settling = mebibytes(size);
     say(session, Usage{.request = 7, .use = its, .stuck = 0});
   }
-  // Slurm stops the session's process, and lets it go on.
+  // The session's process is stopped, and resumed.
   void stop(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = true}); }
   void go_on(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = false}); }
-  // An event that changes nothing.
+  // Causes an event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
   // If a timer is late by 100 ms or more, the core assumes that the arbiter stood still.
   void pass(Nanoseconds time) {
@@ -146,7 +146,7 @@ struct Bench {
     now = begun + most;
     return std::nullopt;
   }
-  // Lets this time pass, in which only the core's timers fire.
+  // Lets this time pass. All timers of the core fire in time, and no other event happens.
   void pass_by_timers(Nanoseconds time) {
     const Nanoseconds end = now + time;
     while (timer && *timer <= end) pass_to_timer();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings that change while tenants run: the overuse rules, the wait for idle tenants, and capacities.
+// Settings that change while tenants run: the overuse rules, the time after which idle tenants lose their
+// turn, and capacities.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>

@@ -114,7 +114,7 @@ TEST_CASE(
     use.host = mebibytes(30);
     b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
     b.grow(2, 21, 0, 21);
-    CHECK_FALSE(b.sent<Verdict>(2));  // no refusal: session 1 will soon give its host memory back
+    CHECK_FALSE(b.sent<Verdict>(2));  // no refusal: session 1 will soon free host memory
     CHECK(b.session(2).use.swappable == mebibytes(20));
     SECTION("and is granted then") {
       b.tell(1, 10, 0);
@@ -427,7 +427,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   CHECK_FALSE(b.sent<Prepare>(1));  // less than seven eighths of the capacity are in use
 
   b.pass(1s);
-  b.grow(2, 40, 20);  // both tenants just fit, but the growth is likely to go on
+  b.grow(2, 40, 20);  // both tenants just fit, but tenant 2 is likely to grow further
   REQUIRE(b.sent<Prepare>(1));
   REQUIRE(b.sent<Prepare>(2));
   CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, in slabs
@@ -471,8 +471,8 @@ TEST_CASE("For a tenant that grows steadily, others evict in advance, half as mu
   b.want(2);
   b.pass(10s);
   b.release(1, 90, true);
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // 10 MiB more, since the end of its turn stopped
-                                                           // tenant 2's growth
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // 10 MiB more than tenant 2 needs, since the end
+                                                           // of its turn interrupted its growth
   b.tell(1, 90, 70);
   b.ready(2, 20);
   REQUIRE(b.open(2));
@@ -533,8 +533,8 @@ TEST_CASE("Growth that the end of a turn has stopped is expected to continue in 
   b.pass(9s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  // Tenant 2 gets room for its 60 MiB and for further growth by half of these 60 MiB. If tenant 2 has given
-  // memory back, it gets room only for its 58 MiB.
+  // Tenant 2 gets room for its 60 MiB and for further growth by half of these 60 MiB. If tenant 2 has freed
+  // memory, it gets room only for its 58 MiB.
   CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
@@ -547,7 +547,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   Nanoseconds now = 1000s;
   using Told = std::map<std::uint64_t, Bytes>;
   // Reports the size of a session, lets seven seconds pass without growth, and returns the host memory that
-  // each session was last told to prepare.
+  // each session was last ordered to prepare.
   auto grow = [&](std::uint64_t session, Bytes size) {
     const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
     core.handle(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
@@ -572,12 +572,12 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   CHECK(grow(2, gibibytes(31)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
   CHECK(grow(2, gibibytes(32)) == Told{{1, mebibytes(128)}, {2, mebibytes(128)}});
 
-  // Each of the two tenants may have to evict the memory that the GPU lacks for both of them, and slightly
-  // more, since a tenant may grow.
+  // Each of the two tenants may have to evict as much memory as the GPU lacks for both, and slightly more,
+  // since a tenant may grow.
   const Bytes each = gibibytes(10) + mebibytes(128);
   CHECK(grow(2, gibibytes(50)) == Told{{1, each}, {2, each}});
   CHECK(grow(2, gibibytes(50) + mebibytes(2)) ==
-        Told{{1, each}, {2, each}});  // the growth is included in the report
+        Told{{1, each}, {2, each}});  // `each` contains enough for this growth
   come(3, 3);
   CHECK(grow(3, gibibytes(60)) ==
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
@@ -623,7 +623,7 @@ TEST_CASE("The sessions of a tenant together prepare host memory for the tenant'
   b.pass(1s);
   b.grow(3, 90, 10);
   CHECK(b.sent<Prepare>(1)->host == mebibytes(64));
-  CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB, besides session 1's 20 MiB; rounded up
+  CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB, in addition to session 1's 20 MiB; rounded up
   CHECK(b.sent<Prepare>(3)->host == mebibytes(128));
 
   b.come(4, 1);
@@ -1066,7 +1066,7 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   b.grow(1, 60, 45);
   if (both_need) b.grow(2, 60, 45);
   b.pass(100ms);
-  b.release(3, true, Bench::use(75, 10));  // the entering tenant leaves the running set
+  b.release(3, true, Bench::use(75, 10));  // tenant 2, which was entering, leaves the running set
   if (both_need) {
     REQUIRE(b.until_sent<Verdict>(2));
     CHECK_FALSE(b.sent<Verdict>(1));
@@ -1184,7 +1184,7 @@ TEST_CASE("Memory that cannot be evicted counts as staying on the GPU, and its e
   b.pass(10s);
   b.release(1, 75, true);
   b.tell(1, 75, 60, true);
-  CHECK(b.tenant(2).phase == Phase::leaving);  // tenant 2 was told to restore 25 MiB already
+  CHECK(b.tenant(2).phase == Phase::leaving);  // tenant 2 had the order to restore 25 MiB
   CHECK(b.tenant(1).phase == Phase::entering);
   b.ready(1, 75);
   b.release(2, 0, true);
@@ -1262,7 +1262,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     REQUIRE(b.sent<Step>(2));
     settle(b, 50);
     CHECK_FALSE(b.sent<Verdict>(2));
-    // Until session 2 has an answer, the memory in its pin request is not available to others.
+    // Until session 2 has an answer, other sessions do not get the memory in its pin request.
     b.grow(1, 90, 0);
     CHECK(b.granted(1));
     b.grow(1, 91, 0);
@@ -1344,7 +1344,7 @@ TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of
   b.tell(1, 75, 25);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
-  // The memory accounting is right, but the driver has less memory.
+  // The driver has less free memory than the core computes.
   b.tell(2, 75, 60);
   b.pass_by_timers(499ms);
   CHECK_FALSE(b.sent<Evict>(1));

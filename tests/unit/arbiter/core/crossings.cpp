@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that cross: the possible actions of a session that has not read the last message yet.
+// Messages that cross: a session acts before it has read the core's last message.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tenant 1 was told twice that it may have 60 MiB, has freed 10 MiB of its memory, and has then sent Ready.
-// Tenant 1 has the turn together with tenant 3, of 1 MiB; tenant 2 has 39 of its 75 MiB on the GPU. The
-// second Restore may still be on its way to tenant 1.
+// Session 1 was ordered twice to restore up to 60 MiB, has freed 10 MiB of its memory, and has then sent
+// Ready. It may not have read the second Restore yet. Its tenant 1 has the turn, and also has session 3, of 1
+// MiB. Tenant 2 has 39 of its 75 MiB on the GPU.
 Bench told_twice() {
   Bench b;
   b.settle_in(1, 1, 60);
@@ -109,7 +109,7 @@ TEST_CASE("A session may fill memory twice if it was sent two Restores") {
   b.tell(2, 60, 60);
   REQUIRE(b.sent<Restore>(2));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(60));
-  b.ready(2, 60);  // the answer to the first Restore
+  b.ready(2, 60);  // answers the first Restore
   REQUIRE(b.open(2));
   b.tell(2, 40, 40);
   b.come(4, 4);

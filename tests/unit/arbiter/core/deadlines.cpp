@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Three tenants on a GPU that has room for all: tenant 1 has deadlines of 100 ms and priority 2; tenants 2
+// Three tenants on a GPU that has room for all. Tenant 1 has deadlines of 100 ms and priority 2; tenants 2
 // and 3 have lower priorities.
 struct World : Bench {
   explicit World(const char* name = "deadline", bool by_threads = false) {
@@ -28,7 +28,7 @@ struct World : Bench {
     }
     have_turn(1);
   }
-  // Lets time pass until the session has the GPU. The other sessions obey.
+  // Lets time pass until the session holds the lease. The other sessions obey the core.
   void have_turn(std::uint64_t id) {
     want(id);
     for (int i = 0; i < 100 && !open(id); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which tenants are asked to evict, and the state that is reset between two restores.
+// The order in which the core asks tenants to evict, and the state that the core resets between two restores.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

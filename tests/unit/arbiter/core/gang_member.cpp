@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant whose job spans nodes: its turns on this node begin and end by the coordinator's orders.
+// A tenant whose job spans nodes: the coordinator's orders begin and end its turns on this node.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The job of tenant 1 has only this node; the job of tenant 2 has other nodes, too. Session 1 belongs to
-// tenant 1, session 2 to tenant 2. Each session has 60 of 100 MiB, and tenant 1 has the turn.
+// The job of tenant 1 runs on this node only; the job of tenant 2 also runs on other nodes. Session 1 belongs
+// to tenant 1, and session 2 belongs to tenant 2. Each session has 60 of 100 MiB, and tenant 1 has the turn.
 struct Node : Bench {
   GangOrder order{.possible = true, .settled = true};
 
@@ -29,7 +29,7 @@ struct Node : Bench {
                        .job = static_cast<std::uint32_t>(tenant),
                        .hello = {}});
   }
-  // The coordinator has seen the last report.
+  // The coordinator has received the last report.
   void tell_gang() {
     order.seen = reports[2].number;
     handle(GangOrdered{.tenant = TenantId{2}, .order = order});
@@ -57,7 +57,7 @@ struct Node : Bench {
     tell(1, 60, 40);
     ready(2, 60);
   }
-  // The turn of tenant 2 is over, and another node has not drained.
+  // The turn of tenant 2 ends, and the job's processes on another node have not drained.
   void drain_for_others() {
     begin_turn();
     pass_by_timers(11s);
@@ -391,7 +391,7 @@ TEST_CASE("A gang that loses its coordinator while it submits once more ends its
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
   b.release(2, 60, true);
   CHECK_FALSE(b.holds(2));
-  // The coordinator has not seen these reports.
+  // The coordinator sent this order before it received these reports.
   b.command(GangCommand::leave);
   CHECK(b.report().steps == 1);
   CHECK(b.report().drained);
@@ -548,7 +548,7 @@ TEST_CASE("A job whose nodes do not reach each other keeps other gangs off the n
     REQUIRE(b.open(2));
     come_alone(3);
     REQUIRE(b.open(2));
-    b.say(2, Idle{.epoch = b.epoch(2), .idle = 5s});  // the job's process on the other node may be at work
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = 5s});  // the job's process on the other node may be working
     b.pass_by_timers(1min);
     CHECK(b.open(2));
   }
@@ -594,7 +594,7 @@ TEST_CASE(
   b.grow(9, 60, 0);
   b.want(9);
   b.pass_by_timers(11s);
-  REQUIRE_FALSE(b.open(2));  // tenant 1, which has only this node, has the turn
+  REQUIRE_FALSE(b.open(2));  // tenant 1, whose job runs on this node only, has the turn
   b.release(2, 60, true);
   b.tell(2, 60, 40);
   b.ready(1, 60);

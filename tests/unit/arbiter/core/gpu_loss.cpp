@@ -60,8 +60,8 @@ TEST_CASE("No tenant waits for a GPU after its loss") {
   CHECK(b.core->snapshot().tenants.empty());
 }
 
-// The first tenant uses both GPUs. The tenant has to leave because the second tenant waits, but its session
-// on the GPU that is lost never answers.
+// The first tenant uses both GPUs. The first tenant has to leave because the second tenant waits. But the
+// first tenant's session on the lost GPU never answers.
 TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
   Bench b;
   b.settle_in(1, 1, 10);

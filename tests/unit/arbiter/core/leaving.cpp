@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a tenant leaves the running set: draining, single submissions of drained sessions, requests for memory
-// while it leaves, stopped processes. Time advances from one timer of the core to the next.
+// during the drain, stopped processes. Time advances from one timer of the core to the next.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tenant 2 has its next turn, and this turn is over, too.
+// Lets tenant 2 have its next turn; at the return, this turn has ended.
 void leave_again(Bench& b) {
   b.release(2, 30, true);
   if (b.holds(2)) b.release(3, 30, true);
@@ -109,7 +109,8 @@ TEST_CASE("The pause after a single submission depends on the time since the las
   b.release(2, 20, true);
   b.pass_by_timers(10ms);
   b.release(3, 20, true);
-  // Session 3 drained 10 ms after session 2; the pause is counted from the drain of session 2.
+  // Session 3 drained 10 ms after session 2. The pause before session 2's next submission begins with the
+  // drain of session 2.
   CHECK(b.until_sent<Step>(2) == 1990ms);
 }
 
@@ -209,7 +210,7 @@ TEST_CASE("Of two leaving tenants that wait for memory, the tenant whose gates c
   CHECK_FALSE(b.sent<Verdict>(1));
 }
 
-// Tenants 1 and 2, of 45 MiB each, are leaving, and tenant 3, which was entering, has left again. Tenant 1
+// Tenants 1 and 2, of 45 MiB each, are leaving. Tenant 3 was entering and has left the running set. Tenant 1
 // needs more memory than is free.
 Bench both_leave() {
   Bench b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that do not leave the GPU after their lease was revoked: how long other tenants wait for them, and
-// how the arbiter responds. Time advances from one timer of the core to the next.
+// Tenants that do not leave the GPU after their lease was revoked: how long other tenants wait, and how the
+// arbiter responds. Time advances from one timer of the core to the next.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -61,7 +61,7 @@ void let_go_first(Bench& b) {
   if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(kMuch, 0));
 }
 
-// Tenant 1 has 60 MiB and has had its turn, which is over when this function returns; tenant 2 needs 60 MiB.
+// Tenant 1 has 60 MiB, and its turn has ended when this function returns. Tenant 2 waits and needs 60 MiB.
 Bench revoked(const OveruseRules& rules = {}) {
   Bench b = bench(rules);
   b.settle_in(1, 1, 60);
@@ -97,7 +97,7 @@ TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its le
   CHECK_FALSE(b.holds(1));
   CHECK(b.notes ==
         std::vector<std::string>{"does not answer, and has nothing on the GPU; its lease goes to others"});
-  // The granted memory no longer counts, and is granted to others.
+  // The core does not count the memory that was granted to tenant 1, and gives this memory to tenant 2.
   CHECK(b.gpu().promised == mebibytes(60));
   REQUIRE(b.session(2).resident_limit == mebibytes(60));
   b.ready(2, 60);
@@ -590,7 +590,7 @@ TEST_CASE("Each evicted byte extends the time limit") {
   Bench b = told_to_evict();
   b.pass_by_timers(9s);
   SECTION("as a slow copy takes") {
-    b.tell(1, 60, 56);  // 4 MiB, for which 62 ms do not count
+    b.tell(1, 60, 56);  // copying 4 MiB may take 62 ms, which do not count
     b.pass_by_timers(11s + 61ms);
     CHECK(responses(b).empty());
     b.pass_by_timers(1ms);
@@ -821,7 +821,7 @@ TEST_CASE("A running tenant that asks for memory waits for the tenant that holds
 
 // ---- new processes of a tenant that does not leave ----
 
-// Session 1 has not left for a minute. Meanwhile session 3 of the same tenant has come, and waits at its
+// Session 1 has not left for a minute. Session 3 of the same tenant has connected meanwhile, and waits at its
 // gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});

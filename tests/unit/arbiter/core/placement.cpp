@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPU a tenant gets; each test varies one criterion.
+// Checks which GPU a tenant gets; each test varies one criterion.
 #include "arbiter/core/placement.h"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   return found == placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
-// Reports a GPU to the core, as the driver's search does. The core of a bench may know the GPU already.
+// Reports a GPU to the core, as the driver's search does. The core of a bench knows kGpu before this report.
 void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
   core.handle(GpuFound{.gpu = gpu,
                        .total = mebibytes(120),

@@ -81,7 +81,8 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   hand_over_in(b, 1, 2, 1s);
   REQUIRE(b.open(2));
   CHECK(gpu(b).handoff == 1s);
-  // The handoff to tenant 1 is not measured yet: it is estimated from the tenant's 75 MiB, as almost zero.
+  // The handoff to tenant 1 has not been measured, so the core estimates it from the tenant's 75 MiB: almost
+  // zero.
   b.pass(9s);
   REQUIRE(b.open(2));
   b.pass(1s);
@@ -147,7 +148,7 @@ TEST_CASE("The handoffs of all its GPUs count for a domain") {
   }
 }
 
-// Tenant 2 has paused for a while, beside tenant 1, whose handoffs take 100 ms.
+// Tenant 2 has paused its work for a while, and tenant 1 has the GPU. Each handoff takes 100 ms.
 Bench hog_and_interactive(const TurnRules& turns = kAuto) {
   Bench b = hog_and_other(turns);
   b.want(2);
@@ -221,7 +222,7 @@ TEST_CASE("A tenant that has earned time is not preempted, but its turn ends lik
 }
 
 TEST_CASE("After a long pause the next pause ends the turn sooner, while a short pause undoes this") {
-  Bench b = hog_and_interactive();  // one pause so far, which goes on
+  Bench b = hog_and_interactive();  // tenant 2 is in its first pause
   const auto burst = [&] {
     b.want(2);
     hand_over_in(b, 1, 2, 100ms);
@@ -256,7 +257,7 @@ TEST_CASE("A footprint that varies around the largest size that fits costs one h
     const MemoryUse its = b.session(id).use;
     b.release(id, true, its);
   };
-  // The first tenant grows and shrinks twice a second for 30 s; the other one always wants to run.
+  // The first tenant grows and shrinks twice a second for 30 s. The second tenant always wants to run.
   for (int i = 0; i < 60; ++i) {
     b.grow(1, i % 2 == 0 ? 53 : 50, 50);
     answer(1);
@@ -307,7 +308,7 @@ TEST_CASE("Each GPU has its own rules, and the GPUs of a domain have the rules o
   const Rules other{.policy = elastic.get(), .turns = seven, .all_timed = true};
   b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 5s}}, .own = {{kOther, other}}});
   b.come(1, 1);
-  CHECK(b.tenant(1).policy == credit.get());  // it is not known yet which GPU the tenant will use
+  CHECK(b.tenant(1).policy == credit.get());  // the core does not know which GPU the tenant will use
   b.attach(1, kOther);
   CHECK(b.tenant(1).policy == elastic.get());
   CHECK(b.tenant(1).exclusive);
@@ -366,7 +367,7 @@ TEST_CASE(
   CHECK(b.open(2));
 }
 
-// While nobody could enter, the core does not compute which tenants are throttled, and for how long.
+// While no tenant can enter, the core does not compute which tenants are throttled, and for how long.
 TEST_CASE(
     "A throttled tenant enters once it has earned the time, even if the other tenants have left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
@@ -449,7 +450,7 @@ TEST_CASE("The lease page of a tenant without a timed turn states no end of turn
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
-    const TurnRules rules{.fixed = 24h};  // the turn does not end before the checks
+    const TurnRules rules{.fixed = 24h};  // long, so that the turn does not end before the checks
     b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = rules}});
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
     REQUIRE(b.open(1));
@@ -539,7 +540,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   CHECK(b.tenant(2).due == Approx(0.25));
   CHECK(b.tenant(3).due == Approx(1));
   CHECK(b.tenant(1).share + b.tenant(2).share + b.tenant(3).share == Approx(1));
-  // On both of its GPUs the tenant has the same share: the smaller of its shares there.
+  // A tenant on two GPUs has the same share on both: the smaller one.
   b.want(4);
   CHECK(b.tenant(1).due == Approx(0.6 + 0.2 / 3));
   CHECK(b.tenant(3).due == Approx(0.2 + 0.7 / 2));

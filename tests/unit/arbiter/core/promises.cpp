@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the core promises to sessions, and when it lowers a promise. The tests see a promise by the
-// grants, Restores and Evicts that other sessions get.
+// The memory that the core promises to sessions, and when it lowers a promise. The tests check a promise by
+// the grants, Restores and Evicts that other sessions get.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

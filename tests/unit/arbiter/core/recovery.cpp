@@ -27,7 +27,7 @@ Recovered with_leases(const std::vector<LeaseKey>& keys, unsigned expected, Nano
   return recovered;
 }
 
-// A session that comes back. `held`: the session claims that it still holds the lease.
+// The Hello of a session that reconnects. `held`: the session claims to hold the lease.
 Hello back(bool held, bool wants = false) {
   Hello hello;
   hello.resuming = 1;
@@ -105,8 +105,8 @@ TEST_CASE("Growth that was reported and never granted is not promised after the 
   b.grow(1, 60, 20);
   come_again(b, 2, 2, true);
   b.grow(2, 60, 20);
-  // The tenants no longer fit together. The tenant that keeps its turn gets its memory at once, since the
-  // other tenant has only 20 MiB on the GPU instead of 60.
+  // The tenants do not fit together. The tenant that keeps its turn gets its memory at once, since the other
+  // tenant has only 20 MiB on the GPU instead of 60.
   CHECK_FALSE((b.open(1) && b.open(2)));
   REQUIRE((b.open(1) || b.open(2)));
   CHECK(b.granted(b.open(1) ? 1 : 2));
@@ -143,7 +143,7 @@ TEST_CASE(
   const bool asks_before = GENERATE(true, false);
   if (asks_before) b.grow(1, 60, 30);
   b.pass_by_timers(1ms);
-  come_again(b, 2, 2, false);  // session 2 claims no lease, and later claims 60 MiB of pinned memory
+  come_again(b, 2, 2, false);  // session 2 claims no lease, and then reports 60 MiB of pinned memory
   b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
   b.release(2, false, Bench::use(0, 0, 60));
   if (!asks_before) b.grow(1, 60, 30);
@@ -357,8 +357,8 @@ TEST_CASE("Others wait for a process that reconnects twice before any arbiter kn
   CHECK_FALSE(b.core->in_grace());
 }
 
-// Session 1 fills the GPU, and the tenant of session 2 waits. Meanwhile session 3 of the waiting tenant has
-// come, and was granted memory for its first turn. Then this turn begins.
+// Session 1 fills the GPU, and tenant 2 waits. Tenant 2 has session 2 and the new session 3, which was
+// granted memory for its first turn. This turn of tenant 2 is beginning.
 Bench with_newcomer_on_its_way_in() {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that try to keep an honest tenant from its turn.
+// Tenants that try to prevent an honest tenant from getting its turn.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -37,7 +37,7 @@ class Watched {
     b.handle(SessionGone{.session = SessionId{id}});
     obey();
   }
-  // From now on the session's work on the GPU continues for this time after the end of each turn.
+  // After this call, the session's work on the GPU continues for `time` beyond the end of each turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
   // The tenant does not answer until it resumes.
   void hang(std::uint64_t id, bool hangs) {
@@ -70,7 +70,8 @@ class Watched {
     longest_ = std::max(longest_, closed_);
     if (b.open(1)) ran_ += time;
   }
-  // Lets a second pass. Then a survey shows the memory of tenant 1, and `there` MiB of each other session.
+  // Lets a second pass. Then a survey shows the memory of tenant 1, and `there` MiB for each session in
+  // `others`.
   void pass_second(const std::vector<std::uint64_t>& others, unsigned there) {
     pass(500ms);
     pass(500ms);
@@ -89,7 +90,7 @@ class Watched {
     unsigned resident = 0;
     bool hangs = false;
     Nanoseconds works_on{};
-    std::optional<Nanoseconds> done = {};  // when the session's work ends
+    std::optional<Nanoseconds> done = {};  // time at which the session's work ends
   };
 
   bool works(Memory& its, const Message& order) const {
@@ -158,8 +159,8 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives: until the next session of its
-                                              // job has come
+  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives; its job starts the next session
+                                              // before it ends
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
   const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands
                                                   // for `size`

@@ -181,7 +181,7 @@ TEST_CASE("A timer event concerns only tenants for which something is due") {
   Bench b = contended();
   b.come(3, 3);
   b.attach(3, kOther);
-  b.pass_by_timers(100ms);  // by now, all effects of session 3's arrival are over
+  b.pass_by_timers(100ms);  // until all effects of session 3's arrival have ended
   b.pass_to_timer();
   const Sighting seen = b.core->sighting(TimerFired{}, b.last);
   CHECK_FALSE(seen.whole);
@@ -222,7 +222,7 @@ TEST_CASE("A tenant that is stopped while it enters gives up its place") {
   b.stop(2);
   CHECK(b.tenant(2).phase == Phase::leaving);
   CHECK(b.sent<Revoke>(2));
-  // The session may still obey its last Restore, so others cannot have that memory yet.
+  // The session may have obeyed its last Restore, so other tenants cannot get this memory yet.
   CHECK_FALSE(b.tenant(1).in_set());
   b.go_on(2);
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // tenant 2 never had a lease
@@ -296,10 +296,10 @@ TEST_CASE(
   CHECK_FALSE(b.open(1));
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  CHECK(b.sent<Prepare>(1).has_value() == false);  // a Prepare was sent with the Revoke
+  CHECK(b.sent<Prepare>(1).has_value() == false);  // the Prepare was sent earlier, with the Revoke
   REQUIRE(b.sent<Evict>(1));
   CHECK(b.sent<Evict>(1)->allowed == Bytes{});
-  CHECK_FALSE(b.tenant(1).in_set());  // although tenant 1 wants to run
+  CHECK_FALSE(b.tenant(1).in_set());  // tenant 1 wants to run, but waits
   b.tell(1, 60, 10);
   b.pass(250ms);
   b.stop(1);

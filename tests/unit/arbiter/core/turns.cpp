@@ -464,7 +464,7 @@ TEST_CASE("Only a GPU that the arbiter knows from sessions alone is forgotten wi
   CHECK_THROWS(b.gpu(kThird));
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_NOTHROW(b.gpu(kGpu));
-  // A GPU that comes later takes over nothing from the unknown GPU.
+  // A GPU that is found later gets no state of the unknown GPU.
   b.handle(GpuFound{.gpu = {{4}}, .total = mebibytes(60), .capacity = mebibytes(50), .learned = true});
   b.come(4, 4);
   b.attach(4, {{4}});
@@ -500,7 +500,7 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// Sessions 1 and 4 belong to one tenant; each is on a GPU of its own. Session 2 waits for the first of these
+// Sessions 1 and 4 belong to one tenant, and each has another GPU. Session 2 waits for the first of these
 // GPUs.
 Bench one_on_two() {
   Bench b;
