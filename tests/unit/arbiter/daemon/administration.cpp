@@ -302,12 +302,12 @@ TEST_CASE("The arbiter explains a refusal, and remembers whether the job got the
   CHECK(why.bound == Bound::units);
   CHECK(why.units == 2);
   CHECK(why.told == 0);
-  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job has told the user already
-  CHECK(explain(second, mebibytes(801)).units == 0);  // even all 8 units of the node bring less memory
+  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job has told the user
+  CHECK(explain(second, mebibytes(801)).units == 0);  // the memory of 8 units is too small, too
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));
   CHECK(huge.bound == Bound::gpu);
-  CHECK(huge.told == 0);  // the user had no message about the GPU's limit yet
+  CHECK(huge.told == 0);  // the user has had no message about the GPU's limit
   CHECK(explain(first, gibibytes(9000)).told == 1);
 }
 

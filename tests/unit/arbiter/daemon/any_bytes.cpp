@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of any content, in any order: the arbiter goes on, and serves others.
+// Messages with any contents, in any order: the arbiter continues, and serves other peers.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that keep other tenants from a GPU are told the reason and are ended.
+// Processes that keep a GPU from other tenants are told the reason and are ended.
 #include "arbiter/daemon/cancellations.h"
 
 #include <catch2/catch.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Remembers each signal, and passes it on.
+// Records each signal, and sends it.
 struct Signals : FaultySystem {
   mutable std::vector<int> sent;
   int send_signal(int pidfd, int number) const override {
@@ -23,7 +23,7 @@ struct Signals : FaultySystem {
   }
 };
 
-// A child that handles SIGTERM as requested; the handler is set when this returns.
+// A child process that ignores SIGTERM or ends on it. The constructor returns when the handler is set.
 class SignalledChild {
  public:
   explicit SignalledChild(bool ignores_term) {
@@ -60,7 +60,7 @@ class SignalledChild {
   std::optional<int> ended_;
 };
 
-// A peer that was connected, and its own end of the connection.
+// A connected peer, and the peer's end of the connection.
 struct Connected {
   Connected(asio::io_context& loop, pid_t pid)
       : schedule(loop, kHostSystem), closer(loop, kHostSystem, schedule) {
@@ -228,7 +228,7 @@ TEST_CASE("A tenant that does not release the GPU is ended with a reason if the 
   at.host.run_until([&] { return child.signal() != 0; });
   CHECK(child.signal() == SIGTERM);
   CHECK(at.logs(": was sent SIGTERM"));
-  // The memory of the ended process is free, and the other tenant enters.
+  // The memory of the ended process is free, so the other tenant enters.
   at.host.run_until([&] { return at.waiting.hear().find<Restore>().has_value(); });
 }
 

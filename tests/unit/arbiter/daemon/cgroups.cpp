@@ -59,7 +59,7 @@ TEST_CASE("A folder that a user can create does not make a process part of a job
         "0::/user.slice/user-1000.slice/slurm/uid_1000/job_7/step_0\n", "0::/job_7/step_0\n",
         "0::/machine.slice/job_7/step_0\n"})
     CHECK_FALSE(step_of_cgroup(text));
-  // The outermost folder counts, since a job may create folders in its own part of the tree.
+  // The first step folder in the path is the right one, since a job may create cgroups below its own cgroup.
   CHECK(
       step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/slurmstepd.scope/job_8/step_0\n") ==
       Step(StepName{7, 0}));
@@ -75,7 +75,7 @@ TEST_CASE("A step's folder is known by its hierarchy and its path") {
   const std::string sluid = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_0";
   CHECK(step_folder("0::" + sluid + "/user") ==
         StepFolder{.controllers = "", .path = sluid, .job = {}, .step = 0});
-  // The folder lies above the part of the tree that this process sees.
+  // The path of a cgroup outside of this process's cgroup namespace begins with "..".
   CHECK_FALSE(step_folder("0::/../system.slice/slurmstepd.scope/job_7/step_0"));
 }
 

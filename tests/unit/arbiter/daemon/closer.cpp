@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections with unread descriptors of their peers, whose closing would take for ever.
+// Connections with unread descriptors from their peers. Closing such a connection may block for ever.
 #include "arbiter/daemon/closer.h"
 
 #include <netinet/in.h>
@@ -58,7 +58,7 @@ struct Closing {
     peer = Channel(UniqueFd(ends[0]));
     arbiters.reset(ends[1]);
   }
-  // Closes the arbiter's end. Returns the place that the connection takes until it is closed.
+  // Closes the arbiter's end. The result expires when the connection is closed.
   std::weak_ptr<void> close() {
     auto place = std::make_shared<int>();
     closer.close(kPeer, Channel(std::move(arbiters)), place);
@@ -86,7 +86,7 @@ TEST_CASE("A connection without queued descriptors is closed at once, even with 
   CHECK(closing.peer.send(Message::of(Want{})) == EPIPE);
 }
 
-// In each of these cases, this process would block for ever if it closed the connection itself.
+// In each of these cases, the arbiter would block for ever if it closed the connection itself.
 TEST_CASE("A connection with a slow descriptor is closed by a child process, and the loop continues") {
   Closing closing;
   Lingering lingering;

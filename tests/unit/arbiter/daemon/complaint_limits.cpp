@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 constexpr uid_t kComplainer = 7;
 
-// Adds the line a number of times, and returns how often it was logged.
+// Adds a line `times` times, and returns how often it was logged.
 unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t user = kComplainer,
                 Cause cause = Cause::dropped) {
   unsigned count = 0;

@@ -47,7 +47,7 @@ struct ConnectionPair {
     while (loop.poll() > 0) {
     }
   }
-  // Messages are identified by their numbers.
+  // Sends a message that contains its own number.
   void send(int descriptor = -1) {
     connection->send(Message::of(Verdict{.request = static_cast<std::uint32_t>(++sent), .allowed = {}}),
                      descriptor);
@@ -181,7 +181,7 @@ TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is neve
   pair.run();
   CHECK(pair.heard == 1);
   CHECK(pair.closed == "it sent file descriptors, which is not allowed");
-  // The pipe reports its end when its last writer is closed.
+  // poll() reports the end of the pipe when all write ends are closed.
   pollfd end = {.fd = ends[0], .events = POLLIN, .revents = 0};
   CHECK(poll(&end, 1, 20'000) == 1);
   close(ends[0]);

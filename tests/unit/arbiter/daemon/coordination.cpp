@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job on several nodes, seen by the daemon of one of them: the letters that it sends, the orders that it
+// The daemon of one node of a job on several nodes: the letters that the daemon sends, the orders that it
 // obeys, and the state that it keeps.
 #include "arbiter/daemon/coordination.h"
 
@@ -141,7 +141,7 @@ TEST_CASE("Texts that are no letters, and reports of strangers, do not harm the 
   for (const GangMembers::Sent& sent : other.take_letters())
     node.post.heard("10.0.0.7", format_letter(sent.letter));
   node.host.run_until([&] { return !node.post.sent.empty(); });
-  CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer goes to the sender
+  CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer goes to the sender's address
   CHECK(node.post.sent[0].second.reader == 7);
 }
 
@@ -168,7 +168,7 @@ constexpr char kSlurmOfTwoNodes[] = R"sh(case "$0 $*" in
 *) echo NodeName=n1 NodeAddr=10.0.0.1 X=y ;;
 esac)sh";
 
-// n2 reports that the job has a process there. A letter of another life is a new one.
+// Node n2 reports that the job has a process on n2. `life` numbers the starts of n2's arbiter.
 void report_elsewhere(Node& node, std::uint64_t life = 7) {
   HeardNodes heard(GangTimes{}.recent);
   GangMembers other("n2", life, GangTimes{}, heard);
@@ -297,7 +297,7 @@ TEST_CASE("A file of heard nodes that cannot be written is named in the log, and
 TEST_CASE("A job that is requeued on one node is no longer a gang") {
   Node node;
   node.register_job(1);
-  node.host.run_until([&] {  // until the arbiter knows that the earlier step has ended
+  node.host.run_until([&] {  // waits until the arbiter knows that the earlier step has ended
     node.register_job(0);
     const auto records = node.host.ledger();
     return std::count(records.begin(), records.end(), "gang 1 0 -") == 1;

@@ -313,7 +313,7 @@ TEST_CASE(
   CHECK(reply.free == gibibytes(1));
   CHECK(reply.processes == 0);
 
-  // More processes than one reply has room for.
+  // One reply cannot hold so many processes.
   constexpr std::uint32_t kMembers = GpuReply::kProcesses + 2;
   std::vector<std::unique_ptr<SocketClient>> members;
   for (std::uint32_t i = 0; i < kMembers; ++i) {
@@ -399,7 +399,7 @@ TEST_CASE("A whole handoff over the socket, during which the arbiter dies") {
                  .overuse = {},
                  .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
-  CHECK(kept <= mebibytes(324));  // 1 GiB less the 700 MiB that the other tenant may allocate
+  CHECK(kept <= mebibytes(324));  // 1 GiB minus the 700 MiB that the other tenant may allocate
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
   Restore restore = b.hear<Restore>();
   while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();
@@ -407,7 +407,7 @@ TEST_CASE("A whole handoff over the socket, during which the arbiter dies") {
   b.await_gate(true);
 
   daemon.stop(SIGKILL);
-  CHECK(b.open());  // the page outlives the arbiter
+  CHECK(b.open());  // the lease page outlives the arbiter
   daemon.start();
   SocketClient again(daemon);
   Hello hello = hello_of(token_b);
@@ -473,7 +473,7 @@ TEST_CASE("A peer that asks and does not read the answers is dropped") {
   SocketClient bad(daemon);
   bad.say(Hello{});
   bad.attach();
-  // Far more answers than the socket and the queue can hold.
+  // Requests far more answers than the socket and the arbiter's queue can hold.
   Message question = Message::of(MemoryQuery{});
   int error = 0;
   for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
@@ -523,7 +523,7 @@ TEST_CASE("A run that has ended is forgotten even if the process that requested 
     const Json status = status_of(daemon);
     return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
   };
-  // The arbiter keeps some of the files in which it sends answers. These queries make the arbiter create all
+  // The arbiter reuses some of the files in which it sends answers. These queries make the arbiter create all
   // these files.
   for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);
   const std::size_t before = daemon.descriptors();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that report device memory that NVML does not show: for which amounts they are named in the log and
-// in the status, and for which they are not.
+// Tenants that report device memory that NVML does not show: the log and the status name them if the amount
+// is large enough.
 #include "arbiter/daemon/device_claims.h"
 
 #include <catch2/catch.hpp>

@@ -16,7 +16,7 @@ TEST_CASE("A session without a free descriptor may connect again") {
   const auto hello_fails_with = [&](const std::string& why) {
     Guest guest(host);
     const Guest::Reaction reaction = guest.say(Hello{});
-    CHECK(reaction.answers.empty());  // a refusal would be permanent
+    CHECK(reaction.answers.empty());  // no Refused message, since sessions take a refusal as final
     CHECK(reaction.closed);
     CHECK(host.new_log_lines() == std::vector<std::string>{"warning: pid N: dropped: " + why});
   };
@@ -28,7 +28,7 @@ TEST_CASE("A session without a free descriptor may connect again") {
   system.duplicates = EMFILE;
   hello_fails_with("cannot watch the process: Too many open files");
   CHECK(host.status()["tenants"].empty());
-  CHECK(host.ledger().size() == 1);  // only the record of the arbiter's start
+  CHECK(host.ledger().size() == 1);  // the only record is that of the arbiter's start
   system.duplicates = 0;
   Guest guest(host);
   CHECK(guest.say(Hello{}).find<Welcome>()->session == SessionId{1});

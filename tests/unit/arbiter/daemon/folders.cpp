@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 void set_mode(const std::string& path, mode_t mode) { REQUIRE(chmod(path.c_str(), mode) == 0); }
 
 TEST_CASE("A folder is accepted if no other user can replace our files there") {
-  const test::TemporaryFolder temporary;  // below /tmp, which is sticky
+  const test::TemporaryFolder temporary;  // below /tmp, which has the sticky bit
   const std::string parent = temporary.path + "/parent";
   const std::string folder = parent + "/folder";
   REQUIRE(make_folder(folder, 0755).ok());
@@ -59,7 +59,7 @@ TEST_CASE(
   REQUIRE(lchown(link.c_str(), 0, 0) == 0);
   REQUIRE(chown(parent.c_str(), kOther, kOther) == 0);
   CHECK(check_folder(folder).message() == parent + " belongs to uid 4321");
-  // The link belongs to this user, and leads to the folder.
+  // The link belongs to this user, but the parent of its target does not.
   CHECK(check_folder(link + "/folder").message() == parent + " belongs to uid 4321");
 }
 

@@ -26,9 +26,9 @@ namespace {
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
-  int failing_device = -1;  // index of the GPU whose uuid and memory queries fail
-  bool crashes = false;     // when the second device is queried
-  bool hangs = false;       // when the second device is queried
+  int failing_device = -1;  // index of the GPU for which the queries of UUID and memory fail
+  bool crashes = false;     // crashes when the second device is queried
+  bool hangs = false;       // hangs when the second device is queried
 };
 Behaviour nvml;
 Behaviour driver;
@@ -93,7 +93,7 @@ int driver_memory(std::size_t* size, int) {
 class Libraries : public System {
  public:
   bool has_nvml = true, has_driver = true;
-  std::string missing;  // no library has this function
+  std::string missing;  // name of a function that no library has
 
   Libraries() {
     nvml = {};
@@ -214,7 +214,7 @@ TEST_CASE("GPUs that appear later are found") {
   loop.run_for(std::chrono::milliseconds(1200));  // the search has run once
   CHECK(found.empty());
   host.has_nvml = true;
-  loop.run_for(std::chrono::seconds(20));  // returns earlier if the loop has nothing more to do
+  loop.run_for(std::chrono::seconds(20));  // returns earlier if the loop has no work left
   CHECK(names(found) == kOfNvml);
 }
 

@@ -27,7 +27,7 @@ struct Device {
   std::atomic<int> status{0};
   std::atomic<bool> listed{true};
   std::atomic<unsigned long long> ecc_errors{0};
-  std::atomic<unsigned long long> xid{0};  // the Xid that NVML reports next, once
+  std::atomic<unsigned long long> xid{0};  // the Xid that NVML reports once, at the next query
 };
 Device* device = nullptr;
 
@@ -146,7 +146,7 @@ struct Node {
   void becomes(const char* condition) {
     host.run_until([&] { return is(condition); });
   }
-  // The records of that kind.
+  // Returns the ledger's records of this kind.
   std::vector<std::string> ledger(const std::string& kind) const {
     std::vector<std::string> all;
     for (const std::string& line : host.ledger())

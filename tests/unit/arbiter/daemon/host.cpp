@@ -18,7 +18,7 @@ template class nlohmann::basic_json<>;
 namespace sharedgpu::test {
 
 Host::Host(const Settings& changes, const System& its) : system(its) {
-  setenv("SLURMD_NODENAME", "n0", 1);  // so that the arbiter need not ask Slurm for the node's name
+  setenv("SLURMD_NODENAME", "n0", 1);  // otherwise the arbiter queries Slurm for the node's name
   settings = changes;
   settings.socket = folder.path + "/s.sock";
   settings.state_dir = folder.path;
@@ -30,7 +30,7 @@ Host::Host(const Settings& changes, const System& its) : system(its) {
 
 Host::~Host() {
   unsetenv("SLURMD_NODENAME");
-  if (arbiter) run();  // closed connections are released by handlers that are still queued
+  if (arbiter) run();  // queued handlers release closed connections
   arbiter.reset();
   static_cast<void>(log::open("off", {}));
 }
@@ -124,7 +124,7 @@ Guest::Guest(Host& host, uid_t uid, std::optional<StepName> step, pid_t pid, std
 
 Guest::Reaction Guest::say(const Message& message, int descriptor) {
   // A child process that the arbiter has just forked holds a copy of each connection until it calls exec().
-  // So the peer may see the end of a closed connection only here.
+  // So a peer may notice only when it sends that the arbiter has closed the connection.
   const int error = channel.send(message, descriptor);
   if (error == EPIPE) return {.answers = {}, .closed = true};
   REQUIRE(error == 0);

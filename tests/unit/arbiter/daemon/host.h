@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter in the test's own process, on a loop that the test runs, and peers of the arbiter, which may
-// belong to any user. Tests can read the arbiter's log.
+// An arbiter in the test's own process, on an event loop that the test runs, and peers of the arbiter. A peer
+// may belong to any user. Tests can read the arbiter's log.
 #pragma once
 
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ namespace sharedgpu::test {
 inline constexpr GpuUuid kHostGpu{{1}};
 inline constexpr uid_t kUser = 4321;  // a user without special rights
 
-// Users see no tenants of other users.
+// Settings with which users see no tenants of other users.
 inline Settings hiding_jobs() {
   Settings settings;
   settings.private_data = PrivateData::jobs;
@@ -52,14 +52,14 @@ class Host {
   void restart_keeping_log();
   // Runs all handlers that are ready.
   void run();
-  // Runs until the condition holds, for events that take real time.
+  // Runs the loop until the condition holds, for events that take real time.
   void run_until(const std::function<bool()>& holds);
   Connection::Parts parts() { return {.loop = *loop, .schedule = *schedule, .closer = *closer}; }
   nlohmann::json status() const;
   // The records in the ledger, without checksum and time.
   std::vector<std::string> ledger() const;
   // The lines logged since the last call, without their time and the daemon's name; "N" stands for this
-  // process's number.
+  // process's pid.
   std::vector<std::string> new_log_lines();
 
   const System& system;

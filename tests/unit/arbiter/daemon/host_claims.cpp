@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions report a lack of host memory, limits on host memory, or host memory that they hold: which reports
-// the arbiter believes, and what happens after the other reports. The test sets the time and the host's
-// memory.
+// the arbiter believes, and how it treats false reports. The test sets the time and the host's memory.
 #include "arbiter/daemon/host_claims.h"
 
 #include <catch2/catch.hpp>
@@ -120,7 +119,7 @@ struct Standoff {
     REQUIRE(guest.say(Hello{}).find<Welcome>());
     REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}).find<Attached>());
   }
-  // The waiting session leaves the GPU if it was told to.
+  // The waiting session sends Released if it was sent Revoke.
   void go_out(const Guest::Reaction& heard) {
     if (const auto order = heard.find<Revoke>())
       waiting.say(Released{
@@ -157,7 +156,7 @@ struct Standoff {
 
 TEST_CASE("A session that always falsely reports a lack of host memory is overdue") {
   Standoff at(Measure::cancel);
-  at.claim(90s);  // for a minute after a shortage the report may be true
+  at.claim(90s);  // for a minute after a shortage of host memory, the arbiter believes the report
   CHECK_FALSE(at.disbelieved());
   CHECK(at.tenant()["stuck"] == true);
   at.claim(5s);
@@ -171,10 +170,9 @@ TEST_CASE("A session that always falsely reports a lack of host memory is overdu
   CHECK(at.tenant()["overdue"]["waits_for"] == "eviction");
   CHECK(at.tenant()["overdue"]["free_host_bytes"] == (gibibytes(8) - mebibytes(256)).count);
   CHECK_FALSE(at.cancelled);
-  at.claim(
-      400s);  // the clock jumps here, and the arbiter assumes that it did not run for a part of that time
+  at.claim(400s);  // the clock jumps, so the arbiter assumes that it did not run for a part of this time
   CHECK(at.cancelled);
-  CHECK_FALSE(at.disbelieved());  // the log contains this line only once
+  CHECK_FALSE(at.disbelieved());  // the log contains the line about the disbelief only once
 }
 
 TEST_CASE("The arbiter plans around a session that has no host memory") {
@@ -252,7 +250,7 @@ TEST_CASE("A report that comes hours after another is believed like the first on
   Standoff at(Measure::cancel);
   for (int i = 0; i < 4; ++i) {
     CAPTURE(i);
-    at.claim(60s, 90ms);  // the library allocates no host memory in this time
+    at.claim(60s, 90ms);  // 90 ms: between two reports, the library does not try to allocate host memory
     CHECK_FALSE(at.disbelieved());
     at.memory.pass(3h);
     at.go_out(at.waiting.hear());
@@ -398,7 +396,7 @@ struct Holder {
     use.host = held;
     return {.request = 0, .use = use};
   }
-  // For `time`, the guest reports the host memory `held` each second, and the other session `others`.
+  // For `time`, the guest reports the host memory `held` each second, and the other session reports `others`.
   void report(Nanoseconds time, Bytes held, Bytes others) {
     for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(1s)) {
       guest->say(usage(held));

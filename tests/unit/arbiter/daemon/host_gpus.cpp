@@ -15,7 +15,7 @@ GpuUuid made_up(unsigned number) {
   return gpu;
 }
 
-// Sessions, each of which attaches to a different GPU that the host does not have.
+// Sessions that attach to invented GPUs, each to a different one.
 struct Tellers {
   Host host;
   std::list<Guest> guests;
@@ -54,8 +54,8 @@ TEST_CASE("The number of GPUs that a user can invent is limited, and leaves room
   CHECK(tellers.attach(2, kUser + 2) == 0);
   CHECK(tellers.attach(20, kUser + 3, tellers.job_of(kUser + 3)) == 16);
   CHECK(tellers.attach(20, kUser + 4, tellers.job_of(kUser + 4)) == 8);
-  CHECK(tellers.attach(40, 0) == 15);  // one entry is taken by the host's own GPU
-  // Known GPUs count as accepted.
+  CHECK(tellers.attach(40, 0) == 15);  // the host's own GPU takes one entry
+  // A GPU that the arbiter knows is accepted, even if no entry is free.
   Guest& known = tellers.guests.emplace_back(tellers.host, kUser + 5);
   REQUIRE(known.say(Hello{}).find<Welcome>());
   CHECK(known.say(Attach{.gpu = made_up(0), .total = gibibytes(1), .name = {}}).find<Attached>());

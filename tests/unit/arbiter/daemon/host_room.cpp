@@ -52,7 +52,7 @@ struct Machine : RootedSystem {
   std::optional<Bytes> room() const { return host_room(*this, kPid); }
 };
 
-constexpr Bytes kOfMachine = gibibytes(39);  // the machine's free memory, less the machine's margin
+constexpr Bytes kOfMachine = gibibytes(39);  // the machine's free memory minus the margin
 
 TEST_CASE("The memory cgroup is that of the hierarchy with the memory controller") {
   CHECK(memory_group("0::/a/b\n") == Group({.version = Version::v2, .path = "/a/b"}));
@@ -113,7 +113,7 @@ TEST_CASE("The least room of a group and of those above it counts") {
     CHECK(machine.room() == room);
     machine.write("/proc/77/cgroup", "0::" + path + "\n");
     CHECK(machine.room() == Bytes{});
-    for (int i = 0; i < 28; ++i) {  // the first 32 groups, beginning with the topmost
+    for (int i = 0; i < 28; ++i) {  // removes the limits within the topmost 32 groups
       machine.group(path.substr(0, 19 + 2 * static_cast<std::size_t>(i + 1)), "max\n", {});
     }
     CHECK(machine.room() == room);
@@ -156,7 +156,7 @@ TEST_CASE("If a file cannot be read, the free host memory is unknown") {
   }
   machine.fails = {{"/proc/meminfo", ENOENT}};
   CHECK_FALSE(machine.room());
-  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just been removed
+  machine.fails = {{job + "/memory.current", ENODEV}};  // the cgroup has just been removed
   CHECK_FALSE(machine.room());
   machine.fails = {};
   CHECK(machine.room() == gibibytes(3) - mebibytes(256));

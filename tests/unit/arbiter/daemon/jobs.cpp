@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of tenants: which processes belong to them, how long they last, and when a new one begins.
+// Which processes belong to a tenant, when a tenant ends, and when a new tenant begins.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -51,7 +51,7 @@ TEST_CASE("A run lasts as long as its connection or a session of it") {
   child.end();
   host.run_until([&] { return host.status()["tenants"].empty(); });
   CHECK(host.ledger().back() == "end 1");
-  // The token of the ended run is invalid from here on.
+  // The run has ended, so its token is invalid.
   Guest late(host, kUser);
   CHECK(late.say(hello).find<Welcome>()->tenant != run.tenant);
 }
@@ -140,7 +140,7 @@ TEST_CASE("With Tenants=jobs the sessions of a job may reconnect to an arbiter w
   CHECK(late.say(hello).find<Refused>());
   host.restart();
   Guest of_another(host, kUser, StepName{.job = 13, .step = 0});
-  CHECK(of_another.say(hello).find<Refused>());  // there is a ledger
+  CHECK(of_another.say(hello).find<Refused>());  // refused, since the arbiter has a ledger
 }
 
 TEST_CASE("With Tenants=jobs a run is one that an administrator vouched for") {
@@ -193,7 +193,7 @@ TEST_CASE("A session may connect before its job is registered, and the arbiter t
   CHECK(ask(host, 12, kUser + 1).known == 1);
   Guest slurmstepd(host);
   REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
-  CHECK(ask(host, 12, kUser).known == 1);  // Slurm itself says which user the job belongs to
+  CHECK(ask(host, 12, kUser).known == 1);  // Slurm has told the arbiter the job's user
   CHECK(ask(host, 12, kUser + 1).known == 0);
   Guest other(host, kUser, StepName{.job = 12, .step = 0});
   CHECK(other.say(Hello{}).find<Welcome>()->tenant == tenant);
@@ -227,7 +227,7 @@ TEST_CASE("A job lives as long as one of its sessions, or a process that was inf
   task.end();
   host.run_until([&] { return ask(host, 12).lives == 0; });
   CHECK(host.status()["gpus"][0]["units"] == 0);
-  CHECK(ask(host, 12).known == 1);  // the job is kept, since it may come again
+  CHECK(ask(host, 12).known == 1);  // the arbiter keeps the job, since the job may have another step
 }
 
 // A job that has run on this host and has ended. The tests report the end of the job in each possible way.
@@ -524,7 +524,7 @@ TEST_CASE("GPUs that are held whole come in the host's order, each once, and lea
   CHECK(put_before(state, {.bits = 0b1011}, none) == 0);
   CHECK(none.count == 0);
   gpus = list({14});
-  CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // one of the GPUs has no number
+  CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // one of the GPUs has no device number
   CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // the list has no room for more GPUs
   CHECK(ids(gpus) == std::vector<unsigned>{14});
   CHECK(put_before(state, {.bits = 0b111111011111}, gpus) == 11);
@@ -631,7 +631,7 @@ TEST_CASE(
   system.time = kHostSystem.now();
   Host host({}, system);
   host.start();
-  const auto come = [&](std::uint32_t number) {  // the jobs live on
+  const auto come = [&](std::uint32_t number) {  // registers a step; the job does not end
     Guest slurmstepd(host);
     REQUIRE(slurmstepd.say(registration(number, 0)).find<RegisterReply>()->accepted == 1);
   };
@@ -712,7 +712,7 @@ TEST_CASE("A run of a job states its own options, not those of the run before") 
   const auto options = std::find_if(records.rbegin(), records.rend(),
                                     [](const std::string& each) { return each.rfind("options ", 0) == 0; });
   REQUIRE(options != records.rend());
-  CHECK(options->rfind("options 1 0 1 ", 0) == 0);  // no cap, one unit
+  CHECK(options->rfind("options 1 0 1 ", 0) == 0);  // no memory limit, one unit
 }
 
 TEST_CASE("A job that is about to be stopped gives up its lease, and has it again when it is resumed") {

@@ -66,7 +66,7 @@ const LeaseKey kKey{.tenant = {1}, .gpu = {{7}}, .step = {}};
 TEST_CASE("A lease is in the ledger before it can be granted") {
   Bench bench;
   bench.journal.record(OverRecord{.tenant = {5}});
-  CHECK(bench.ledger().empty());  // records without urgency wait for the next flush
+  CHECK(bench.ledger().empty());  // records that are not urgent wait for the next flush
   const RecordedActions recorded = bench.journal.write_down(
       {SetGate{.session = {1}, .open = true},
        RecordLease{.grant = true, .key = kKey, .epoch = {3}, .at = std::chrono::seconds(2)}});
@@ -87,7 +87,7 @@ TEST_CASE("With a full disk the arbiter continues, and writes the records when t
   CHECK(log.find("ledger: No space left on device; records are kept in memory") != std::string::npos);
   CHECK(log.find("No space left") ==
         log.rfind("No space left"));                    // the failure is logged once, until the next try
-  bench.loop.run_for(std::chrono::milliseconds(1200));  // the journal tries again, in vain
+  bench.loop.run_for(std::chrono::milliseconds(1200));  // the journal tries again and fails
   CHECK(bench.ledger().empty());
   bench.disk_error = 0;
   while (bench.ledger().empty()) REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);

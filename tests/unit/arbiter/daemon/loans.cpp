@@ -17,7 +17,7 @@ TEST_CASE("A lender is found by its tenant and number, and by no other tenant") 
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK_FALSE(loans.find(kOurs, 78));
   CHECK_FALSE(loans.find(kTheirs, 77));
-  loans.announce(kOther, kTheirs, 77);  // another tenant's lender has the same number
+  loans.announce(kOther, kTheirs, 77);  // a lender of another tenant has the same number
   CHECK(loans.find(kOurs, 77) == kLender);
   CHECK(loans.find(kTheirs, 77) == kOther);
 }
@@ -41,7 +41,7 @@ TEST_CASE("A lender that takes another number frees its earlier number") {
   CHECK_FALSE(loans.find(kOurs, 77));
   CHECK(loans.find(kOurs, 79) == kLender);
   loans.announce(kOther, kOurs, 77);
-  loans.announce(kLender, kOurs, 79);  // the number that it has already
+  loans.announce(kLender, kOurs, 79);  // the same number as before
   CHECK(loans.find(kOurs, 77) == kOther);
   CHECK(loans.find(kOurs, 79) == kLender);
 }

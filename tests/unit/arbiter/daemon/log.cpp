@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log's places: a file that may be moved away, and a stream to the journal.
+// The destinations of the log: a file that may be rotated, and a stream to systemd's journal.
 #include "arbiter/daemon/log.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// The text after the time of each line.
+// Returns the text without the time at the begin of each line.
 std::string without_times(const std::string& text) {
   std::istringstream lines(text);
   std::string all;
@@ -61,7 +61,7 @@ TEST_CASE("Log: if a new file cannot be begun, lines go on in the old one") {
   REQUIRE(std::rename((folder.path + "/a").c_str(), (folder.path + "/b").c_str()) == 0);
   log::info("still there");
   CHECK(without_times(text_of(folder.path + "/b/log")) == "sharedgpud: info: still there\n");
-  // A place that cannot be opened leaves the log as it is.
+  // If a new destination cannot be opened, the log keeps the current destination.
   CHECK(!log::open("debug", folder.path + "/a/log").ok());
   log::debug("not logged");
   log::info("again");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reaction to each message: if its sender may send it, has the wrong role or lacks the authority, and if
-// the numbers or the size of the message are wrong.
+// The arbiter's reaction to each message in five cases: the sender may send it, has the wrong role, or is not
+// authorized; the message has wrong numbers, or a wrong size.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -259,8 +259,8 @@ std::vector<MemoryUse> impossible_uses() {
     use.*field = kTooLarge;
     uses.push_back(use);
   }
-  // Reports in which one of three counts is smaller than `settling` (memory being pinned), although all three
-  // include this memory.
+  // Wrong reports: all three counts include `settling` (memory that is being pinned), but one count is
+  // smaller than `settling`.
   const Bytes one = mebibytes(1);
   MemoryUse settling{.swappable = one, .resident = one, .pinned = one, .context = {}, .host = {}};
   settling.settling = one;
@@ -301,7 +301,7 @@ TEST_CASE("Impossible numbers of a session") {
   CHECK(reaction_to(Deadlines{.met = too_many, .missed = 0}, In::session) == kImpossible);
   CHECK(reaction_to(Deadlines{.met = 0, .missed = too_many}, In::session) == kImpossible);
 
-  // The largest that are possible.
+  // The largest valid values.
   const Bytes largest{std::uint64_t{1} << 50};
   CHECK(reaction_to(
             Usage{.request = 1,
@@ -397,7 +397,7 @@ TEST_CASE("Messages that add to the ledger count against their user's rate, and 
   while (let_in < 4 * kAtOnce && ask(Message::of(RunRequest{}), kUser).starts_with("RunReply")) ++let_in;
   CHECK(let_in >= kAtOnce);
   CHECK(let_in < 4 * kAtOnce);
-  // Further messages of this user that add to the ledger have to wait, and soon the log no longer mentions
+  // Further messages of this user that add to the ledger have to wait. After a while the log does not mention
   // them.
   const auto soon = [&](const Message& message) {
     for (int tries = 0; tries < 1000; ++tries)  // the user may write 50 times a second

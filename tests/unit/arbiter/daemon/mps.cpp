@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control daemon of MPS is started, watched and found again. A script takes the place of the control
-// daemon.
+// The control daemon of MPS is started, watched and found again. A script replaces the control daemon.
 #include "arbiter/daemon/mps.h"
 
 #include <signal.h>
@@ -21,8 +20,8 @@
 namespace sharedgpu::test {
 namespace {
 
-// Puts the script into the path, or makes sure that no program of its name is there. The script records how
-// it was started.
+// Puts the script into the PATH as the control daemon, or ensures that the PATH has no control daemon. The
+// script records its arguments.
 class StandIn {
  public:
   explicit StandIn(const std::string& script = kServes) {
@@ -144,7 +143,7 @@ TEST_CASE("The next arbiter finds the control daemon of the one before, and star
   CHECK(served.changes == 2);
   CHECK(stand_in.starts().size() == 1);
   CHECK(served.logged("Mps: uses the control daemon that an earlier arbiter started"));
-  // The daemon that was found is watched like one that this arbiter started.
+  // The arbiter watches the daemon that it found like a daemon that it started.
   kill(first, SIGKILL);
   waitpid(first, nullptr, 0);
   served.run_until([&] { return !served.mps->serves(); });
@@ -162,7 +161,7 @@ TEST_CASE(
   kill(first, SIGKILL);
   served.run_until([&] { return !served.mps->serves(); });
   CHECK(served.logged("Mps: the control daemon has ended by signal 9; see " + served.logs()));
-  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // the script has been reaped
+  CHECK(waitpid(first, nullptr, WNOHANG) == -1);  // the arbiter has reaped the script
   served.run_until([&] { return stand_in.starts().size() == 2; });
   CHECK_FALSE(std::filesystem::exists(served.pipes() + "/control"));
   CHECK(served.daemon() == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters by UDP, with a replacement of munge's library that accepts all texts except marked ones.
+// Letters by UDP. A replacement of munge's library accepts all texts except those with a mark.
 #include "arbiter/daemon/munge_mail.h"
 
 #include <arpa/inet.h>
@@ -25,9 +25,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The port depends on the process, since tests run at the same time.
+// The port depends on the pid, since several tests may run at the same time.
 const auto kPort = static_cast<std::uint16_t>(300 + getpid() % 300);
-const std::uint16_t kOther = kPort + 300;  // the port of a process of root that is no arbiter
+const std::uint16_t kOther = kPort + 300;  // the port of another process of root, which is no arbiter
 
 munge_ctx_t create() { return reinterpret_cast<munge_ctx_t>(std::malloc(1)); }
 munge_err_t set(munge_ctx_t, munge_opt_t, ...) { return EMUNGE_SUCCESS; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that long-waiting jobs get.
+// The messages to users of jobs that wait for long.
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Two tenants of two users that do not fit together. The second one, with two sessions, waits.
+// Two tenants of two users that do not fit together. The second tenant has two sessions and waits.
 struct TwoTenants {
   FaultySystem system;
   std::optional<Host> host;
@@ -43,7 +43,7 @@ struct TwoTenants {
         Released{.epoch = other->epoch, .order = other->order, .wants = 1, .overuse = {}, .use = {}});
     REQUIRE(host->status()["tenants"][1]["wants"] == true);
   }
-  // Lets the time pass, and the arbiter look at the waits at least twice.
+  // Lets `time` pass, in which the arbiter checks the waiting tenants at least twice.
   void wait(Nanoseconds time) {
     *system.time += time;
     const auto end = std::chrono::steady_clock::now() + 1200ms;

@@ -100,7 +100,8 @@ TEST_CASE("A peer without data in /proc is not served") {
   without([](const std::string& path) { return path.ends_with("/status"); });
   without([](const std::string& path) { return !path.ends_with("/stat"); });
 
-  // If a process cannot be read for another reason, it counts as being in no job, but its user is known.
+  // If the cgroup of a process cannot be read for another reason, the process counts as being in no job, but
+  // its user is known.
   FaultySystem system;
   system.reading = [](const std::string& path) { return path.ends_with("/cgroup") ? EACCES : 0; };
   Peer peer;

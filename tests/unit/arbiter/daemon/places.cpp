@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of connections that users may have.
+// How many connections each user may have. A connection takes a place.
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -50,7 +50,8 @@ TEST_CASE("A newcomer can become a member, but no stranger, while strangers have
   REQUIRE(enter_all(admission, 2, Rank::newcomer, newcomers) == 256);
   CHECK_FALSE(admission.settle(*newcomers[0], Rank::stranger));
   CHECK(admission.settle(*newcomers[0], Rank::member));
-  CHECK(enter_all(admission, 2, Rank::newcomer, newcomers) == 1);  // a member is no newcomer
+  CHECK(enter_all(admission, 2, Rank::newcomer, newcomers) == 1);  // the first connection is a member's, so
+                                                                   // one more newcomer gets a place
   strangers.pop_back();
   CHECK(admission.settle(*newcomers[1], Rank::stranger));
   CHECK_FALSE(admission.settle(*newcomers[2], Rank::stranger));

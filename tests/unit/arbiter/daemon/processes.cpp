@@ -33,7 +33,7 @@ TEST_CASE("A step counts only if root owns all folders down to the job's folder"
   const std::string v1 = "/sys/fs/cgroup/memory/slurm/uid_1000/job_8/step_4/x";
   const std::string text_v2 = "0::/system.slice/slurmstepd.scope/job_7/step_3/user/task_0\n";
   const std::string text_v1 = "4:memory:/slurm/uid_1000/job_8/step_4/task_0\n";
-  CHECK_FALSE(step_of_process(root, text_v2));  // no folder is there
+  CHECK_FALSE(step_of_process(root, text_v2));  // the step's folder does not exist
   root.write(v2, "");
   root.write(v1, "");
   CHECK(step_of_process(root, text_v2) == Step(StepName{7, 3}));
@@ -49,7 +49,7 @@ TEST_CASE("A step counts only if root owns all folders down to the job's folder"
     root.owners = {{folder, 1000}};
     CHECK_FALSE(step_of_process(root, text_v2));
   }
-  // A folder owned by the user in one hierarchy does not hide the information of another hierarchy.
+  // If the user owns a folder in one hierarchy, the arbiter uses the path in the other hierarchy.
   root.write("/sys/fs/cgroup/systemd/lxc/slurm/uid_0/job_9/step_0/x", "");
   root.owners = {{"/sys/fs/cgroup/systemd/lxc", 1000}};
   CHECK(step_of_process(root, "9:name=systemd:/lxc/slurm/uid_0/job_9/step_0\n" + text_v1) ==
@@ -103,7 +103,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   };
   root.write("/proc/70/cgroup", "0::" + folder + "batch/user/task_0\n");
   CHECK_FALSE(step_of(70));
-  // The slurmstepd of the step, and beside it a process that is not root's.
+  // The slurmstepd of the step, and a process of another user in the same cgroup.
   root.write("/sys/fs/cgroup" + folder + "batch/slurm/cgroup.procs", "60\n61\n");
   root.write("/proc/60/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n");
   root.write("/proc/60/cmdline", "slurmstepd: [13.batch]");
@@ -111,7 +111,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
   root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
   CHECK(step_of(70) == Step(StepName{12, 0xfffffffb}));
-  // Paths that a user can create do not count, and neither do paths in another part of the tree.
+  // Paths that a user can create are ignored, and so are paths outside of Slurm's part of the tree.
   for (const std::string& other :
        {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
         std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {
@@ -123,7 +123,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   CHECK_FALSE(step_of(70));
 }
 
-// The child of `parent`.
+// Returns the pid of the child of `parent`.
 pid_t child_of(pid_t parent) {
   const std::string number = std::to_string(parent);
   pid_t child = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers about jobs and steps: each total is in its own field, covers only this job, and is told only to the
-// job's owner.
+// Answers about jobs and steps: each total is in its own field, covers only this job, and is shown only to
+// the job's user.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Two jobs that do not fit together. The first job had the GPU from 1000 s to 1027 s; its lease was revoked 2
-// s before the end. The second job waited for the GPU from 1005 s to 1031 s, and has had it since then.
+// Two jobs that do not fit together. The first job had its lease from 1000 s to 1027 s; the lease was revoked
+// 2 s before this end. The second job waited from 1005 s to 1031 s, and has had its lease since then.
 struct TwoJobs {
   static constexpr StepName kFirst{.job = 12, .step = 3}, kSecond{.job = 13, .step = 4};
   FaultySystem system;
@@ -30,7 +30,8 @@ struct TwoJobs {
   }
   void pass(Nanoseconds time) {
     *system.time += time;
-    REQUIRE(second->say(MemoryQuery{.request = 9}).find<MemoryView>());  // the core reads its clock
+    REQUIRE(second->say(MemoryQuery{.request = 9}).find<MemoryView>());  // each message makes the core read
+                                                                         // its clock
   }
   TwoJobs() {
     system.time = 1000s;

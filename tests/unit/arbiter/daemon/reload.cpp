@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reload of the settings: each key is either in force afterwards, or named as needing a restart. A wrong
-// file changes nothing, and running programs go on.
+// A reload of the settings: the new value of each key is used at once, or the key is named as needing a
+// restart. A wrong file changes nothing, and running programs continue.
 #include "arbiter/daemon/reload.h"
 
 #include <sys/socket.h>
@@ -114,7 +114,7 @@ TEST_CASE("Reload: each key applies at once, or the answer says that it needs a 
     CHECK((is_live ? outcome.keys.restart : outcome.keys.live).empty());
     CHECK(difference(site.settings(), parsed(text)).live.empty());
     CHECK((difference(site.settings(), parsed(text)).restart == Names{name}) == !is_live);
-    // back to the default, by a file without the key
+    // a file without the key sets the default again
     CHECK((is_live ? site.reload("").keys.live : Names{name}) == Names{name});
     CHECK(difference(site.settings(), {}).live.empty());
   }
@@ -162,7 +162,7 @@ TEST_CASE("Reload: new administrators, rights of tenants and Tenants= apply at o
   CHECK(Guest(site.host, kUser).say(lines).find<SetReply>()->done == 1);
   CHECK(site.host.status()["tenants"][0]["priority"] == -7);
   CHECK(Guest(site.host, kUser).say(Hello{}).find<Refused>());
-  CHECK(site.host.status()["tenants"].size() == 1);  // the tenant that was there goes on
+  CHECK(site.host.status()["tenants"].size() == 1);  // the tenant from before the reload continues
 }
 
 TEST_CASE("Reload: a GPU gets more memory at once, and less only when its sessions have ended") {

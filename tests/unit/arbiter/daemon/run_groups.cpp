@@ -205,7 +205,7 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
         Lines{"warning: run 1: its host memory is not limited: /sharedgpu/run_1: " + error});
   CHECK(records(site.host, "group") == Lines{"group 1 " + bytes(gibibytes(6)), "group 1 0"});
   CHECK(site.host.status()["tenants"][0]["host_group"].is_null());
-  // Its processes need no group.
+  // Processes of a run without a group enter no group.
   Guest part(site.host, kUser, {}, site.command.pid());
   CHECK(part.say(JoinRun{.token = reply->token}).find<JoinReply>()->inside == 0);
 }
@@ -274,7 +274,7 @@ TEST_CASE("A process of the run's user that has the token enters the group, and 
   CHECK_FALSE(site.has(site.outside));
   CHECK(site.join(site.outside) == 1);
   CHECK(site.has(site.outside));
-  site.system.is_slow = true;  // no process has to be moved from now on
+  site.system.is_slow = true;  // the process is in the group, so no slow call is needed
   CHECK(site.join(site.outside) == 1);
 
   site.system.is_slow = false;
@@ -511,7 +511,7 @@ TEST_CASE("A restarted arbiter keeps the groups of live runs, and removes all ot
     site.host.run_until([&] { return site.is_empty(); });
   }
   CHECK(recorded_peak(site.host) == "500");
-  // No number is given twice.
+  // A tenant's number is not used again.
   const Process next;
   Guest run(site.host, 0, {}, next.pid());
   CHECK(run.say(vouched(gibibytes(4))).find<RunReply>()->tenant == TenantId{41});

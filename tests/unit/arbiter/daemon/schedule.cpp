@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of the loop's time among users.
+// How the event loop's time is divided among users.
 #include "arbiter/daemon/schedule.h"
 
 #include <asio/io_context.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that the daemon gives Slurm: scontrol may be missing, fail or hang.
+// The daemon's commands to Slurm by scontrol, which may be missing, fail or hang.
 #include "arbiter/daemon/scontrol.h"
 
 #include <sys/stat.h>

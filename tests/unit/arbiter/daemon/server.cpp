@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are accepted, peers that are refused, and peers that may try again.
+// Which peers the arbiter accepts, which it refuses, and which may try again.
 #include "arbiter/daemon/server.h"
 
 #include <sys/resource.h>
@@ -16,7 +16,7 @@
 namespace sharedgpu::test {
 namespace {
 
-// A host whose arbiter listens. Its peers are of `uid`.
+// A host whose arbiter listens. All peers are processes of the user `uid`.
 struct Listening {
   struct Users : FaultySystem {
     uid_t uid = kUser;
@@ -99,7 +99,8 @@ TEST_CASE("A peer that cannot be identified for lack of descriptors may try agai
   arbiter.system.processes = EMFILE;
   Channel peer = arbiter.connect();
   Message message;
-  CHECK(Listening::receive(peer, message) == ECONNRESET);  // a refusal would be permanent
+  CHECK(Listening::receive(peer, message) == ECONNRESET);  // no Refused message, since sessions take a
+                                                           // refusal as final
   CHECK(arbiter.host.new_log_lines() ==
         std::vector<std::string>{"warning: uid 4321: pidfd_open: Too many open files"});
 }
@@ -165,7 +166,7 @@ struct Counting {
 
 TEST_CASE("A connection without data that its peer has closed is closed without a look at the peer") {
   Counting its;
-  its.arbiter.system.peers = ENOPROTOOPT;  // the arbiter would refuse the peer if it identified it
+  its.arbiter.system.peers = ENOPROTOOPT;  // an attempt to identify a peer would fail
   for (int i = 0; i < 3000; ++i) {
     its.connect_only();
     if (i % 32 == 31) its.arbiter.host.run();
@@ -174,7 +175,7 @@ TEST_CASE("A connection without data that its peer has closed is closed without 
   CHECK(its.read == 0);
   CHECK(its.arbiter.host.new_log_lines().empty());
   its.arbiter.system.peers = 0;
-  Channel next = its.arbiter.connect();  // the closed connections did not count for their user
+  Channel next = its.arbiter.connect();  // the user may connect: the closed connections are not counted
   CHECK(its.arbiter.is_served(next));
 }
 

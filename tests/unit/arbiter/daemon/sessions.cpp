@@ -38,7 +38,7 @@ Hello returning() {
   return hello;
 }
 
-// The process has a session with 10 MiB, and its connection is closed.
+// Leaves a session with 10 MiB in the arbiter, after the process has closed the connection.
 void leave_closed_session(Host& host, const Process& process) {
   Guest guest(host, kUser, {}, process.pid());
   open_session(guest, {}, mebibytes(10));
@@ -66,7 +66,7 @@ TEST_CASE("A session ends with its process, whatever becomes of the connection")
   CHECK(host.ledger().back() == "end 1");
 }
 
-// Time passes with each reading of the clock, so that each piece of work takes long.
+// Each reading of the clock advances it by 1 ms, so that each piece of work seems to take long.
 struct SlowSystem : FaultySystem {
   Nanoseconds now() const override { return looked_at_ += 1ms; }
 
@@ -105,7 +105,8 @@ TEST_CASE("A process that closed its connection keeps its memory and lease until
   open_session(guest, {}, mebibytes(10));
   guest.channel.close();
   int looks = 0;
-  host.run_until([&] { return ++looks == 50; });  // half a second: the process was looked for twice
+  host.run_until([&] { return ++looks == 50; });  // takes half a second, in which the arbiter checks twice
+                                                  // whether the process lives
   REQUIRE(sessions_in(host) == 1);
 
   Guest again(host, kUser, {}, process.pid());
@@ -116,7 +117,7 @@ TEST_CASE("A process that closed its connection keeps its memory and lease until
   CHECK(sessions_in(host) == 1);
   CHECK(footprint() == mebibytes(10).count);
   again.say(Usage{.request = 0, .use = {}});
-  CHECK(footprint() == 0);  // the footprint is what the process reports now
+  CHECK(footprint() == 0);  // the process's report replaces the earlier footprint
 }
 
 TEST_CASE(
@@ -241,7 +242,7 @@ TEST_CASE("The first report of a reconnecting process without a record decides w
   REQUIRE(guest.say(returning()).find<Welcome>());
   MemoryUse use{};
   use.swappable = use.resident = mebibytes(10);
-  // Not attached yet: an attached session's gate would open.
+  // The arbiter does not attach the session yet, since it opens the gate of an attached session.
   CHECK_FALSE(guest.say(attach_to()).find<Attached>());
   CHECK_FALSE(guest.say(attach_to()).find<Attached>());
   SECTION("all of its memory is on the GPU") {
@@ -375,8 +376,8 @@ TEST_CASE("A session that borrows is connected with the lender, and the arbiter 
   CHECK(wanted->name == loan.borrow.name);
   CHECK(wanted->piece == 3);
   Channel to_borrower(std::move(loan.lender.last_descriptor));
-  // A peer cannot send to the exporter through this descriptor, so a peer that holds or closes it does no
-  // harm.
+  // A peer cannot send to the exporter through this descriptor, so it does no harm if the peer holds or
+  // closes the descriptor.
   CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
 
   const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};
@@ -484,7 +485,7 @@ TEST_CASE("A stopped process loses its turn before that is over, and asks for an
   host.run_until([&] { return !page.is_open(); });
   CHECK(guest.hear().find<Revoke>());
   const auto lease = [&] { return host.status()["tenants"][0]["lease"] == true; };
-  host.run_until([&] { return !lease(); });  // the lease ends without an answer from the stopped process
+  host.run_until([&] { return !lease(); });  // the lease ends, although the stopped process does not answer
   kill(process.pid(), SIGCONT);
   host.run_until(lease);  // the lease lasts until the session has drained
 }
@@ -505,7 +506,7 @@ TEST_CASE("A process that reconnects ends its own closed session, and no other s
   Guest again(host, kUser, {}, second.pid());
   REQUIRE(again.say(returning()).find<Welcome>());
   CHECK(sessions_in(host) == 3);
-  // The session may still submit, as before.
+  // The arbiter sends Revoke, since the reconnected session may submit until it drains.
   CHECK(again.say(attach_to()).find<Revoke>());
   CHECK(sessions_in(host) == 2);
   CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});

@@ -33,8 +33,8 @@ void collect(const Json& value, const std::string& path,
     for (const Json& element : value) collect(element, path + "[]", types);
 }
 
-// Everything at once: two GPUs, a job that holds a lease on one and has reported deadlines, a run that waits
-// for it, a process that has not chosen a GPU, and a job that is placed and has no process.
+// Two GPUs and every kind of tenant: a job that holds a lease on one GPU and has reported deadlines, a run
+// that waits for this GPU, a process that has not chosen a GPU, and a placed job without a process.
 struct Scene {
   Bench bench;
   Tenants tenants;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of `sharedgpu status --json`: each number of the state is in the field that is named after it.
+// The values of `sharedgpu status --json`: each number of the state must be in the right field.
 #include "arbiter/daemon/status_text.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The survey's child, and how its answers are used if NVML is missing, is silent, crashes or lies.
+// The survey's child process, and how the arbiter uses its answers if NVML is missing, does not answer,
+// crashes or returns false values.
 #include "arbiter/daemon/survey.h"
 
 #include <sys/wait.h>
@@ -33,7 +34,8 @@ struct Behaviour {
   unsigned devices = 2;
   int lost_handle = -1;  // a device for which NVML does not return a handle
   unsigned long long ecc_errors = 3;
-  unsigned events = 0;  // Xids 13, 14, ... of the first device, and then a double bit error
+  unsigned events = 0;  // number of events of the first device: Xids 13, 14, ..., and a double bit error as
+                        // the last event
   bool has_events = true;
   unsigned instance = ~0u;  // GPU instance of the first process; ~0u: none
 };
@@ -118,7 +120,7 @@ int compute_on(void*, unsigned* count, Process* places) {
                  .compute_instance = ~0u};
   return 0;
 }
-// The first process is in both lists: it computes and draws.
+// The first process is in both lists, since it uses the GPU for computation and for graphics.
 int graphics_on(void*, unsigned* count, Process* places) {
   if (nvml.graphics != 0) return nvml.graphics;
   *count = 2;
@@ -239,7 +241,7 @@ TEST_CASE("Surveys continue while they are needed, and leave no child process af
   looking.until([] { return waitpid(-1, nullptr, WNOHANG) == -1; });
   const unsigned before = looking.answers;
   looking.loop.restart();
-  looking.loop.run();  // the loop has nothing more to do
+  looking.loop.run();  // returns early, since the loop has no work left
   CHECK(looking.answers == before);
   looking.needed = true;
   looking.survey.wake();
@@ -386,8 +388,8 @@ TEST_CASE("A survey's child process that cannot be watched is not left behind") 
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-// A library that writes to the survey's connection itself. The connection is the first descriptor after the
-// standard ones, since the child has no others.
+// A library that writes to the survey's connection. The connection is the first descriptor after standard
+// error, since the child has no other descriptors.
 TEST_CASE("A survey's child process that sends invalid data is killed, and its data is dropped") {
   struct Host : Nvml {
     SurveyLine line;

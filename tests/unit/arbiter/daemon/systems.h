@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for the operating system: one whose /proc and /sys lie in a folder of the test, and one whose
-// calls fail as set by the test.
+// Replacements of the operating system's calls: RootedSystem, whose /proc and /sys are in a folder of the
+// test, and FaultySystem, whose calls fail as the test requests.
 #pragma once
 
 #include <cerrno>
@@ -35,7 +35,7 @@ class RootedSystem : public System {
                                                       std::size_t most) const override {
     return System::list_folder(root_.path + path, most);
   }
-  // The owners of files that root does not own.
+  // Owners by path; root owns all other files.
   std::map<std::string, uid_t> owners;
   Status owner_of(const std::string& path, uid_t& owner) const override {
     const Status read = System::owner_of(root_.path + path, owner);
@@ -58,9 +58,9 @@ class RootedSystem : public System {
 
 class FaultySystem : public System {
  public:
-  // The errno value of reading a file or folder; 0: as on the host.
+  // The errno with which reading a file or folder fails; 0: the host's file is read.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
-  // The errno values with which calls of these kinds fail; 0: the calls succeed.
+  // Errno with which each kind of call fails; 0: the calls succeed.
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;
@@ -140,7 +140,7 @@ class GroupsSystem : public FaultySystem {
                                                 // the root group
   bool is_v2 = false;
   int makes = 0, enters = 0, removals = 0;  // errno values of these calls
-  bool is_slow = false;                     // work aside waits for work()
+  bool is_slow = false;                     // work given to aside() waits for work()
   void work() const {
     for (const auto& each : std::exchange(waiting_, {})) each();
   }

@@ -20,7 +20,7 @@ TEST_CASE("A bucket allows a number at once, and then a number per second") {
   CHECK(taken(bucket, 1000s) == 0);
   CHECK(taken(bucket, 1000s + 400ms) == 0);
   CHECK(taken(bucket, 1000s + 600ms) == 1);
-  CHECK(taken(bucket, 1002s) == 3);  // the earlier remainder counts
+  CHECK(taken(bucket, 1002s) == 3);  // 2.8 tokens in 1.4 s, and 0.2 that were left
 }
 
 TEST_CASE("A bucket is full when all earlier use has been regained") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that have memory on a GPU without a session there: which ones are found and logged, and which are
-// asked to end. The test provides NVML and /proc.
+// Processes that have memory on a GPU without a session on this GPU: which of them the arbiter finds and
+// logs, and which of them it asks to end. The test provides NVML and /proc.
 #include "arbiter/daemon/unmanaged.h"
 
 #include <unistd.h>
@@ -62,7 +62,7 @@ int processes_on(void* gpu, unsigned* count, Listed* places) {
   return 0;
 }
 
-// A host with the NVML above, and with processes that exist only in its /proc.
+// A host with the fake NVML of this file, and with processes that exist only in the host's /proc.
 class Board : public FaultySystem {
  public:
   mutable std::vector<std::pair<pid_t, int>> signals;  // the signals sent
@@ -149,7 +149,7 @@ class Board : public FaultySystem {
 };
 
 constexpr GpuUuid kSecondGpu{{2}};
-constexpr pid_t kPid = 4'200'001;  // pids beyond those that the kernel assigns
+constexpr pid_t kPid = 4'200'001;  // above all pids that Linux assigns
 const char* const kOfJob = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
 
 Settings with(Measure measure) {
@@ -171,7 +171,7 @@ struct Scene {
     host.gpus.push_back({.uuid = kSecondGpu, .total = gibibytes(1), .name = "Test GPU"});  // unknown to NVML
     host.start();
     come(Bytes{used});
-    host.run_until([&] {  // the first survey may have come before the process had a session there
+    host.run_until([&] {  // the first survey may have been made before the process had a session on the GPU
       return gpu()["surveyed"] == true && (!tells || !session()["device_bytes"].is_null());
     });
   }
@@ -208,7 +208,7 @@ TEST_CASE("Unmanaged processes are those without a session but for the arbiter's
   board.add(kPid + 1, mebibytes(50), {.uid = 0});
   board.add(kPid + 2, mebibytes(50), {.parent = getpid()});
   Board::list(kPid + 3, mebibytes(50).count);  // the process has ended, or is in another PID namespace
-  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML does not know the amount
+  board.add(kPid + 4, Bytes{~0ull}, {});       // an amount that NVML does not know
   const Scene scene(board, Measure::ignore);
   CHECK(scene.pids() == Pids{kPid, kPid + 1});
   const Json gpu = scene.gpu();
@@ -464,7 +464,7 @@ TEST_CASE("Contexts beyond the usual are hidden memory") {
   for (int i = 0; i < 3; ++i) scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
   CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(180).count);
-  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // no memory counts twice
+  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // no memory is subtracted twice
 }
 
 TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not handed out") {
@@ -564,7 +564,7 @@ TEST_CASE("Unmanaged memory is not known when the last session has ended, a few 
   board.add(kPid, mebibytes(300), {});
   Scene scene(board, Measure::warn);
   REQUIRE(scene.pids() == Pids{kPid});
-  scene.guest->say(Usage{});  // the process has no reason to reconnect
+  scene.guest->say(Usage{});  // the process has no memory, so it has no reason to reconnect
   scene.guest.reset();
   scene.host.run_until([&] { return scene.host.status()["tenants"].empty(); });
   CHECK(scene.gpu()["surveyed"] == true);

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Job 17 of user 1 waits since 970 s; run 2 of user 2 holds the GPU; a third tenant waits, too.
+// Job 17 of user 1 has waited since 970 s. Run 2 of user 2 holds the lease. A third tenant waits, too.
 struct WaitScene {
   Bench bench;
   Tenants tenants;

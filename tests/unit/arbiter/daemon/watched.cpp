@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the death of a process, among descriptors that open and close in the same round of the event
-// loop.
+// Waiting for the end of a process, while other descriptors are opened and closed in the same round of the
+// event loop.
 #include "arbiter/daemon/watched.h"
 
 #include <sys/syscall.h>
