@@ -41,14 +41,14 @@ class Ideal(unittest.TestCase):
         self.assertEqual(alone(("cpu", 3)).gpu, 0)
 
     def test_bytes_that_must_come_in(self):
-        self.assertEqual(exchanged_bytes(95, 95, 2, 100), 90)  # 5 of 95 stay on the GPU
-        self.assertEqual(exchanged_bytes(60, 60, 3, 100), 40)  # the two waiting programs share the other 40
+        self.assertEqual(exchanged_bytes(95, 95, 2, 100), 90)  # 5 of each program's 95 bytes stay on the GPU
+        self.assertEqual(exchanged_bytes(60, 60, 3, 100), 40)  # the other two programs have the rest of the GPU, 40
         self.assertEqual(exchanged_bytes(25, 90, 2, 100), 15)
         self.assertEqual(exchanged_bytes(5, 90, 2, 100), 0)
 
     def test_copies_each_way_at_once(self):
         self.assertEqual(handoff_seconds(100, 100, BUS), 2.5)
-        self.assertEqual(handoff_seconds(0, 100, BUS), 2)  # one direction has its own limit
+        self.assertEqual(handoff_seconds(0, 100, BUS), 2)  # a copy in one direction alone has its own speed
         self.assertEqual(handoff_seconds(100, 0, BUS), 2.5)
 
 

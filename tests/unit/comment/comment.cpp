@@ -145,7 +145,7 @@ TEST_CASE("Nodes add up, each once") {
 TEST_CASE("An end belongs to the run that it overlaps most") {
   const std::vector<Span> runs = {{.begin = 100, .end = 200}, {.begin = 210, .end = 300}, {.begin = 400}};
   CHECK(run_of(runs, {.begin = 120, .end = 205}) == 0);
-  CHECK(run_of(runs, {.begin = 190, .end = 290}) == 1);  // the node's clock is slow
+  CHECK(run_of(runs, {.begin = 190, .end = 290}) == 1);  // the clock of this node is slow
   CHECK(run_of(runs, {.begin = 405, .end = 500}) == 2);
   CHECK(run_of(runs, {.begin = 150, .end = 150}) == 0);  // the end of the run is not known
   CHECK(run_of(runs, {.begin = 320, .end = 330}) == 1);  // the nearest run

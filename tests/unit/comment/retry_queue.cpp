@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Entries of the spool reach the database's job records despite outages and other writers.
+// Entries of the spool must reach the job records of the database, despite outages of the database and other
+// writers.
 #include "comment/retry_queue.h"
 
 #include <catch2/catch.hpp>
@@ -19,7 +20,8 @@ struct FakeRecords : JobRecords {
   bool down = false;
   std::uint32_t refused = 0;  // the job whose comment the database refuses to write
   unsigned writes = 0;
-  std::function<void()> before_write = [] {};  // called between reading and writing
+  std::function<void()> before_write = [] {};  // called after the queue has read a record and before it
+                                               // writes the record
 
   std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override {
     if (down) error = "down";
@@ -156,7 +158,7 @@ TEST_CASE("Text that jobstats has written is kept, whether before the summary or
                                 .system_comment = "burst buffer"}};
     desk.put("n1");
     desk.work(8);
-    desk.records.comment() = jobstats;  // the comment after jobstats' EpilogSlurmctld
+    desk.records.comment() = jobstats;  // the comment that jobstats' EpilogSlurmctld has written
     desk.work(20);
     desk.put("n2");
     CHECK_FALSE(desk.work(200));
@@ -174,7 +176,7 @@ TEST_CASE("Nodes that write at the same moment are all counted once") {
   first.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   first.put("n1");
   second.put("n2");
-  // Both nodes read before the other one writes, so the second one overwrites the first.
+  // Both nodes read the comment before either writes it, so the second node overwrites the text of the first.
   second.records.jobs = first.records.jobs;
   first.work(1);
   second.work(1);
@@ -198,7 +200,7 @@ TEST_CASE("An entry counts once, wherever its writer is killed") {
   for (int lives = 0; lives < 5; ++lives) {
     RetryQueue queue(desk.spool, desk.records, 60s, CommentField::admin, [](const std::string&) {});
     for (int i = 0; i < 10 * lives; ++i) queue.pass(++desk.now);
-    desk.put("n1");  // the entry is written again
+    desk.put("n1");  // writes the spool entry again
   }
   CHECK_FALSE(desk.work(100));
   CHECK(desk.lease() == 2s);

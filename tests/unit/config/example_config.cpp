@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example etc/sharedgpu.conf claims to contain every key with its default. The man page contains every
-// key, too.
+// Checks that the example etc/sharedgpu.conf contains every key with its default, as it claims. The man page
+// contains every key, too.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>

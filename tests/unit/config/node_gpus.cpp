@@ -111,7 +111,7 @@ TEST_CASE("who asks a slow driver keeps nothing of the caller's open, and hears 
   while ((answer = open(slow.c_str(), O_WRONLY | O_NONBLOCK)) < 0) std::this_thread::sleep_for(1ms);
   close(ends[1]);
   pollfd closed = {.fd = ends[0], .events = POLLIN, .revents = 0};
-  CHECK(poll(&closed, 1, 10'000) == 1);  // no other process has the other end of the pipe open
+  CHECK(poll(&closed, 1, 10'000) == 1);  // true, since no other process has the write end of the pipe
   close(ends[0]);
   const std::string text = "Model: \t NVIDIA H200\nDevice Minor: \t 0\n";
   CHECK(write(answer, text.data(), text.size()) == static_cast<ssize_t>(text.size()));

@@ -80,11 +80,11 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.socket == kDefaultSocket);
   CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
-  CHECK(settings.quantum == 0s);  // the length of turns is automatic
+  CHECK(settings.quantum == 0s);  // zero: the arbiter chooses the length of turns
   CHECK(settings.comments == AdminComment::yes);
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
-  CHECK(settings.swap_per_unit.entries.empty());  // a job's own limits
+  CHECK(settings.swap_per_unit.entries.empty());  // no entries: the limits of the job itself apply
 }
 
 constexpr GpuUuid kSome{{0x12, 0x34}};

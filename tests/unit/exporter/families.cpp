@@ -83,8 +83,8 @@ Json tenant(unsigned id, bool holds) {
           {"energy", {{{"gpu", gpu(0)["uuid"]}, {"joules", 5000.5}}}}};
 }
 
-// A GPU of which everything is known, a GPU that only a session has reported, a job that holds a lease, a job
-// that waits, and a run with a deadline that is overdue.
+// A status with a GPU of which all values are known, a GPU that only a session has reported, a job that holds
+// a lease, a job that waits, and an overdue run with a deadline.
 Json status() {
   Json other = gpu(1);
   for (const char* name : {"utilization", "energy_joules", "unmanaged_bytes"}) other[name] = nullptr;

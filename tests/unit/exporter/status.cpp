@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the status: all fields except the wanted ones are skipped, whatever their form.
+// Reading the status: the exporter skips all fields that it does not need, whatever they contain.
 #include "exporter/status.h"
 
 #include <catch2/catch.hpp>

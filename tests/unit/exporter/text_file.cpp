@@ -22,7 +22,7 @@ TEST_CASE("The file is replaced as a whole, all users can read it, and no other 
   const test::TemporaryFolder folder;
   const std::string path = folder.path + "/sharedgpu.prom";
   CHECK(write_text_file(path, "long contents\n").empty());
-  std::ifstream reader(path);  // this reader keeps the old file open
+  std::ifstream reader(path);  // a reader that keeps the old file open
   CHECK(write_text_file(path, "new\n").empty());
   CHECK(contents(path) == "new\n");
   CHECK(std::string(std::istreambuf_iterator<char>(reader), {}) == "long contents\n");

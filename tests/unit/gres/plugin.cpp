@@ -20,7 +20,7 @@ struct bitstr_t {
 struct list_t {
   std::vector<void*> items;
 };
-// A host list of one file name, which is no range.
+// A fake of Slurm's host list with one name, which is no range.
 struct hostlist {
   std::string name;
   bool empty = false;
@@ -221,7 +221,7 @@ TEST_CASE("A step gets its units and the numbers of the GPUs of these units") {
   CHECK(environment["SHAREDGPU_UNITS"] == "1");
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,3");
   CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1");
-  bitstr_t both = {{false, true, true}};  // the bitmap of a job from a time when the node had fewer units
+  bitstr_t both = {{false, true, true}};  // the bitmap of a job that started when the node had fewer units
   gres_p_job_set_env(&variables, &both, 2, 0);
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
   CHECK(environment["SHAREDGPU_UNIT_TYPES"] == "a100:1,h100:1");

@@ -29,13 +29,13 @@ class Network {
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     GangReport report{.offers = false, .ready = false, .present = true, .wants = true};
-    std::vector<std::optional<GangOrder>> told;  // the orders that the core got
+    std::vector<std::optional<GangOrder>> told;  // the orders that the core has received
     bool all_known = true;
   };
   void boot(const std::string& name) {
     ++life_;
     Node& node = nodes[name];
-    if (!node.heard) node.heard.emplace(kTimes.recent);  // the nodes are kept in a file
+    if (!node.heard) node.heard.emplace(kTimes.recent);  // kept over a restart, as in the arbiter's file
     node.members.emplace(name, life_, kTimes, *node.heard);
     node.desk.emplace(name, life_, kTimes, GangPace{}, 0ns, *node.heard);
   }
@@ -76,11 +76,11 @@ class Network {
   std::map<std::string, Node> nodes;
   std::set<std::string> cut;  // nodes that send and receive no letters
   unsigned letters = 0;
-  unsigned listings = 0;  // how often Slurm was asked for the nodes of a job
+  unsigned listings = 0;  // number of queries to Slurm for the nodes of a job
   bool slurm_answers = true;
   std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // the jobs that Slurm lists for each
                                                                        // node
-  unsigned lines = 0;                                                  // how often Slurm was asked for this
+  unsigned lines = 0;                                                  // number of queries to Slurm for this
                                                                        // list
   std::vector<GangDesk::Silent> silent;
   std::vector<GangDesk::Apart> aparts;
@@ -187,7 +187,7 @@ TEST_CASE("Nodes that do not reach each other for long have independent turns un
   CHECK(net.contact("a") == Contact::given_up);
   CHECK_FALSE(net.nodes["a"].told.back());
   CHECK_FALSE(net.nodes["b"].told.back());
-  // If the core has forgotten the tenant and now reports about it again, the core gets the order again.
+  // If the core has forgotten the tenant and then reports about it again, the core gets the order again.
   const std::size_t told = net.nodes["b"].told.size();
   net.say("b");
   REQUIRE(net.nodes["b"].told.size() == told + 1);
@@ -378,7 +378,7 @@ TEST_CASE("The nodes that were heard are kept for the next arbiter on the same b
   after.restore(before.text("b7", 8s), "b7", 9s);
   CHECK(after.has("a", 16s));
   CHECK_FALSE(after.has("a", 17s));
-  CHECK(after.has("n-2.site", 18s));  // heard after the text was written
+  CHECK(after.has("n-2.site", 18s));  // a letter of n-2.site came after the text was written
   SECTION("a node whose last letter was long ago is forgotten, and is news when it is heard again") {
     CHECK(before.text("b7", 14s) == "b7\na 7\n");
     after.restore("b7\nc 1\n", "b7", 11s);
@@ -440,7 +440,7 @@ TEST_CASE("A gang that is apart stays so until all of its nodes are in contact")
   };
   Nanoseconds now = 10s;
   pass(now, 1s, {"a", "b"});
-  REQUIRE(pass(now, kTimes.never + 2s, {"a", "b"})->apart);  // "c" was never heard
+  REQUIRE(pass(now, kTimes.never + 2s, {"a", "b"})->apart);  // no letter of "c" has ever come
   CHECK(pass(now, 10s, {"a"})->apart);                       // "b" falls silent
   CHECK(pass(now, 10s, {"a", "c"})->apart);
   const auto order = pass(now, 2s, {"a", "b", "c"});
@@ -464,7 +464,7 @@ TEST_CASE("A silent node without processes may have some by now, and is given up
   CHECK(net.aparts.size() == 1);
   net.letters = 0;
   net.pass(60s);
-  CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some questions
+  CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some queries
 }
 
 TEST_CASE("If the first node that a user names does not answer, the node that Slurm names coordinates") {
@@ -693,7 +693,7 @@ class Line {
                    .what = order ? decltype(GangLetter::what)(*order) : GangPatience{}},
                   true, now_);
   }
-  // Slurm answers at once.
+  // Lets `time` pass; Slurm answers each query at once.
   void pass(Nanoseconds time) {
     for (const Nanoseconds end = now_ + time;;) {
       members_.advance(now_);
@@ -732,7 +732,7 @@ TEST_CASE("Jobs that are apart begin in the order in which Slurm has started the
   line.say(9);
   line.pass(kTimes.never + 1s);
   CHECK(line.alone(9));
-  CHECK_FALSE(line.alone(4));  // job 3 has started in the same second
+  CHECK_FALSE(line.alone(4));  // job 3 started in the same second, and comes first
   line.say(3);
   line.pass(kTimes.never + 1s);
   CHECK(line.begun == std::vector<std::pair<std::uint64_t, Nanoseconds>>{{9, 10s}, {3, 20s}, {4, 20s}});
@@ -768,7 +768,7 @@ TEST_CASE("The next job asks Slurm at once whether a job without processes has e
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // job 4 begins after job 3, which the core knows
+  REQUIRE(line.alone(4));  // after job 3, which the core knows
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of a gang, with reports of its members.
+// The coordinator of a gang. The tests send it the reports of the members.
 #include <catch2/catch.hpp>
 #include <set>
 #include <vector>
@@ -200,7 +200,8 @@ TEST_CASE("A gang that is stopped on one node begins no turn until it is resumed
   CHECK_FALSE(stopped.order(1).stopped);
 }
 
-// The turn of one member ends before any memory is restored; the other member has not got the order yet.
+// The turn of one member ends before any memory is restored, while the order is on its way to the other
+// member.
 TEST_CASE("A member that is out again is asked for no submission") {
   Members gang(2);
   gang.offer_all();
@@ -384,8 +385,8 @@ TEST_CASE("A restarted coordinator continues with the state that the members rep
   }
 }
 
-// One of three members has come late and cannot enter the running set of its node; the second one has
-// drained, and the third one cannot drain.
+// A gang of three members. Member 2 has come late and cannot enter the running set of its node. Member 1 has
+// drained, and member 0 cannot drain.
 struct WithoutPlace : Members {
   WithoutPlace() : Members(3) {
     run_all();

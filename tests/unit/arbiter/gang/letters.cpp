@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The letters of arbiters: a letter that is written can be read again, and no other text can.
+// The letters of arbiters: the text of each letter can be parsed, and no other text can be parsed.
 #include <catch2/catch.hpp>
 #include <random>
 

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-// Returns the state, as text, that an arbiter would have after reading the history.
+// Returns, as text, the state of an arbiter that starts with this history.
 std::string told(History history, Nanoseconds now) {
   std::string text;
   for (const Record& record : history.finish({.boot_id = "b-1"}, even_ones_live, now))
@@ -217,7 +217,7 @@ TEST_CASE("A job with a process here is kept, however old its last record is") {
   CHECK_FALSE(kept(true));
 }
 
-// Returns a new history that knows only the checkpoint of `old`.
+// Returns a new history that has read only the checkpoint of `old`.
 History after_checkpoint(History old) {
   History fresh;
   for (const Record& record : old.checkpoint(even_ones_live)) fresh.add(record);
@@ -264,7 +264,8 @@ TEST_CASE("A job is kept for a week after its last record") {
       old.add(kBoot);
       old.add(job_record(1s, 1, 11));
       for (const Record& record : records) old.add(record);
-      // A checkpoint keeps the time of the last record of each job, so the job's week does not begin anew.
+      // A checkpoint keeps the time of each job's last record: the week until the job is forgotten does not
+      // begin again.
       old.add(job_record(last + 24h, 2, 12));
       History fresh = after_checkpoint(old);
       fresh.add(job_record(last + 24h * 7 + (in_time ? 0ns : 1ns), 2, 12));
@@ -281,7 +282,7 @@ TEST_CASE("Tenants with a placement or a process are kept, however old their las
     old.add(lease(true, 1s, id, {.job = static_cast<std::uint32_t>(id), .step = 0}));
   for (std::uint64_t id : {3, 4}) old.add(place_record(id, 2));
   for (std::uint64_t id : {5, 6}) old.add(session_record(id, id, 4));
-  for (std::uint64_t id : {7, 8}) old.add(place_record(id, 3));  // a process that is dead
+  for (std::uint64_t id : {7, 8}) old.add(place_record(id, 3));  // a process that has ended
   for (std::uint64_t id : {11, 12}) old.add(run_record(1s, id));
   old.add(job_record(24h * 61, 13, 13));
   const History fresh = after_checkpoint(old);

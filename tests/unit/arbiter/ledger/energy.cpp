@@ -136,7 +136,7 @@ TEST_CASE("The parts are never more than the whole, whatever the counter does") 
     }
     std::uint64_t sum = book.unleased(kFirstGpu).millijoules;
     for (const auto& [key, energy] : book.all()) sum += energy.millijoules;
-    CHECK(sum <= highest - first + 4);  // each of the four is rounded
+    CHECK(sum <= highest - first + 4);  // each of the four values is rounded
   }
 }
 

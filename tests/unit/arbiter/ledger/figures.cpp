@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr TenantId kFirst{1};
 constexpr TenantId kSecond{2};
 
-// Two tenants of 80 MiB on a GPU of 100 MiB, whose figures are observed.
+// Two tenants of 80 MiB on a GPU of 100 MiB. FigureBook records their figures.
 struct Watched : Bench {
   FigureBook figures;
 
@@ -90,7 +90,7 @@ TEST_CASE("Work that the GPU finishes within a yielded turn is not overuse") {
   w.after(1ms, [] {});
   w.after(left + 6ms, [&] { w.release(1, 0, true); });
   CHECK(w.figures.of(kFirst).overuse == 7ms);  // the release comes 1 ms + `left` + 6 ms after the GiveBack;
-                                               // `left` is no overuse
+                                               // `left` does not count as overuse
 }
 
 TEST_CASE("Waiting, handoffs and overuse of each tenant and step are recorded") {
@@ -100,12 +100,12 @@ TEST_CASE("Waiting, handoffs and overuse of each tenant and step are recorded") 
     w.come(2, 2);
     w.attach(2);
     w.grow(2, 80, 0);
-    w.release(2, 0, true);  // the growing tenant leaves, and waits from now on
+    w.release(2, 0, true);  // the growing tenant leaves and begins to wait
   });
   CHECK(w.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
   CHECK(w.figures.take_news(w.now).empty());
 
-  w.after(20s, [&] { w.pass(0s); });  // the turn is over: the gate is closed
+  w.after(20s, [&] { w.pass(0s); });  // the turn ends, and the gate closes
   w.after(3s, [&] { w.release(1, 80, false); });
   CHECK(w.figures.of(kFirst).overuse == 3s);
   CHECK(w.figures.of(kFirst).handoffs == 1);
@@ -206,7 +206,7 @@ const std::vector<FigureBook::Key> kOfFirst(kBoth.begin(), kBoth.begin() + 2);
 
 TEST_CASE("The figures are news as soon as a lease ends, while bytes that move right after it are not") {
   Queue q;
-  q.after(20s, [&] { q.pass(0s); });  // the turn is over: the gate is closed
+  q.after(20s, [&] { q.pass(0s); });  // the turn ends, and the gate closes
   q.news();
   q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
   REQUIRE(q.news(1s) == kOfFirst);
@@ -232,7 +232,7 @@ TEST_CASE("Figures that grow for long are news every 15 seconds, and those that 
   q.after(15s - 1ns, [] {});
   CHECK(q.news().empty());
   q.after(1ns, [] {});
-  CHECK(q.news() == kBoth);  // the memory of the first tenant, and the time that the second one has waited
+  CHECK(q.news() == kBoth);  // the memory of the first tenant, and the waiting time of the second tenant
   q.after(14s, [] {});
   CHECK(q.news().empty());
   q.after(1s, [] {});

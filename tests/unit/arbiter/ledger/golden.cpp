@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the lines of the ledger with records.golden. Sites keep ledgers for years, so all lines ever
-// written must stay readable, and the format of new ones must not change.
+// Compares the lines of the ledger with records.golden. Sites keep ledgers for years. So this version must
+// read the lines of all earlier versions, and must write lines in the same format.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -62,7 +62,7 @@ LeaseRecord lease(bool grant) {
           .key = {.tenant = TenantId{71}, .gpu = gpu(0x72), .step = {.job = 73, .step = 4294967291}}};
 }
 
-// Each kind of record in all its forms; all fields of a record have different values.
+// Each kind of record in all its forms. All fields of a record have different values.
 std::vector<Record> records() {
   const std::string longest(JobClass::kLongest, 'p');
   std::vector<Record> all;

@@ -337,7 +337,8 @@ TEST_CASE("A lease that ended because its GPU was lost has the reason, and so do
   read.lease(true, 3s);
   read.lease(true, 3s, 0, 2);
   read.lease(true, 3s, 0, 3);
-  read.lease(false, 5s, 0, 2);  // the tenant's process died of the loss before the arbiter noticed the loss
+  read.lease(false, 5s, 0, 2);  // the loss of the GPU ended the tenant's process before the arbiter noticed
+                                // the loss
   lose(1);
   lose(2);
   lose(4);  // tenant 4 never had a lease

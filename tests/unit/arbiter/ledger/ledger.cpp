@@ -278,7 +278,7 @@ std::uint64_t only_44_lives(pid_t pid) { return pid == 44 ? 99 : 0; }
 TEST_CASE("Open leases and living sessions are expected back") {
   History history;
   std::vector<Record> records = all_kinds();
-  records.resize(8);  // the records up to the grant
+  records.resize(8);  // the records until the grant
   for (const Record& record : records) history.add(record);
   auto news = history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
   CHECK(news.size() == 3);  // records of the boot, of the run's end and of the process's end
@@ -342,7 +342,7 @@ TEST_CASE("A placement lasts as long as a process that was informed of it") {
   CHECK(placement.gpus == std::vector<GpuUuid>{kGpu, GpuUuid{{0xcd}}});
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), placed(1, 44, 98)}).empty());
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99)}, "b-2").empty());
-  // A process with a session also keeps the placement.
+  // A living process with a session keeps the placement, too.
   const Record session{.at = 3s,
                        .what = SessionRecord{.session = SessionId{5},
                                              .tenant = TenantId{1},
@@ -351,7 +351,7 @@ TEST_CASE("A placement lasts as long as a process that was informed of it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // After the end of its tenant the session belongs to no tenant.
+  // After the end of the tenant, its session belongs to no tenant.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every line of the ledger, byte by byte: arbiters of other versions read the lines that this version writes,
-// and this version reads theirs.
+// Every line of the ledger, byte by byte, since arbiters of different versions read each other's lines.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of records in docs/ledger.md agrees with the descriptions of the records.
+// Checks that the table of records in docs/ledger.md agrees with the descriptions in records.h.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <sstream>

@@ -210,8 +210,8 @@ TEST_CASE("Records of a kind that only newer versions know are skipped, and coun
   LedgerReplay sum = replay;
   sum += replay;
   CHECK(sum.unknown == 2);
-  // Three kinds of damaged lines: a newer line without its end, a newer line with a wrong checksum, and a
-  // known kind of record with wrong contents.
+  // Three damaged lines: a line of a newer version without its end, a line of a newer version with a wrong
+  // checksum, and a record of a known kind with wrong contents.
   std::string wrong = newer;
   wrong[0] = wrong[0] == '0' ? '1' : '0';
   std::string content = " 6000000000 lost x";

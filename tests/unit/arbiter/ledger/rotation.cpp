@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ledger in several files: no record is lost, wherever the creation of a new file stops or reading fails.
+// The ledger in several files: no record is lost if any call fails while a new file is created, or while the
+// files are read.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,7 +100,7 @@ Nanoseconds lease_time(const Folder& folder) {
   History history;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) { history.add(record); });
-  return history.recovered.leases.of_step(kStep, {});  // without an open lease
+  return history.recovered.leases.of_step(kStep, {});  // no lease is open, so the end time is not used
 }
 
 std::size_t turns_told(const Folder& folder) {
@@ -152,7 +153,7 @@ TEST_CASE("No record is missing, wherever the change of files stops") {
         faults = {.call = 0, .fails_at = fails_at, .for_good = for_good};
         const int upto = write_turns(ledger, 25, 24) - 1;
         sure = upto;
-        if (!for_good) {  // the ledger goes on as soon as writes succeed
+        if (!for_good) {  // the ledger continues as soon as writes succeed
           CHECK(ledger.flush().ok());
           sure = write_turns(ledger, upto + 2, 24) - 2;
         }
@@ -363,7 +364,7 @@ TEST_CASE("A checkpoint that is larger than a file should be is not written agai
 struct NamedCalls : FileCalls {
   struct State {
     std::set<std::string> failing;
-    unsigned begun = 0;  // number of new files
+    unsigned begun = 0;  // number of new files that were begun
   };
   State& state;
   int new_file = -1;
@@ -462,7 +463,7 @@ TEST_CASE("Wherever a change of files fails, the ledger stays complete, reports 
   begin(ledger, folder);
   ledger.append(kBoot);
   ledger.append(job_record(1s, 1, 9));
-  // The oldest file is removed only if there are three files. The other calls are made with two files.
+  // The removal of the oldest file needs three files; the other calls need two files.
   const std::size_t files = failing == "unlink ledger.2" ? 3 : 2;
   int number = 0;
   while (folder.names().size() < files) write_line(ledger, number++);
@@ -525,7 +526,7 @@ TEST_CASE("A checkpoint that replaces lost records is tried again soon, until it
   CHECK_FALSE(ledger.flush().ok());
   state.failing = {"open ledger.new"};
   CHECK(ledger.flush().ok());
-  write_line(ledger, 20);  // also records the loss
+  write_line(ledger, 20);  // also writes a LostRecord
   CHECK(state.begun == 1);
   const auto lines_until_next = [&](int number) {
     const unsigned begun = state.begun;
@@ -537,7 +538,8 @@ TEST_CASE("A checkpoint that replaces lost records is tried again soon, until it
   state.failing.clear();
   REQUIRE(lines_until_next(22) == 1);
   CHECK(folder.names().size() == 2);
-  // The file has reached its maximum size again and cannot be replaced; no earlier replacement is pending.
+  // The file has reached its maximum size again and cannot be replaced. No earlier replacement is in
+  // progress.
   state.failing = {"open ledger.new"};
   const int lines = lines_until_next(24);
   CHECK(lines > 500);
@@ -622,13 +624,14 @@ TEST_CASE("Files are read back to the newest that begins with a whole checkpoint
   const auto complete = [](Nanoseconds at) { return Record{.at = at, .what = CompleteRecord{}}; };
   write(".5", {job_record(1h, 1, 9)});
   write(".2", {checkpoint(2h), job_record(2h, 1, 9), complete(2h), lease(true, 2h)});
-  write(".1", {job_record(3h, 1, 9), checkpoint(3h), complete(3h)});  // the checkpoint comes too late
+  write(".1", {job_record(3h, 1, 9), checkpoint(3h), complete(3h)});  // wrong: the checkpoint is not the
+                                                                      // first record
   write("", {checkpoint(4h), job_record(4h, 1, 9)});                  // an incomplete file
   CHECK(texts(Extent::since_checkpoint) == "234");
   CHECK(texts(Extent::all_files) == "1234");
   write("", {checkpoint(4h), job_record(4h, 1, 9), complete(4h)});
   CHECK(texts(Extent::since_checkpoint) == "4");
-  // A file of a newer version, with a kind of record that only that version knows, counts as complete, too.
+  // A file of a newer version counts as complete, too, even if its checkpoint has records of an unknown kind.
   const std::string kind = " 1 frobnicated 1";
   char checksum[9];
   std::snprintf(checksum, sizeof checksum, "%08x", crc32c(kind));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of turns, their preemption and their end for idleness: the rules alone, without the core.
+// The rules for the length of turns, for their preemption and for their end because of idleness, without the
+// core.
 #include <catch2/catch.hpp>
 
 #include "arbiter/core/scheduler/deadline_limits.h"
@@ -16,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The lost part of the time if every turn of length `turn` begins with a handoff.
+// The part of the time that handoffs take if every turn of length `turn` begins with a handoff.
 double lost(Nanoseconds handoff, Nanoseconds turn) {
   return static_cast<double>(handoff.count()) / static_cast<double>((handoff + turn).count());
 }
@@ -194,7 +195,7 @@ TEST_CASE("priority lets a lower priority run only after it has waited for MaxWa
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.elapsed = 1s;
   CHECK(may_preempt(*policy, high, low, turn_view()));
-  low.waited = 10s;  // the tenant got its turn because it had waited for long, so it keeps the turn
+  low.waited = 10s;  // the tenant got its turn because it had waited for long, so it is not preempted
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
   low.waited = 1h;  // the tenant gets no second turn
   CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
@@ -210,10 +211,12 @@ TEST_CASE("A policy says when time alone lets a tenant that waits preempt others
   CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());
   owes.claims.deadline = 20s;
   owes.due = 0.5;
-  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // the tenant may preempt already
+  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // the tenant may preempt now, so its
+                                                                     // wait changes nothing
   owes.lag = -3s;
   const Nanoseconds wait = deadline->unchanged_for(owes, turn);
-  CHECK(wait > 2s);  // a debt of 2 s (half a turn) is allowed; the tenant earns half a second in each second
+  CHECK(wait > 2s);  // the debt of 3 s must fall to 2 s (half a turn); the tenant earns half a second in each
+                     // second
   CHECK(wait < 2001ms);
 }
 
@@ -293,7 +296,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, 1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5},
                   1h) == 1s);
   CHECK(lag_after(policy->rules().account, 1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
-  // Tenants that run together each pay for their part.
+  // Each of several tenants that run together pays for its own part.
   ActivityInterval beside = runs;
   beside.due_to_holders = 1;
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == 0s);
@@ -372,7 +375,8 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   CHECK(std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, 20ms, turn)) ==
         1230ms);
   view.submission = {};
-  view.lag = -1s;  // at least a quarter of the turn's length, even if the tenant is far behind
+  view.lag = -1s;  // a turn lasts at least a quarter of its normal length, even if the tenant has a large
+                   // debt
   CHECK(turn_left(policy->rules(), view, {}, turn) == 5ms);
   const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
   CHECK(turn_left(policy->rules(), view, 5ms, fixed) == 15ms);
@@ -408,7 +412,7 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
       .turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
   CHECK(lag_after(policy->rules().account, {}, waits, 100ms) == 50ms);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 100ms);
-  // If turns are longer than 100 ms, the tenant saves up the length of a turn.
+  // If turns are longer than 100 ms, the account can hold the length of a turn.
   ActivityInterval long_turns = waits;
   long_turns.turn = 4s;
   CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
@@ -448,7 +452,7 @@ TEST_CASE("deadline: nobody preempts a starving tenant until it has had its turn
   TenantView running;
   running.due = 0.1;
   running.lag = 900ms - 90ms;
-  running.elapsed = 101ms;  // 91 ms of this time are beyond the tenant's share
+  running.elapsed = 101ms;  // the tenant's share of this time is 10 ms, so its lag falls by 91 ms
   running.waited = 601ms;
   CHECK_FALSE(may_preempt(*policy, urgent, running, turn));
   running.elapsed = 99ms;
@@ -482,10 +486,10 @@ TEST_CASE("deadline: a tenant with deadlines preempts tenants of a lower priorit
   CHECK_FALSE(goes_first());
   urgent.lag = -24ms;
   CHECK(goes_first());
-  urgent.handoff = 3ms;  // more than a tenth of the deadline
+  urgent.handoff = 3ms;  // longer than a tenth of the deadline
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
-  other.last_drain = 26ms;  // the deadline is over before the drain ends
+  other.last_drain = 26ms;  // the deadline passes before the drain ends
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
   other.last_drain = 24ms;
   CHECK(goes_first());
@@ -514,7 +518,7 @@ TEST_CASE("deadline: a turn is long enough for the work of a deadline, up to 100
   turn.turn.length = 400ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 400ms + 1us);
   turn.turn.length = 16ms;
-  turn.turn.handoff = 100ms;  // with such long handoffs, deadlines interrupt nobody
+  turn.turn.handoff = 100ms;  // with such long handoffs, deadlines do not preempt turns
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
 }
 

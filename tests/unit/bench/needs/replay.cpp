@@ -30,9 +30,9 @@ TEST_CASE("what fits comes in once, and never leaves", "[replay]") {
 
 TEST_CASE("a sweep moves all handles in the order of use, and few in the optimum", "[replay]") {
   const Trace trace = cycles(5, 3);
-  // All needs bring a handle in, and all but the first four make another one leave.
+  // Each need brings a handle in, and each need after the first four makes another handle leave.
   CHECK(least_recently_used(trace, times_size(4)).bytes == times_size(15 + 11));
-  // 1 2 3 4 5 come in, and 5 replaces 4; the next one to come in is 4 (for 3), then 3 (for 2).
+  // Handles 1 to 5 come in, and 5 replaces 4. Then 4 comes in and replaces 3, and 3 comes in and replaces 2.
   CHECK(optimum(trace, times_size(4)).bytes == times_size(7 + 3));
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("parts of handles move in the optimum", "[replay]") {
   Trace trace;
   for (int i = 0; i < 2; ++i)
     for (std::uint64_t handle = 1; handle <= 2; ++handle) trace.needs.push_back({handle, kSize});
-  // Half of a handle leaves for the second one, comes back, and so on.
+  // Half of one handle leaves for the other handle, and comes back at the next need.
   CHECK(optimum(trace, {kSize.count * 3 / 2}).bytes == Bytes{2 * kSize.count + 5 * kSize.count / 2});
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("Leases become bursts, and the gaps without the waits become pauses") 
   CHECK(first.claims.timed);
   REQUIRE(first.pieces.size() == 3);
   CHECK(first.pieces[0].burst == 2s);
-  CHECK(first.pieces[0].pause == 2s);  // there are four gaps, and half of their total time was waiting
+  CHECK(first.pieces[0].pause == 2s);  // half of the total time of the four gaps was waiting, not pausing
   CHECK(first.pieces[1].burst == 1s);
   CHECK(first.pieces[1].pause == 1s);
   CHECK(first.pieces[2].burst == 3s);
@@ -93,7 +93,7 @@ TEST_CASE("The wait for the first lease comes before that lease, and is not subt
   REQUIRE(replay.gpus.size() == 2);
   REQUIRE(replay.gpus[0].size() == 2);
   const Program& late = replay.gpus[0][0];
-  CHECK(late.arrival == 0s);  // tenant 1 asked for the GPU first
+  CHECK(late.arrival == 0s);  // tenant 1 requested the GPU first
   REQUIRE(late.pieces.size() == 2);
   CHECK(late.pieces[0].pause == 1s);
   CHECK(replay.gpus[0][1].arrival == 2s);

@@ -34,7 +34,7 @@ TEST_CASE("A program that waits misses each deadline that passes meanwhile") {
   stage.run(11s);
   const Stage::Seen seen = stage.seen(1);
   CHECK(seen.met == 0);
-  CHECK(seen.missed >= 196);  // a deadline passes every 50 ms, for about 10 s
+  CHECK(seen.missed >= 196);  // for about 10 s, a deadline passes every 50 ms
   CHECK(seen.missed <= 201);
 }
 
