@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule by which a stream's queue is kept short, with a GPU that is simulated by arithmetic.
+// The rule that limits a stream's backlog. Arithmetic on times simulates the GPU.
 #include "interposer/backlog/ahead.h"
 
 #include "tests/unit/interposer/support/paced_gpu.h"
@@ -104,7 +104,7 @@ TEST_CASE("what was queued before anybody counted delays, and teaches nothing") 
 
 TEST_CASE("a kernel that waits for the program's next submission gets it") {
   PacedGpu gpu(5us);
-  for (int i = 0; i < 200; ++i) gpu.submit(30ms);  // from now on, one submission at a time
+  for (int i = 0; i < 200; ++i) gpu.submit(30ms);  // after these, the rule allows one submission at a time
   Nanoseconds worst{};
   const Nanoseconds began = gpu.now();
   for (int i = 0; i < 100; ++i) {
@@ -140,7 +140,7 @@ TEST_CASE("how long a submission waited at the gate is not how long the GPU is a
   Nanoseconds now = 0ms;
   for (int turn = 0; turn < 10; ++turn) {
     ahead.begin(now);
-    now += 1s;  // other tenants have the GPU meanwhile
+    now += 1s;  // meanwhile other tenants hold the lease
     ahead.count(1, now);
     ahead.marked();
     now += 1ms;

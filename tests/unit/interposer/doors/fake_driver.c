@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with a few functions that only count their calls, to show which way of looking up a function
-// (which door) returns which function.
+// A libcuda.so.1 with a few functions that only count their calls. The counts show which function each way of
+// looking up a function (each door) returns.
 #include <stdint.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ int cuGetExportTable(const void** table, const void* id) {
   *table = id;
   return 80;
 }
-// This function has no exported name: a resolver may return such functions, too.
+// This function has no exported name: cuGetProcAddress may return such functions, too.
 static int internal(void) { return 79; }
 
 int cuGetProcAddress(const char* symbol, void** address, int version, uint64_t flags);

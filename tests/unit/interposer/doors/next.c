@@ -68,7 +68,8 @@ int main(int count, char** arguments) {
   CHECK(is_in(plain ? "libcuda" : "libsharedgpu", next("cuLaunchKernel")));
   CHECK(is_in("libcuda", next("cuStreamQuery")));  // cuStreamQuery has no wrapper
   CHECK(is_in("wrapper", next("cuInit")));
-  // In the search order, libraries preloaded after ours come after our wrappers.
+  // In the search order, a library that is preloaded after libsharedgpu.so comes after the interposer's
+  // wrappers.
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuInit")));
   CHECK(is_in(before ? "libsharedgpu" : "libcuda", wrapper_next("cuLaunchKernel")));
   return failures == 0 ? 0 : 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks up functions in all ways that programs use (the doors), with libsharedgpu.so preloaded, and checks
-// the results. Exit status 0: all right.
+// the results. Exit status 0: all results are right.
 //
-// The faults of other interposers are named at the checks that would have found them.
+// The checks name faults of other interposers that they would have found.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ typedef int Launch(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsi
 typedef int Resolve4(const char*, void**, int, uint64_t);
 typedef int Resolve5(const char*, void**, int, uint64_t, int*);
 
-// The file that holds `address`.
+// Returns the file that contains the code or data at `address`.
 static const char* file_of(void* address) {
   Dl_info info;
   return address != NULL && dladdr(address, &info) != 0 ? info.dli_fname : "";
@@ -38,7 +38,7 @@ static int is_driver(void* address) { return strstr(file_of(address), "libcuda.s
 // has the function.
 extern int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*) __attribute__((weak));
 
-// Runs `check` in a child, which must end with status 0.
+// Runs `check` in a child process, and returns true if the child ends with status 0.
 static int in_child(int (*check)(void)) {
   pid_t child = fork();
   if (child == 0) _exit(check());
@@ -75,7 +75,7 @@ static int sockets(void) {
 
 static void before_the_driver(void) {
   CHECK(is_ours((void*)dlsym) || dlsym(RTLD_DEFAULT, "dlsym") != NULL);
-  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);  // the same result as without our library
+  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);  // the same result as without libsharedgpu.so
   CHECK(dlerror() != NULL);
   CHECK(dlsym(NULL, "malloc") != NULL);
   CHECK(dlsym(RTLD_DEFAULT, "no_such_function") == NULL);
@@ -101,7 +101,7 @@ static void closes_and_opens_again(void* driver, const char* path) {
   Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
   Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
   CHECK(dlclose(driver) == 0);
-  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);  // our library keeps the driver loaded
+  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);  // libsharedgpu.so keeps the driver loaded
   void* again = dlopen(path, RTLD_NOW);
   CHECK(again != NULL);
   int* calls = (int*)dlsym(again, "fake_calls_plain");
@@ -199,7 +199,8 @@ static void by_version(void* driver) {
   CHECK(context == (void*)4 && words[0] == 4 && words[1] == 8 && words[2] == 5 && words[3] == 6);
 }
 
-// Programs with per-thread default streams use another resolver, which returns our wrappers as well.
+// Programs with per-thread default streams get another cuGetProcAddress, which returns the interposer's
+// wrappers, too.
 static void by_per_thread_resolver(void* driver) {
   Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
   void* per_thread = NULL;
@@ -217,8 +218,8 @@ static void by_neighbours(const char* library) {
   CHECK(neighbour != NULL);
   void* (*next)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_next");
   void* (*standard)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_default");
-  // RTLD_NEXT searches the libraries after the caller. The neighbour was loaded last, so only the libraries
-  // that it brought along come after it, and our library must not be found. HAMi-core pull requests 279 and
+  // RTLD_NEXT searches the libraries after the caller. The library `neighbour` was loaded last, so only its
+  // own dependencies come after it, and libsharedgpu.so must not be found. HAMi-core pull requests 279 and
   // 315: in `import torch`, RTLD_NEXT found nothing, or the calling library itself.
   CHECK(!is_ours(next("cuLaunchKernel")));
   CHECK(!is_ours(next("dlsym")));
@@ -227,8 +228,8 @@ static void by_neighbours(const char* library) {
   CHECK(next("neighbour_only") == NULL);
   CHECK(standard("neighbour_only") == dlsym(neighbour, "neighbour_only"));
   CHECK(is_ours(standard("cuLaunchKernel")));
-  // dlsym with the handle of a library finds only functions of that library, not the driver's functions of
-  // the same name. HAMi-core pull request 326: its dlsym ignored the handle.
+  // dlsym with the handle of a library finds only functions of this library, even if the driver has functions
+  // of the same name. HAMi-core pull request 326: its dlsym ignored the handle.
   CHECK(dlsym(neighbour, "cuLaunchKernel") == NULL);
   int (*own)(void) = (int (*)(void))dlsym(neighbour, "cuDeviceTotalMem_v2");
   CHECK(own != NULL && own() == 4711);

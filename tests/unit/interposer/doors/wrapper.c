@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another library in LD_PRELOAD. The library wraps a function of the driver and looks up the next definition,
-// as profilers do.
+// Another library in LD_PRELOAD. It wraps a function of the driver and looks up the function's next
+// definition, as profilers do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

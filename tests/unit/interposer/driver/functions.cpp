@@ -14,14 +14,15 @@ using namespace sharedgpu::driver;
 
 namespace {
 
-// The number of words of a function's parameters in the calling conventions that submit.cpp relies on.
+// The number of words in which a function's parameters are passed, by the calling conventions that submit.cpp
+// assumes.
 template <class... Parameters>
 constexpr int words_of(CUresult (*)(Parameters...)) {
   static_assert(((sizeof(Parameters) <= 8 && !std::is_floating_point_v<Parameters>)&&...));
   return sizeof...(Parameters);
 }
 
-// The index of the last parameter that is a stream; -1 if none is.
+// The index of the last parameter that is a stream; -1 if there is none.
 template <class... Parameters>
 constexpr int stream_in(CUresult (*)(Parameters...)) {
   int found = -1;
@@ -54,8 +55,8 @@ struct Declared {
 #define DECLARED_BY_13_0(name) UNDECLARED(name)
 #endif
 
-// The newest version of every submitting function, without its per-thread variant, and older versions to
-// which cuda.h 11.8 and later give the plain name.
+// The newest version of every submitting function, without its per-thread variant. Also older versions that
+// have the plain name in cuda.h 11.8 and later.
 const Declared kDeclared[] = {
     DECLARED(cuLaunch),
     DECLARED(cuLaunchGrid),
@@ -190,7 +191,8 @@ TEST_CASE("every function that submits is compared with cuda.h, or a newer versi
   // From CUDA 12 on, cuda.h gives the name cuGraphInstantiate to cuGraphInstantiateWithFlags, which kDeclared
   // contains.
   newest["cuGraphInstantiate"] = 2;
-  // The second versions have wrappers of their own, with cuda.h's types; the first ones are compared below.
+  // The second versions have separate wrappers with the types of cuda.h; the first versions are compared
+  // below.
   newest["cuMemcpyDtoD"] = newest["cuMemcpyDtoDAsync"] = 2;
   for (std::size_t i = 0; i < kFunctions; ++i) {
     const Entry& its = entry(static_cast<Function>(i));
@@ -248,13 +250,13 @@ TEST_CASE("the 32-bit copies and fills take what their successors take") {
     bool same_words = successor.name.starts_with("cuMemcpy") || successor.name.starts_with("cuMemset");
     if (!same_words || !successor.name.ends_with("_v2") ||
         successor.name.find("Batch") != std::string_view::npos || successor.words == 0)
-      continue;  // the function has a wrapper of its own
+      continue;  // the function has a separate wrapper
     INFO(successor.name);
     auto first = find(successor.name.substr(0, successor.name.size() - 3));
     REQUIRE(first);
     CHECK(entry(*first).words == successor.words);
   }
-  // The second versions of cuMemcpyDtoD and cuMemcpyDtoDAsync have wrappers of their own.
+  // The second versions of cuMemcpyDtoD and cuMemcpyDtoDAsync have separate wrappers.
   constexpr int kCopy = words_of(&::cuMemcpyDtoD_v2);
   constexpr int kAsyncCopy = words_of(&::cuMemcpyDtoDAsync_v2);
   CHECK(entry(*find("cuMemcpyDtoD")).words == kCopy);

@@ -26,7 +26,7 @@ struct Listener final : gate::GateListener {
   bool all_resident() override { return complete; }
 } listener;
 
-// A lease page that the test controls in place of the arbiter.
+// A lease page that the test controls, as the arbiter would.
 class Arbiter {
  public:
   explicit Arbiter(bool open) {
@@ -51,14 +51,15 @@ class Call final : public gate::Drain {
     work_();
     return ++drains_ > failures;
   }
-  int failures = 0;  // this number of drains fail because they cannot wait for the GPU
+  int failures = 0;  // number of drains that fail because they cannot wait for the GPU
 
  private:
   std::function<void()> work_;
   int drains_ = 0;
 };
 
-// From the first pause on, submissions read a page of our own. The end of the test drops this page.
+// From the first pause on, submissions read a page that the gate itself has made. The end of the test drops
+// this page.
 struct Pauses {
   ~Pauses() { gate::after_fork(); }
 };
@@ -203,7 +204,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   REQUIRE(gate::install(first.fd(), {0}));
   gate::hold();
   CHECK(gate::is_open());
-  // A page that is closed from the beginning closes the gate, for submissions too.
+  // A second page that is closed when it is installed closes the gate, for submissions, too.
   REQUIRE(gate::install(second.fd(), {1}));
   CHECK(!gate::is_open());
   CHECK(close_quietly());
@@ -224,7 +225,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
     Call drain([&] { ++rounds; });
     CHECK(gate::close(drain));
     CHECK(rounds == 1);
-    CHECK(gate::close(drain));  // the other session's Revoke
+    CHECK(gate::close(drain));  // the Revoke of the other session
     CHECK(rounds == 1);
     submitters.passed = 0;
     submitters.add();
@@ -233,7 +234,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
     page->set_open(true);
     all_pass(1);
   }
-  // If two pages open one after the other, the gate opens with the second page.
+  // If two pages are opened one after the other, the gate opens with the second page.
   first.set_open(false);
   second.set_open(false);
   CHECK(close_quietly());
@@ -277,7 +278,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   first.set_open(false);
   CHECK(close_quietly());
   CHECK(!gate::is_open());
-  gate::after_fork();  // as in the child of a fork: all lease pages are replaced by one open page of our own
+  gate::after_fork();  // as in the child of a fork: one open page of the gate replaces all lease pages
   CHECK(gate::is_open());
 }
 
@@ -288,7 +289,7 @@ TEST_CASE("a paused gate holds submissions, and the listener is not told") {
   REQUIRE(pause != 0);
   CHECK(gate::paused());
   CHECK(!gate::is_open());
-  CHECK(gate::pause() == 0);  // there is a pause already
+  CHECK(gate::pause() == 0);  // 0, since the gate is paused
   CHECK(close_quietly());
   wants = 0;
   Submitters submitters;
@@ -404,7 +405,7 @@ TEST_CASE("a pause closes the gate of several pages, and outlives a reconnect") 
   first.set_open(false);
   first.set_open(true);
   CHECK(!gate::is_open());
-  // The arbiter has been restarted: another page, and a session that stays without an arbiter.
+  // The arbiter has restarted: one session gets a new page, and the other session stays without an arbiter.
   REQUIRE(gate::install(third.fd(), {0}));
   CHECK(!gate::is_open());
   gate::open_for_good({1});

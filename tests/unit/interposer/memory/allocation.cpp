@@ -62,7 +62,7 @@ TEST_CASE("an address is found by any byte of its block", "[allocation]") {
     CHECK(range->base == address);
     CHECK(range->size == size);
     CHECK(t.memory.find(address));
-    // The address after the block belongs to another block or to none.
+    // The address after the block belongs to another block or to no block.
     const std::optional<AddressRange> next = t.memory.find(address + size.count);
     CHECK((!next || next->base != address));
   }
@@ -418,7 +418,7 @@ TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
 
 namespace {
 
-// Records the ranges to which access is given.
+// Records the ranges for which allow_access() is called.
 struct AccessNotes final : FakeDevice {
   CUresult allow_access(CUdeviceptr address, Bytes size) override {
     given.push_back(address);
@@ -605,7 +605,7 @@ TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[al
   World t;
   const CUdeviceptr hole = allocated(t, kibibytes(100));
   const CUdeviceptr small = allocated(t, {1000});
-  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // `large` gets its addresses
+  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // `large` reuses its addresses
   const CUdeviceptr large = allocated(t, kibibytes(100));
   allocated(t, {1000});
   t.memory.set_allowed(kibibytes(4));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of an oversized process: handles beyond the window are away, and change places with others.
+// The memory of an oversized process: handles beyond the window are away, and exchanges bring them into the
+// window.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -48,7 +49,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
     return std::ranges::find(handles, address) != handles.end();
   }
 
-  // The counts agree with the device, and with the window.
+  // Checks that the counts agree with the device and with the window.
   void check_counts() const {
     const auto [use, beyond] = this->memory.reading();
     Bytes here;
@@ -100,7 +101,7 @@ TEST_CASE("memory that the arbiter refuses for lack of device memory is away", "
   CHECK(holds(first, kWindow, 1));
   CHECK(holds(second, kTwo, 2));
 
-  // Once there is a window, further memory is away at once.
+  // Once a window exists, new memory is away.
   const CUdeviceptr third = t.added(kPiece, 3);
   CHECK(t.books.windows == 1);
   CHECK(t.is_away(third));
@@ -186,7 +187,7 @@ TEST_CASE("an allocation for which no host memory is left is refused before it t
   CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == kTwo);
   t.check_counts();
-  // Unused blocks count as memory that is left.
+  // Unused blocks of away memory count as free memory.
   REQUIRE(t.memory.free(address) == CUDA_SUCCESS);
   CHECK(t.memory.allocate(&address, kTwo) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == kTwo);
@@ -226,7 +227,8 @@ TEST_CASE("few unused blocks are kept beside evicted memory, and the arbiter get
   REQUIRE(t.memory.free(blocks[1]) == CUDA_SUCCESS);
   CHECK(t.memory.uncharged() == kBeyond + kPiece);
   t.memory.tend();
-  CHECK(t.memory.uncharged() == Bytes{(5 + 1) * kPiece.count});  // unused blocks give way to evictions
+  CHECK(t.memory.uncharged() == Bytes{(5 + 1) * kPiece.count});  // unused blocks are released, since
+                                                                 // evictions need host memory
   fill(blocks[0], kWindow, 1);
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());
@@ -245,7 +247,7 @@ TEST_CASE("an oversized process knows how much it may allocate without more devi
   const CUdeviceptr second = t.added(kTwo, 2);
   CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});
   REQUIRE(t.away.exchange({t.all_here()[0]}, {}));
-  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});  // one block more, and room in the window
+  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});  // one more unused block, and room in the window
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
   CHECK(t.away.growth({}) == Bytes{5 * kPiece.count});  // unused blocks, and room in the window
   CUdeviceptr address = 0;
@@ -274,7 +276,7 @@ TEST_CASE("handles change places, and keep their contents and addresses", "[away
   CHECK(holds(first, kWindow, 1));
   CHECK(holds(second, Bytes{3 * kPiece.count}, 2));
 
-  // More handles than lanes change places in both directions.
+  // Exchanges more handles, in both directions, than can be copied at once.
   std::vector<CUdeviceptr> out = t.all_here();
   out.resize(3);
   REQUIRE(t.away.exchange(out, t.all_away()));
@@ -325,7 +327,7 @@ TEST_CASE("without host memory no handle leaves, and nothing is lost", "[away]")
   CHECK_FALSE(t.away.exchange(here, t.all_away()));
   CHECK(t.all_here() == here);
   t.check_counts();
-  t.budget.left = kTwo + kPiece;  // one block is enough to exchange all
+  t.budget.left = kTwo + kPiece;  // one free block of host memory suffices to exchange all handles
   CHECK(t.away.exchange({here[0]}, {second}));
   CHECK(t.away.exchange({here[1]}, {here[0]}));
   t.check_counts();
@@ -363,7 +365,7 @@ TEST_CASE("freed memory that was away is free, and its blocks are kept for other
   const CUdeviceptr second = t.added(kTwo, 2);
   const unsigned synchronizations = t.device.synchronizations();
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
-  CHECK(t.device.synchronizations() > synchronizations);  // a kernel may still be using it
+  CHECK(t.device.synchronizations() > synchronizations);  // free() waits, since a kernel may use the memory
   CHECK(t.memory.free(second) == std::nullopt);
   CHECK(t.beyond() == Bytes{});
   CHECK(t.device.host_physical() == kTwo);
@@ -449,11 +451,11 @@ TEST_CASE("memory that is away does not settle until it has come in", "[away]") 
   CHECK(t.memory.use().swappable == kWindow - kTwo);
   CHECK(t.beyond() == kTwo);
   t.check_counts();
-  // What is settled does not leave.
+  // Memory that is pinned in place does not leave the window.
   CHECK_FALSE(t.away.exchange({second}, {here[0]}));
   CHECK_FALSE(t.is_away(second));
   CHECK(t.away.operands(second).empty());
-  // When it is freed, the window has not grown.
+  // Freeing this memory does not enlarge the window.
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == Bytes{});
   CHECK(t.memory.use().swappable == kWindow - kTwo);
@@ -509,7 +511,7 @@ TEST_CASE("pinned memory may be what makes a process oversized", "[away]") {
   CHECK(t.beyond() == kTwo);
   t.check_counts();
   CHECK(holds(first, kWindow, 1));
-  // What is pinned is not given to the window when it is freed, since the arbiter grants growth on request.
+  // Freeing pinned memory does not enlarge the window, since the arbiter grants growth on request only.
   t.memory.unpin(kTwo);
   CHECK(t.memory.use().footprint() == kWindow - kTwo);
   CHECK(t.away.room() == Bytes{});
@@ -571,7 +573,7 @@ TEST_CASE("if the arbiter refuses more memory beyond the window, no memory is pi
   CHECK(t.memory.use().pinned == Bytes{});
   CHECK(t.memory.use().swappable == kWindow);
   CHECK(t.beyond() == kBeyond);
-  CHECK(t.away.room() == kPiece);  // one handle has left, and may come back
+  CHECK(t.away.room() == kPiece);  // one handle has left the window, and may enter again
   t.check_counts();
 }
 
@@ -591,7 +593,7 @@ TEST_CASE("memory that the program has made itself is away at all of its address
   fill(one, kTwo, 2);
   CHECK(holds(other, kTwo, 2));
   CHECK(t.is_away(id));
-  // The program's own addresses name the handles, too.
+  // The addresses at which the program mapped the memory identify the handles, too.
   const std::vector<AwayHandle> operands = t.away.operands(one + kPiece.count);
   REQUIRE(operands.size() == 1);
   CHECK(operands.front().address == id + kPiece.count);
@@ -643,7 +645,7 @@ TEST_CASE("host memory that the program makes itself counts as memory beyond the
   CHECK(t.beyond() == kTwo);
   CHECK(t.budget.uncharged() == kTwo);
   t.budget.left = kTwo + kPiece;
-  CHECK(t.memory.take_host(kTwo) == CUDA_ERROR_OUT_OF_MEMORY);  // the job's host memory has no room
+  CHECK(t.memory.take_host(kTwo) == CUDA_ERROR_OUT_OF_MEMORY);  // the job has too little host memory
   const unsigned reports = t.books.reports;
   t.memory.give_host(kTwo);
   CHECK(t.books.reports > reports);
@@ -686,7 +688,7 @@ TEST_CASE("in a large allocation an operand ends where the next one begins, unti
   CHECK(away.operands(large).size() == 10);
   CHECK(away.operands(large + mebibytes(256).count).size() == 6);
   CHECK(away.operands(large).size() == 4);
-  // Not so if the size is known.
+  // If the size is known, all handles of the range are returned.
   CHECK(away.within(large, mebibytes(640)).size() == 10);
   CHECK(away.within(large + mebibytes(64).count, mebibytes(65)).size() == 2);
   CHECK(away.within(large, mebibytes(641)).empty());
@@ -741,7 +743,7 @@ TEST_CASE("unused blocks beyond half a GiB are released, and all if nothing is a
   t.memory.tend();
   CHECK(t.budget.uncharged() == mebibytes(576));
   CHECK(t.device.host_physical() == mebibytes(576));
-  // A block of another size gets the memory of the unused blocks, if no other is left.
+  // If no other memory is left, a block of another size gets the memory of the unused blocks.
   t.budget.left = mebibytes(576);
   REQUIRE(t.memory.allocate(&second, mebibytes(70)) == CUDA_SUCCESS);
   CHECK(t.budget.uncharged() == mebibytes(134));
@@ -757,7 +759,7 @@ namespace {
 
 constexpr unsigned kFirst = 1, kSecond = 2, kMade = 3;
 
-// A driver that refuses one kind of call several times in a row.
+// A driver that refuses several successive calls of one kind.
 enum class Kind : std::uint8_t { none, map, unmap, access, retain, wait, copy };
 class Refusing final : public FakeDevice {
  public:
@@ -790,13 +792,13 @@ class Refusing final : public FakeDevice {
     --refusals;
     return true;
   }
-  std::function<void()> after_synchronize;  // called once, like another thread
+  std::function<void()> after_synchronize;  // called once after a synchronization, to act as another thread
   Kind kind = Kind::none;
-  unsigned after = 0;  // calls of this kind that succeed before
+  unsigned after = 0;  // number of calls of this kind that succeed before the refusals
   unsigned refusals = 0;
 };
 
-// Memory of the program and of cuMemAlloc, in the window and beyond.
+// A process with memory of cuMemAlloc and memory that the program created, in the window and away.
 struct Crowded : OversizedOn<Refusing> {
   CUdeviceptr first = added(Bytes{5 * kPiece.count}, kFirst);
   ProgramMemory::Id id = 0;
@@ -819,7 +821,7 @@ struct Crowded : OversizedOn<Refusing> {
     return holds(first, Bytes{5 * kPiece.count}, kFirst) && holds(views[0], kTwo, kMade) &&
            holds(views[1], kTwo, kMade) && holds(second, kTwo, kSecond);
   }
-  // Exchanges, and checks that everything is as the result says.
+  // Exchanges handles, and checks that the memory is in the state that the result states.
   void exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
     const bool all = away.exchange(out, in);
     const std::vector<CUdeviceptr> are_away = all_away();
@@ -837,8 +839,8 @@ struct Crowded : OversizedOn<Refusing> {
   }
 };
 
-// Two exchanges, a turn and the end of the program. Returns true if an injected failure has struck during the
-// exchanges.
+// Performs two exchanges, a turn and the end of the program. Returns true if a call of the exchanges failed
+// as injected.
 bool live(Crowded& t) {
   const std::vector<CUdeviceptr> here = t.all_here();
   const std::vector<CUdeviceptr> there = t.all_away();
@@ -900,21 +902,23 @@ TEST_CASE("a handle that has entered without its contents can be evicted", "[awa
   Crowded t;
   t.device.kind = Kind::wait;
   t.device.after = 1;
-  t.device.refusals = 2;  // of the copy to the handle that enters, and of the wait for the failed copy
+  t.device.refusals = 2;  // refuses the wait for the copy to the entering handle, and the wait after this
+                          // failure
   t.away.exchange({t.first}, {t.second});
   REQUIRE_FALSE(t.all_usable());
   t.check_counts();
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());
   t.check_counts();
-  t.added(kPiece, 9);  // gets another block than the one with the contents
+  t.added(kPiece, 9);  // must not get the block with the contents
   t.memory.set_allowed(kWindow);
   REQUIRE(t.memory.restore());
   t.check_counts();
   CHECK(t.intact());
 }
 
-// The thread that frees has waited for the GPU, but not yet for the turn thread, whose copy is refused then.
+// The thread that frees memory has waited for the GPU, and next waits for the turn thread. Meanwhile the
+// driver refuses the turn thread's copy.
 TEST_CASE("memory is freed only after the copies of an exchange that failed meanwhile", "[away]") {
   const bool leaves = GENERATE(true, false);
   Crowded t;

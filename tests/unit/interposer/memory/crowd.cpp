@@ -37,17 +37,17 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   std::vector<CUdeviceptr> blocks(100'000);
   Bytes asked;
   for (CUdeviceptr& block : blocks) {
-    const Bytes size{256ull << random() % 5};  // 256 bytes to 4 KiB, each size equally often
+    const Bytes size{256ull << random() % 5};  // 256 bytes to 4 KiB; each power of two is equally likely
     asked += size;
     REQUIRE(t.memory.allocate(&block, size) == CUDA_SUCCESS);
   }
   const std::size_t handles = t.memory.handles().size();
   CHECK(handles < 40);
-  CHECK(t.device.calls() <= 5 * handles);  // reserve, create, map, release, allow access
+  CHECK(t.device.calls() <= 5 * handles);  // for each handle: reserve, create, map, release, allow access
   CHECK(t.books.asked == handles);
   CHECK(t.memory.use().swappable.count < 2 * asked.count);
 
-  // A turn calls the driver for each handle: to wait, to unmap, and to copy its pieces.
+  // A turn calls the driver a few times for each handle: to wait, to unmap the handle, and to copy its parts.
   unsigned before = t.device.calls();
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());
@@ -57,7 +57,8 @@ TEST_CASE("a hundred thousand blocks share few handles, and cost few calls", "[c
   REQUIRE(t.memory.restore());
   CHECK(t.device.calls() - before < 20 * handles);
 
-  // Each free waits for the GPU, as cuMemFree does. Further calls are made only when an arena becomes empty.
+  // Each free waits for the GPU, as cuMemFree does. The driver is called again only when an arena becomes
+  // empty.
   before = t.device.calls();
   for (const CUdeviceptr block : blocks) REQUIRE(t.memory.free(block) == CUDA_SUCCESS);
   CHECK(t.device.calls() - before <= blocks.size() + 2 * handles);

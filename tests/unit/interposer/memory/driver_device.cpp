@@ -251,7 +251,7 @@ TEST_CASE("only work of the device and its peers is waited for", "[driver]") {
 
 namespace {
 
-// The results of the module's functions, some of which fail.
+// The results of the fake driver's functions for modules and kernels.
 CUresult load_answer = CUDA_SUCCESS;
 bool kernel_runs = true;
 

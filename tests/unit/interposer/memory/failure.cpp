@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes every single call to the driver fail once, and then any two successive calls. At no time is a byte
-// lost, the counted memory always agrees with the device, and a retry succeeds.
+// Makes each call to the driver fail once, and then each two successive calls. No byte may ever be lost, the
+// counted memory must always agree with the device, and a retry must succeed.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/interposer/memory/support/fixtures.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kFirstSeed = 1;
 constexpr unsigned kSmallSeed = 2;
 constexpr unsigned kLaterSeed = 3;
-constexpr Bytes kFirstSize = kibibytes(128 * 6);  // enough for more handles than lanes
+constexpr Bytes kFirstSize = kibibytes(128 * 6);  // more handles than can be copied at once
 constexpr Bytes kSmall = kibibytes(3);
 constexpr Bytes kLater = kibibytes(130);
 
@@ -33,7 +33,7 @@ void check_books(const World& t) {
   REQUIRE(t.device.misuse() == "");
 }
 
-// Repeats `step` until it succeeds: once for each injected failure (two at most), and once more.
+// Repeats `step` until it succeeds: at most three times, since at most two calls fail.
 template <class Step>
 void insist(World& t, Step step) {
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -63,8 +63,8 @@ void swap_out_and_in(World& t, Bytes floor) {
   insist(t, [&] { return t.memory.restore(); });
 }
 
-// Runs the life of a program, and makes call number `fail` and the `more` calls after it fail. Returns true
-// if call number `fail` was made.
+// Runs a program from start to end, and makes call number `fail` and the `more` calls after it fail. Returns
+// true if call number `fail` was made.
 bool live(unsigned fail, unsigned more) {
   World t;
   t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);
@@ -133,7 +133,8 @@ struct Failing final : FakeDevice {
   Plan waits, unmaps, releases, accesses, copies_out, copies_in;
 };
 
-// One block of two handles with contents, and no fingerprints: all is copied.
+// One block of two handles with contents. The device returns no fingerprints, so an eviction copies all
+// contents.
 struct FailingWorld : WorldOn<Failing> {
   static constexpr Bytes kHandle = kibibytes(128);
   static constexpr Bytes kBlock = kibibytes(256);
@@ -261,7 +262,7 @@ TEST_CASE("a copy that may be under way keeps its room and its memory until it i
     CHECK(t.resident(t.kBlock));
     t.device.waits = {1};
     CHECK_FALSE(t.restore());
-    if (GENERATE(false, true)) {  // no memory is left on the GPU that would have to be copied
+    if (GENERATE(false, true)) {  // no memory on the GPU needs a copy
       const Bytes copied = t.device.copied_out();
       t.device.set_blind(false);
       REQUIRE(t.evict());

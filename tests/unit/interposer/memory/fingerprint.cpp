@@ -64,7 +64,7 @@ TEST_CASE("a change of any one bit is seen", "[fingerprint]") {
 TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
   FilledMemory memory;
   const Fingerprint before = memory.taken();
-  // Swaps the first two pieces of each size: a word, a pair, a vector, a warp's share of a row, a row, a
+  // Swaps the first two units of each size: a word, a pair, a vector, one warp's part of a row, a row, a
   // tile, a part.
   for (const std::size_t size : {4u, 8u, 16u, 512u, 4096u, 32768u, 131072u}) {
     memory.swap(0, size, size);

@@ -273,7 +273,7 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
   t.pool.tend(false);
   t.pool.tend(false);
   const bool rested = t.pool.held() == Bytes{};
-  CHECK(rested);  // the pool does not grow at once: it would alternately grow and shrink
+  CHECK(rested);  // the pool does not grow again at once, since it would alternately grow and shrink
   for (int i = 0; i < 60; ++i) t.pool.tend(false);
   CHECK(t.pool.held() == kSlab);
 }
@@ -319,7 +319,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
     t.pool.prepare({8 * kSlab.count}, 1);
     t.pool.hurry({16 * kSlab.count});
     std::vector<HostRoom> rooms;
-    for (int i = 0; i < 20; ++i) {  // more slabs than hurry() announced
+    for (int i = 0; i < 20; ++i) {  // takes more slabs than hurry() announced
       rooms.push_back(*t.pool.take(kSlab));
       std::memset(rooms.back().front().data, i, kGranule.count);
     }
@@ -330,7 +330,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
     t.pool.prepare({}, 1);
     t.pool.tend(false);
     for (int look = 0; look < 10000 && t.pool.held() != Bytes{}; ++look)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread gives the slabs back
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the pool's thread frees the slabs
     CHECK(t.pool.held() == Bytes{});
   }
   CHECK(t.device.misuse().empty());
@@ -465,7 +465,7 @@ TEST_CASE("a pool that was barred grows again when the job has had memory for a 
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.budget.is_tight = t.budget.is_used_up = true;
   for (int i = 0; i < 100; ++i) t.pool.tend(false);
-  t.budget.is_used_up = false;  // the job still has little memory left, but more than the margin
+  t.budget.is_used_up = false;  // the job has little memory left, but more than the margin
   for (int i = 0; i < 59; ++i) t.pool.tend(false);
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.pool.tend(false);
@@ -546,6 +546,6 @@ TEST_CASE("processes that grow at once do not pass the limit together", "[pool]"
     Bytes held;
     for (const auto& pool : pools) held += pool->held();
     CHECK_FALSE(job.passed);
-    CHECK(held + kSlab > job.limit());  // room for the slabs of the other processes is left
+    CHECK(held + kSlab > job.limit());  // less than one slab of the limit is unused
   }
 }

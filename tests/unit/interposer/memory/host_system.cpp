@@ -30,7 +30,7 @@ TEST_CASE("what no kernel has is not mapped", "[host]") {
 TEST_CASE("a thread is started without the program's signals, and joined", "[host]") {
   LinuxHost host;
   HostSystem::Thread thread;
-  host.join(thread);  // there is no thread
+  host.join(thread);  // returns at once without a thread
   sigset_t mask;
   sigemptyset(&mask);
   REQUIRE(host.start(

@@ -94,7 +94,7 @@ TEST_CASE("managed memory is freed with its context, or stays if the driver refu
   if (evicted) REQUIRE(m.restore_to(m.footprint));
   m.check_contents();
 
-  // The driver frees the block, and may give its address to another thread at once.
+  // When the driver frees the block, it may give the block's address to another thread at once.
   FakeDestruction destruction([&] {
     CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
     CHECK_FALSE(m.memory.find(going.address));
@@ -133,7 +133,7 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   if (destroyed) {
     FakeDestruction destruction(
         [&] {
-          // The driver frees both blocks, and gives one address to another thread at once.
+          // The driver frees both blocks, and gives one of their addresses to another thread at once.
           CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
           CHECK(m.device.unreserve(other.address, other.size) == CUDA_SUCCESS);
           return CUDA_SUCCESS;
@@ -264,7 +264,8 @@ TEST_CASE("the end of a context waits for who frees late what goes with it, and 
       },
       kFirstContext);
   std::thread destroyer([&] { m.memory.free_with(of_its_own, {}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a wrong implementation would not wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a wrong implementation of free_with() would
+                                                               // end in this time
   go_on.set_value();
   freer.join();
   destroyer.join();
@@ -335,7 +336,8 @@ TEST_CASE("a prefetch that fails loses nothing", "[managed]") {
     ManagedWorld m;
     m.device.fail_call(n);
     const bool out = m.evict_to({});
-    CHECK(m.memory.use().resident >= m.footprint - m.device.on_host());  // never counts too little
+    CHECK(m.memory.use().resident >= m.footprint - m.device.on_host());  // the count of resident memory is
+                                                                         // never too small
     CHECK(out == (m.memory.use().resident == Bytes{}));
     CHECK(m.books.stuck == !out);
     const bool in = m.restore_to(m.footprint);
@@ -354,7 +356,7 @@ TEST_CASE("a prefetch that fails loses nothing", "[managed]") {
 TEST_CASE("a restore waits for a lack of memory, and leaves other failures to faults", "[managed]") {
   ManagedWorld m;
   REQUIRE(m.evict_to({}));
-  m.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY);  // the first call is enter()
+  m.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY);  // the second call; the first call is enter()
   CHECK_FALSE(m.restore_to(m.footprint));
   CHECK(m.memory.use().resident == m.footprint - m.device.on_host());
   CHECK(m.restore_to(m.footprint));

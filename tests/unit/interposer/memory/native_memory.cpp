@@ -15,7 +15,7 @@ namespace {
 struct Driver {
   CUdeviceptr next = 0x1000;
   CUresult answer = CUDA_SUCCESS;
-  int failures = 0;  // number of allocations that still find no memory
+  int failures = 0;  // number of further allocations that find no memory
 } driver;
 
 CUresult give(CUdeviceptr* address, std::size_t size) {
@@ -129,8 +129,8 @@ TEST_CASE("a free that fails leaves the block") {
 
 namespace {
 
-// An arbiter that answers the first thread only after a second thread has asked, or after 50 ms: NativeMemory
-// must let only one thread at a time request growth.
+// An arbiter that answers the first request only when a second thread has sent a request, or after 50 ms.
+// NativeMemory must let only one thread at a time request growth.
 class SlowBooks final : public Books {
  public:
   Answer grow() override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is pinned in place because others use its physical address.
+// Memory that is pinned in place because other processes or devices use its physical address.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/interposer/memory/support/fixtures.h"
@@ -115,7 +115,8 @@ TEST_CASE("what is freed is no longer pinned", "[settle]") {
 TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
   Settling t;
   Piece piece;
-  CHECK(t.memory.export_piece(t.large, 0, &piece) == CUDA_ERROR_INVALID_VALUE);  // the memory may still move
+  CHECK(t.memory.export_piece(t.large, 0, &piece) == CUDA_ERROR_INVALID_VALUE);  // refused, since the memory
+                                                                                 // is not pinned and may move
   REQUIRE(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
   for (unsigned i = 0; i < 4; ++i) {
     REQUIRE(t.memory.export_piece(t.large, i, &piece) == CUDA_SUCCESS);

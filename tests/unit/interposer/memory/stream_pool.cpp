@@ -49,7 +49,7 @@ TEST_CASE("a stream has back at once what it freed, others when the GPU is past 
 TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
   PoolWorld t;
   REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
-  REQUIRE(t.pool.take(mebibytes(2), kOther));  // takes the other half of the chunk
+  REQUIRE(t.pool.take(mebibytes(2), kOther));  // uses the other half of the chunk
   CHECK(t.pool.take(kibibytes(512), kOne) == kPoolBase);
   CHECK(t.pool.take(kibibytes(512), kOne) == kPoolBase + kibibytes(512).count);
   CHECK_FALSE(t.pool.take(kibibytes(512), kOther));

@@ -86,7 +86,7 @@ using InterruptedWorld = WorldOn<Interrupted>;
 
 TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") {
   World t;
-  t.host.beside = true;  // the pool's threads run beside the test, too
+  t.host.beside = true;  // the pool's work runs in separate threads
   std::shared_mutex gate;
   Outcome outcome;
   std::atomic<bool> done{false};
@@ -186,7 +186,8 @@ TEST_CASE("a block at an address that was just given back stays known", "[thread
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&first, size) == CUDA_SUCCESS);
-  // Another thread may allocate between the driver's call and our own bookkeeping.
+  // Another thread may allocate after the driver has freed the memory and before the interposer has recorded
+  // this.
   t.device.after_unreserve = [&] { CHECK(t.memory.allocate(&second, size) == CUDA_SUCCESS); };
   CHECK(t.memory.free(first) == CUDA_SUCCESS);
   REQUIRE(second == first);
@@ -214,7 +215,8 @@ TEST_CASE("memory is not all there while another thread is making some", "[threa
 
 namespace {
 
-// Pins memory in place, asks for operands, and makes the memory accessible anew, while others exchange.
+// Pins memory in place, queries operands, and makes the memory accessible again, while other threads exchange
+// handles.
 void look_at_memory(World& t, unsigned seed, const std::atomic<bool>& done, Outcome& outcome) {
   std::mt19937 random(seed);
   while (!done) {

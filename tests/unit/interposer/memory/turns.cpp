@@ -79,7 +79,7 @@ TEST_CASE("no more leaves than must, the least recently used first", "[turns]") 
   REQUIRE(t.evict_to(footprint - kibibytes(129)));
   CHECK(t.memory.use().resident == footprint - kibibytes(256));
   CHECK_FALSE(t.memory.handles().empty());
-  CHECK(t.device.looks() == 2);  // takes no fingerprint of handles that stay
+  CHECK(t.device.looks() == 2);  // handles that stay on the GPU get no fingerprint
   for (const Handle& handle : t.memory.handles()) {
     const bool in_first_block = handle.address - t.blocks[0].address < t.blocks[0].size.count;
     CHECK(handle.evicted() == in_first_block);
@@ -206,7 +206,7 @@ TEST_CASE("without host memory nothing is watched", "[turns]") {
   t.budget.is_tight = t.budget.is_used_up = true;
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = t.budget.is_used_up = false;
-  CHECK(t.evict_to({}));  // growth was not barred
+  CHECK(t.evict_to({}));  // the host pool may still grow
 }
 
 TEST_CASE("a restore that changes nothing is not told", "[turns]") {
@@ -239,7 +239,7 @@ TEST_CASE("without host room all stays resident, and the arbiter is told", "[tur
   t.check_contents();
 
   SECTION("with some room, some goes") {
-    t.budget.left = kibibytes(200);  // at each query, room for one slab of one handle
+    t.budget.left = kibibytes(200);  // each query finds room for one slab, which holds one handle
     CHECK(t.evict_to({}));
     CHECK(t.memory.use().host == before.swappable);
   }
@@ -283,7 +283,7 @@ TEST_CASE("if the device is lost while memory is evicted, the program gets the e
   t.memory.set_allowed(kibibytes(128));
   REQUIRE(t.memory.evict());
   t.device.lose();
-  CHECK_FALSE(t.memory.restore());  // no restore was ordered yet
+  CHECK_FALSE(t.memory.restore());  // no restore has been ordered yet
   t.memory.set_allowed(gibibytes(1));
   CHECK(t.memory.restore());
   CHECK(t.memory.use().swappable == kibibytes(128));

@@ -152,7 +152,7 @@ TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
 TEST_CASE("while a look may be under way nothing leaves", "[unchanged]") {
   Tenant t;
   t.device.fail_call(3, CUDA_ERROR_UNKNOWN,
-                     1);  // the wait for the fingerprint, and the wait after the failure
+                     1);  // two waits fail: for the fingerprint, and after this failure
   t.memory.set_allowed({});
   CHECK_FALSE(t.memory.evict());
   CHECK(t.books.stuck);
@@ -181,7 +181,7 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
   t.memory.set_allowed(t.footprint + kBlock);
   REQUIRE(t.memory.restore());
 
-  // Now the new block must leave. The clean copies of the memory that would leave last are dropped first.
+  // This eviction evicts the new block. Clean copies are dropped first for memory that would be evicted last.
   t.memory.set_allowed(t.footprint);
   REQUIRE(t.memory.evict());
   CHECK(t.memory.last_eviction().unchanged == kBlock);
@@ -217,7 +217,7 @@ TEST_CASE("the pool never grows for clean copies' sake", "[unchanged]") {
   CHECK(t.evict({2 * kBlock.count}).copied == kBlock);
   t.restore();
   const Bytes host = t.memory.use().host;
-  // The first block is the most recently used from now on, so another one leaves.
+  // The first block becomes the most recently used block, so another block leaves.
   CUdeviceptr other = 0;
   REQUIRE(t.memory.free(t.blocks[0]) == CUDA_SUCCESS);
   REQUIRE(t.memory.allocate(&other, kBlock) == CUDA_SUCCESS);
@@ -259,7 +259,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   t.evict();
   CHECK_FALSE(t.memory.watch_host());
   t.budget.is_tight = true;
-  CHECK_FALSE(t.memory.watch_host());  // host memory is short, but the job does not use up its margin yet
+  CHECK_FALSE(t.memory.watch_host());  // host memory is short, but the job has not used its margin
   t.budget.is_used_up = true;
   CHECK(t.memory.watch_host());
   CHECK(t.memory.use().host >= t.footprint);  // memory with contents cannot be released
@@ -292,7 +292,7 @@ TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged
   }
   CHECK(looks == std::vector<unsigned>{0, 1, 2, 4, 5, 9, 10, 18, 19, 35, 36, 52, 53});
 
-  // Once the memory no longer changes, it is fingerprinted at each eviction again.
+  // Once the memory stops changing, each eviction takes its fingerprint again.
   int turns = 0;
   while (t.evict().unchanged != t.footprint) {
     t.restore();
@@ -326,7 +326,7 @@ TEST_CASE("a handle that left as one word has no clean copy of its contents befo
   CHECK(t.evict().uniform == t.footprint);
   t.restore();
   for (const Handle& handle : t.memory.handles()) CHECK_FALSE((handle.left || handle.has_copy()));
-  // The host then holds only contents that must be restored, and no clean copies.
+  // The host memory contains only contents that must be restored, and no clean copies.
   for (unsigned i = 0; i < 3; ++i) t.write(i);
   t.evict();
   t.budget.is_tight = t.budget.is_used_up = true;

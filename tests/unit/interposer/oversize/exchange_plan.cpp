@@ -9,7 +9,7 @@ namespace {
 
 using Handles = std::vector<std::uint64_t>;
 
-// An order in which the handles 1 to 20 follow each other for ever, and the last one was `present`.
+// An order in which the program needs the handles 1 to 20 again and again. The last need was for `present`.
 NeedOrder cyclic(std::uint64_t present) {
   NeedOrder order;
   for (std::uint64_t i = 0; i < 60 + present; ++i) order.note(1 + i % 20);
@@ -51,7 +51,7 @@ TEST_CASE("without an order, the least recently used handle leaves and nothing c
 
 TEST_CASE("a handle that is never needed leaves first", "[exchange_plan]") {
   CHECK(plan(cyclic(6), candidates({3, 5, 30}, {6}), Handles{6}, {}, {}).out == Handles{30});
-  // Among these, the one that was needed longest ago.
+  // If several handles are never needed again, the handle that was needed longest ago leaves first.
   NeedOrder order;
   order.note(32);
   order.note(31);
@@ -79,9 +79,9 @@ TEST_CASE("coming needs come in early for handles that are needed later", "[exch
   const Plan made = plan(cyclic(6), candidates(on_gpu, away), Handles{6}, {}, mebibytes(64 * 3));
   CHECK(made.in == Handles{6, 7, 8});
   CHECK(made.out == Handles{5, 4, 3});
-  // Only 11 and 12 are on the GPU, and are needed before 13 is.
+  // Only 11 and 12 are on the GPU, and both are needed before 13.
   CHECK(plan(cyclic(10), candidates({11, 12}, {13, 14}), {}, {}, gibibytes(1)).in.empty());
-  // The needed handles come in even beyond the limit.
+  // Handles that are needed now come in even if they exceed the limit of early entries.
   CHECK(plan(cyclic(6), candidates(on_gpu, away), Handles{6, 7}, {}, kSize).in == Handles{6, 7});
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("what will not be needed does not come in early", "[exchange_plan]") {
 }
 
 TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
-  // 5 is needed last, but its 2 MiB are not enough, and with those of 4 they are not necessary.
+  // Handle 5 is needed last, but its 2 MiB are too few. Handle 4 alone is large enough, so 5 stays.
   const std::vector<Candidate> all = {{5, mebibytes(2), true},
                                       {4, mebibytes(128), true},
                                       {3, mebibytes(128), true},
@@ -104,7 +104,7 @@ TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
   const Plan made = plan(cyclic(6), all, Handles{6}, {}, {});
   CHECK(made.in == Handles{6});
   CHECK(made.out == Handles{4});
-  // The room of 5 does not serve 12, which would not come in for 5.
+  // Handle 12 of 30 MiB finds 28 MiB free, and handle 5 does not leave for it.
   std::vector<Candidate> more = all;
   more.push_back({12, mebibytes(30), false});
   CHECK(plan(cyclic(6), more, Handles{6}, {}, gibibytes(1)).in == Handles{6});
@@ -113,7 +113,7 @@ TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
 }
 
 TEST_CASE("a handle stays that is not necessary any more", "[exchange_plan]") {
-  // 5 leaves for 6. Then 4 leaves for 7, and there would be room without 5.
+  // Handle 5 would leave for 6. Then 4 leaves for 7, which also makes room for 6, so 5 stays.
   const std::vector<Candidate> all = {{5, mebibytes(4), true},
                                       {4, mebibytes(104), true},
                                       {6, mebibytes(2), false},

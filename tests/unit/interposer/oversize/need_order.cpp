@@ -13,7 +13,7 @@ void note_range(NeedOrder& order, std::uint64_t first, std::uint64_t last) {
   for (std::uint64_t handle = first; handle <= last; ++handle) order.note(handle);
 }
 
-// Notes the handles 1 to `count` in three cycles, and then those up to `present` once more.
+// Returns an order with three cycles of the needs 1 to `count`, followed by the needs 1 to `present`.
 NeedOrder cyclic(std::uint64_t count, std::uint64_t present) {
   NeedOrder order;
   for (int i = 0; i < 3; ++i) note_range(order, 1, count);
@@ -61,11 +61,11 @@ TEST_CASE("a single need outside the order does not disturb it", "[need_order]")
   CHECK(order.next(6) == 1);
   order.note(6);
   CHECK(order.next(7) == 1);
-  // A need in the place of another one: the order goes on after it.
+  // Need 98 replaces need 7, and the order continues after it.
   order.note(98);
   order.note(8);
   CHECK(order.next(9) == 1);
-  // A need that is left out.
+  // The program skips the needs 9 and 10, and the order continues.
   order.note(11);
   CHECK(order.next(12) == 1);
 }
@@ -109,7 +109,7 @@ TEST_CASE("another program is recognized by a few of its needs", "[need_order]")
     note_range(order, 101, 120);
   }
   note_range(order, 1, 20);
-  // The first one may run once more, or the other one.
+  // Either sequence may be the next.
   note_range(order, 101, 102);
   REQUIRE(order.learned());
   CHECK(order.next(103) == 1);

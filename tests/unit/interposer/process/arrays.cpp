@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays with an arbiter, on the simulated GPU: each array is counted for its whole life, and no array is
-// created if the arbiter refuses its memory.
+// Arrays of a process with an arbiter, on the simulated GPU: each array is counted as long as it exists, and
+// no array is created if the arbiter refuses its memory.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream captures on the simulated GPU with an arbiter: each capture is counted exactly until its end, and
-// the library never disturbs it. (Issues 22 and 28 of nvshare: a synchronization invalidated captures.)
+// the library never disturbs a capture. (Issues 22 and 28 of nvshare: a synchronization invalidated
+// captures.)
 #include <cuda.h>
 #include <unistd.h>
 
@@ -60,7 +61,7 @@ void ends_as_it_should(CUcontext context) {
     CHECK(cuStreamEndCapture(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   });
   CHECK(gate::capturing());
-  // A second beginning, or an end on another stream, does not end a capture either.
+  // A second cuStreamBeginCapture, and cuStreamEndCapture on another stream, do not end a capture either.
   CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_ERROR_ILLEGAL_STATE);
   CHECK(gate::capturing());
   CUstream other = new_stream();
@@ -99,7 +100,7 @@ void dies_with_its_context(CUcontext context) {
   REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
   CUstream stream = new_stream();
   begin(stream);
-  // When the context is destroyed, its default streams in other threads end, too.
+  // Destroying the context ends its default streams in other threads, too, and their captures.
   std::promise<void> captured;
   std::promise<void> destroyed;
   std::thread thread([&] {
@@ -109,7 +110,7 @@ void dies_with_its_context(CUcontext context) {
     destroyed.get_future().wait();
   });
   captured.get_future().wait();
-  // The captures of other contexts go on.
+  // The captures in other contexts continue.
   CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
   CUstream survivor = new_stream();
   begin(survivor);
@@ -134,8 +135,7 @@ void dies_with_its_thread(CUcontext context) {
   });
   CHECK(!gate::capturing());
 
-  // A stream created by the program outlives the thread, and so does its capture: the driver goes on
-  // recording.
+  // A stream that the program created outlives the thread, and so does a capture on this stream.
   CUstream stream = new_stream();
   on_a_thread(context, [&] { begin(stream); });
   CHECK(gate::capturing());

@@ -41,7 +41,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   ScriptedArbiter arbiter(socket_path());
   arbiter.listen();
 
-  // Without a session, reports wait in the pipe.
+  // Before the process has a session, reports wait in the pipe.
   REQUIRE(sharedgpu_deadline(1) == 0);
   auto init = std::async(std::launch::async, [] { return cuInit(0); });
   arbiter.accept();
@@ -66,7 +66,7 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   CHECK(seen.met == 0);
   CHECK(seen.missed == 1);
 
-  // The next arbiter gets the reports that were made while there was none.
+  // The next arbiter gets the reports that the program made while no arbiter ran.
   arbiter.die();
   arbiter.listen();
   CHECK(arbiter.accept().resuming == 1);

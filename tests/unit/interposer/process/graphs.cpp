@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of a process larger than the GPU, with an arbiter, on the simulated GPU: which graphs are launched
-// node by node, and that programs cannot tell the difference.
+// Graphs of a process larger than the GPU, with an arbiter, on the simulated GPU: checks which graphs are
+// launched node by node, and that this makes no difference to programs.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,16 +34,16 @@ namespace {
 
 constexpr Bytes kSize = mebibytes(16);  // a single handle
 constexpr std::uint64_t kCount = kSize.count / sizeof(std::uint64_t);
-constexpr unsigned kBuffers = 4;  // the window holds two of them
+constexpr unsigned kBuffers = 4;  // the window holds two buffers
 
-// The calls of the real driver that the interposer makes, with their results while a test refuses some.
+// Counts the interposer's calls to the real driver. A test may make some of these calls fail.
 struct Calls {
   std::atomic<unsigned> whole{0};
   std::atomic<unsigned> kernels{0};
   std::atomic<unsigned> destroyed{0};
   std::atomic<unsigned> queries{0};           // of events
-  unsigned refused = ~0u;                     // the number of the kernel that the driver refuses
-  std::vector<CUlaunchAttribute> attributes;  // of the last kernel
+  unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses
+  std::vector<CUlaunchAttribute> attributes;  // attributes of the last kernel launch
 };
 Calls calls;
 
@@ -86,7 +86,7 @@ void beside_the(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-// A graph that fills each of the first buffers with a pattern of its own.
+// A graph that fills each of the first `count` buffers with a different pattern.
 struct Fills {
   Fills(const std::vector<CUdeviceptr>& its, CUfunction its_kernel, unsigned count)
       : buffers(its), kernel(its_kernel) {
@@ -162,8 +162,8 @@ class Graphs {
     watch_calls();
   }
   void enter() const { REQUIRE(cuCtxSetCurrent(context_) == CUDA_SUCCESS); }
-  // For a minute, no launch is timed. So no costs are learned, all operands may be needed on the GPU, and the
-  // window cannot hold them.
+  // Prevents the timing of launches for a minute. Without learned costs, all operands may be needed on the
+  // GPU, and the window cannot hold them.
   static void learn_nothing() {
     for (int i = 0; i < 10; ++i) process::session_of(0)->residence()->did_not_end({}, {}, gate::now());
   }
@@ -227,7 +227,7 @@ void updates_that_cannot_be_followed(const Graphs& t) {
   Fills graph = t.fills();
   graph.instantiate();
   Fills other = t.fills();
-  // The driver still names the nodes by those of the first graph.
+  // After the update, the driver still identifies nodes by the handles of the first graph.
   CUgraphExecUpdateResult result{};
   CHECK(cuGraphExecUpdate(graph.executable, other.graph, nullptr, &result) == CUDA_SUCCESS);
   t.launch(graph, false);
@@ -261,7 +261,7 @@ void children_are_replaced(const Graphs& t) {
   CUgraphNode node = nullptr;
   REQUIRE(cuGraphCreate(&parent, 0) == CUDA_SUCCESS);
   REQUIRE(cuGraphAddChildGraphNode(&node, parent, nullptr, 0, child.graph) == CUDA_SUCCESS);
-  Fills launched = t.fills();  // for its executable graph
+  Fills launched = t.fills();  // only the executable graph is used
   REQUIRE(cuGraphInstantiateWithFlags(&launched.executable, parent, 0) == CUDA_SUCCESS);
   t.launch(launched, false);
   // The nodes of the child have handles of their own.
@@ -276,7 +276,7 @@ void children_are_replaced(const Graphs& t) {
   t.launch(launched, false, {10, 2, 3, 4});
   CHECK(cuGraphExecChildGraphNodeSetParams(launched.executable, node, other.graph) == CUDA_SUCCESS);
   t.launch(launched, false);
-  // It is not known any more which node this is.
+  // The library does not know which node this call changes, so it launches the graph as a whole.
   child.with_parameters(0, 10, [&](const CUDA_KERNEL_NODE_PARAMS_v1& parameters) {
     CHECK(cuGraphExecKernelNodeSetParams(launched.executable, nodes[0], &parameters) == CUDA_SUCCESS);
   });
@@ -291,7 +291,8 @@ void graphs_that_need_to_be_whole(const Graphs& t) {
     graph.instantiate();
     t.launch(graph, true);
   };
-  runs_whole([](const Fills& graph) { graph.set_attribute(1, 13, 1); });  // the device may update it
+  runs_whole([](const Fills& graph) { graph.set_attribute(1, 13, 1); });  // the attribute allows updates of
+                                                                          // the node from the device
   runs_whole([](const Fills& graph) { graph.set_attribute(3, 15, 1); });  // unknown
   std::vector<char> pageable(16);
   runs_whole([&](const Fills& graph) {
@@ -394,7 +395,7 @@ void refused_nodes(const Graphs& t) {
   Fills graph = t.fills();
   graph.instantiate();
   calls.refused = 0;
-  t.launch(graph, true);  // nothing has run yet, so plain CUDA decides
+  t.launch(graph, true);  // no kernel has run yet, so the driver's launch of the whole graph decides
   calls.refused = 2;
   calls.whole = calls.kernels = 0;
   CHECK(cuGraphLaunch(graph.executable, t.stream()) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -404,7 +405,7 @@ void refused_nodes(const Graphs& t) {
   t.launch(graph, false);
 }
 
-// Objects that the graph keeps alive are destroyed as with plain CUDA: when the nodes have ended, and without
+// Objects that the graph keeps alive are destroyed as with plain CUDA: when the nodes have ended, without
 // another call of the program.
 void destroyed_while_it_runs(const Graphs& t) {
   static std::atomic<bool> blocked;
@@ -492,7 +493,7 @@ TEST_CASE("graphs of a process larger than the GPU are launched node by node, or
   arbiter.allowed = arbiter.device_most = {2 * kSize.count};
   arbiter.away_most = mebibytes(128);
   REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
-  // The driver alone knows of launches before the process is oversized.
+  // Before the process is oversized, the library records nothing about graphs.
   hooks::graph_records().instantiated(1, {});
   CHECK_FALSE(hooks::graph_records().launches(1)->known);
   Graphs t;
@@ -515,7 +516,7 @@ TEST_CASE("graphs of a process larger than the GPU are launched node by node, or
     several_threads(t);
   });
 
-  // From now on, kernels of any graph may launch graphs.
+  // After this instantiation, kernels of any graph may launch graphs.
   beside_the(arbiter, [&] {
     t.enter();
     Fills device = t.fills();

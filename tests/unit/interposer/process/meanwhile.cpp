@@ -59,7 +59,7 @@ class Instead<kName, CUresult(Arguments...)> {
 };
 #define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
-// Enough time for another thread to act, if it does not have to wait.
+// Waits long enough for another thread to act if nothing blocks it.
 void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
 
 constexpr Bytes kBlock = mebibytes(16);
@@ -134,7 +134,7 @@ std::uint64_t used(CUmemoryPool pool) {
   return bytes;
 }
 
-// The driver refuses to destroy a default pool: concurrent users find it unchanged.
+// The driver refuses to destroy a default pool. Threads that use the pool meanwhile find it unchanged.
 void destruction_that_is_refused() {
   CUmemoryPool pool = nullptr;
   CUmemoryPool found = nullptr;
@@ -177,7 +177,7 @@ void handle_of_a_pool() {
   CHECK(hooks::pools().destroy(pool, [] { return CUDA_SUCCESS; }) == CUDA_SUCCESS);
 }
 
-// A release is not the last one if another thread has just retained the primary context.
+// A release of the primary context is not the last release if another thread has just retained the context.
 void releases_of_a_primary_context(CUdeviceptr block) {
   std::future<CUresult> release;
   const INSTEAD(cuDevicePrimaryCtxRetain) instead([&](CUcontext* context, CUdevice device) {
@@ -263,7 +263,8 @@ void memory_of_a_context() {
   memory->unpin(mebibytes(8));
 }
 
-// Two threads query the memory of graphs at the same time. The older answer must not replace the newer one.
+// Two threads query the memory of graphs at the same time. The older answer must not replace the newer
+// answer.
 void memory_of_graphs() {
   Bytes kept = mebibytes(8);
   std::future<CUresult> trim;
@@ -284,7 +285,7 @@ void memory_of_graphs() {
   CHECK(pinned() == Bytes{});
 }
 
-// If several threads find that the same memory is not counted yet, room is requested for it only once.
+// If several threads find the same uncounted memory, the library requests growth for it only once.
 void memory_of_graphs_for_several() {
   Bytes kept = mebibytes(8);
   const INSTEAD(cuDeviceGetGraphMemAttribute) instead([&](CUdevice, CUgraphMem_attribute, void* value) {
@@ -300,7 +301,7 @@ void memory_of_graphs_for_several() {
   CHECK(pinned() == Bytes{});
 }
 
-// Imported memory, and events that happen while the exporter answers.
+// Imports of memory, with events that happen while the exporter answers.
 shared_memory::LockFile lender;
 CUmemGenericAllocationHandle lent = 0;
 std::function<void()> before_a_piece;
@@ -354,8 +355,8 @@ void loans() {
   CHECK(imports.find(again));
   CHECK(lender.is_held(6));
 
-  // If a capture begins while the memory is being closed, the memory stays open, since nobody can wait for
-  // the GPU.
+  // If a capture begins while the memory is being closed, the memory stays open, since waiting for the GPU
+  // would invalidate the capture.
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arbiter's notices reach the standard error that the program was started with, and no other file.
+// The arbiter's notices are written to the standard error with which the program was started, and to no other
+// file.
 #include <cuda.h>
 #include <fcntl.h>
 #include <unistd.h>

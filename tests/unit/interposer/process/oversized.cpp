@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process larger than the GPU, with an arbiter, on the simulated GPU: handles change places while the gate
-// is paused, and the program's work is right wherever its memory is.
+// A process larger than the GPU, with an arbiter, on the simulated GPU: handles enter and leave the window
+// while the gate is paused, and the program's results are right wherever its memory is.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -89,7 +89,7 @@ unsigned count_away(const Program& program) {
   return static_cast<unsigned>(std::ranges::count_if(program.blocks, is_away));
 }
 
-// Exchanges all handles that are away for those that are not.
+// Exchanges all handles that are away for the handles in the window.
 Exchanged swap_places(const Program& program) {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
@@ -120,7 +120,7 @@ void finds_the_addresses_in_arguments(const Program& program) {
   CHECK(extras[1].word == 16);
   size = 8;
   CHECK(hooks::kernel_arguments(kernel, 0, reinterpret_cast<std::uintptr_t>(extra)).size() == 1);
-  size = std::size_t{1} << 40;  // no kernel has such a buffer
+  size = std::size_t{1} << 40;  // no kernel has an argument buffer of this size
   CHECK(hooks::kernel_arguments(kernel, 0, reinterpret_cast<std::uintptr_t>(extra)).empty());
   void* no_extra[] = {CU_LAUNCH_PARAM_END};
   CHECK(hooks::kernel_arguments(kernel, 0, reinterpret_cast<std::uintptr_t>(no_extra)).empty());
@@ -187,9 +187,9 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     program.all_right();
     CHECK(count_away(program) == 2);
   });
-  CHECK(arbiter.wants == 0);  // threads that waited for the end of an exchange need no turn
+  CHECK(arbiter.wants == 0);  // threads that waited only for the end of an exchange request no turn
 
-  // If the GPU's work does not end, the exchange is given up, and the gate is open.
+  // If the GPU's work does not end, the exchange is cancelled and the gate opens.
   beside(arbiter, [&] {
     program.enter();
     std::vector<Exchanged> results(3, Exchanged::complete);
@@ -210,7 +210,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     program.all_right();
   });
 
-  // The session reports what exchanges have cost. Nothing else has moved.
+  // The session reports what exchanges have cost. No other bytes have moved.
   const auto reports_all = [&] {
     return arbiter.last_usage->exchanges.moved == its_session().memory()->moved() &&
            arbiter.last_usage->exchanges.waited >= 1s;
@@ -224,7 +224,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
   CHECK(exchanges.moving_at_best() > 0s);
   CHECK(exchanges.moving_at_best() <= exchanges.moving);
 
-  // In the turn of others nothing moves.
+  // In the turn of another tenant, no exchange moves memory.
   beside(arbiter, [&] {
     program.enter();
     arbiter.page().set_open(false);
@@ -270,7 +270,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     CHECK(cuMemRelease(handle) == CUDA_SUCCESS);
   });
 
-  // Host memory that the program makes itself is away memory, too.
+  // Host memory that the program itself creates as a handle is away memory, too.
   beside(arbiter, [&] {
     program.enter();
     CUmemAllocationProp on_host{};
@@ -289,7 +289,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     CHECK(its_session().memory()->use().footprint() == Bytes{});
   });
 
-  // Each arbiter says anew whether the process may have away memory.
+  // Each new arbiter states whether the process may have away memory.
   CHECK(its_session().may_be_oversized());
   arbiter.away_most = {};
   arbiter.die();

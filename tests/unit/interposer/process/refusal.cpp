@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter welcomes a process and then refuses its GPU: the process goes on as plain CUDA.
+// An arbiter welcomes a process and then refuses its GPU: the process continues as with plain CUDA.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ TEST_CASE("a session whose GPU is refused runs as plain CUDA") {
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   test::ScriptedArbiter arbiter(socket);
   arbiter.refuse_attach = true;
-  REQUIRE(arbiter.begin([] { return cuInit(0); }, false) == CUDA_SUCCESS);  // the page is closed
+  REQUIRE(arbiter.begin([] { return cuInit(0); }, false) == CUDA_SUCCESS);  // the lease page is closed
 
   auto program = std::async(std::launch::async, [] {
     CUcontext context = nullptr;

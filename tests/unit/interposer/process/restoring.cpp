@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn thread after an exchange or a merge that has left handles without memory: no work begins until
-// they are restored.
+// The turn thread after an exchange or a merge that has failed for some handles: no work begins until these
+// handles are restored.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -61,7 +61,7 @@ class ChosenMemory final : public Memory, public AwayMemory {
   std::atomic<CUresult> merged{CUDA_SUCCESS};
   std::atomic<bool> restorable{true};
   std::atomic<unsigned> restores{0};
-  std::atomic<unsigned> open_restores{0};  // restores while the gate was open
+  std::atomic<unsigned> open_restores{0};  // number of restores while the gate was open
   std::atomic<unsigned> evictions{0};
 };
 
@@ -83,7 +83,7 @@ TEST_CASE("no work begins while a handle is without memory") {
   std::thread([worker] { worker->run(); }).detach();
   REQUIRE(gate::is_open());
 
-  // An exchange may have moved all handles that should come in, and have failed for one that should leave.
+  // An exchange may succeed for all entering handles and fail for a leaving handle.
   CHECK(worker->exchange({1}, {2}).outcome == Exchanged::complete);
   CHECK(memory->restores == 1);
   CHECK(gate::is_open());
@@ -125,7 +125,7 @@ TEST_CASE("no work begins while a handle is without memory") {
     CHECK(worker->exchange({1}, {2}).outcome == Exchanged::partial);  // as before
   }
 
-  // If the turn ends meanwhile, the restore of the next turn opens the gate.
+  // If the turn ends before a restore succeeds, the restore of the next turn opens the gate.
   memory->restorable = false;
   CHECK(worker->exchange({1}, {2}).outcome == Exchanged::partial);
   const unsigned evictions = memory->evictions;

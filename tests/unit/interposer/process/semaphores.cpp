@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// External semaphores, by which streams and other interfaces wait for each other: operations on semaphores
-// pass the gate, and a stream that waits for a semaphore counts as busy.
+// External semaphores, by which streams and other APIs wait for each other: operations on semaphores pass the
+// gate, and a stream that waits for a semaphore counts as busy.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// The other side of a timeline semaphore. On the simulated GPU, the semaphore is a file.
+// The other user of a timeline semaphore. On the simulated GPU, the semaphore is a file.
 struct Timeline {
   Timeline() {
     const int file = memfd_create("timeline", MFD_CLOEXEC);
@@ -91,8 +91,8 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   CUstream stream = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 
-  // While the gate is open, a stream waits for a value from outside, and for a value that another stream
-  // signals.
+  // While the gate is open, a stream waits for a value that the other user signals, and for a value that
+  // another stream signals.
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
@@ -107,7 +107,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(timeline.now() == 2);
 
-  // The turn ends while a stream waits for a value from outside.
+  // The turn ends while a stream waits for a value that the other user signals.
   REQUIRE(timeline.wait(3, stream, true) == CUDA_SUCCESS);
   std::atomic<bool> signalled{false};
   arbiter.page().set_open(false);
@@ -122,7 +122,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   outside.join();
   CHECK(!gate::held());
 
-  // While the gate is closed, neither waits nor signals pass, in any stream.
+  // While the gate is closed, no wait and no signal passes, in any stream.
   std::vector<std::future<CUresult>> calls;
   for (const bool own : {false, true})
     for (const CUstream each : {stream, static_cast<CUstream>(nullptr)}) {

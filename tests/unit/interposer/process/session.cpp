@@ -23,7 +23,7 @@ namespace {
 
 std::string socket_path() { return "/tmp/sharedgpu-session-test-" + std::to_string(getpid()); }
 
-// Runs on a thread of the program while the arbiter serves.
+// Runs `work` on a thread of the program while the arbiter answers.
 template <class Work>
 auto beside(ScriptedArbiter& arbiter, Work work) {
   auto result = std::async(std::launch::async, work);
@@ -31,8 +31,8 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
   return result.get();
 }
 
-// Names the default streams in every possible way (issue 21 of xsched: the default stream was not held back).
-// Each thread fills a byte of its own; the fills of two threads do not wait for each other.
+// Submits to the default streams by every name that they have. (Issue 21 of xsched: the default stream was
+// not held back.) Each thread fills a byte of its own; the fills of two threads do not wait for each other.
 std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdeviceptr address) {
   using Fill = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);
   struct Way {
@@ -100,7 +100,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   REQUIRE(in_context([&] { return cuMemGetInfo_v2(&free, nullptr); }) == CUDA_SUCCESS);
   CHECK(free == mebibytes(5).count);
 
-  // Memory, and work on it.
+  // Allocates memory, and works on it.
   const std::size_t bytes = mebibytes(96).count;
   CUdeviceptr address = 0;
   REQUIRE(in_context([&] { return cuMemAlloc_v2(&address, bytes); }) == CUDA_SUCCESS);
@@ -123,7 +123,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
           }) == CUDA_SUCCESS);
   arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == mebibytes(40); });
 
-  // Host memory is allocated before it is needed, and never more than evictions may need.
+  // On Prepare, the session allocates host memory, but not more than evictions may need.
   arbiter.say(Prepare{.host = mebibytes(128)});
   arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(96); });
 
@@ -138,7 +138,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
 
-    // A grant that comes after the turn brings no memory: the room belongs to other tenants.
+    // Growth that is granted after the turn brings no resident memory, since other tenants use the GPU.
     CUdeviceptr late = 0;
     REQUIRE(in_context([&] { return cuMemAlloc_v2(&late, mebibytes(24).count); }) == CUDA_SUCCESS);
     const Bytes grown = released.use.swappable + mebibytes(24);
@@ -169,7 +169,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(readable(known));
     CHECK_FALSE(readable(address));
 
-    // A submission waits at the gate, queries do not.
+    // A submission waits at the gate; queries do not wait.
     arbiter.wants = 0;
     unsigned char last = 0;
     auto copy = std::async(std::launch::async, [&] {
@@ -189,7 +189,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 1) == CUDA_SUCCESS);
     CHECK(type == CU_MEMORYTYPE_DEVICE);
 
-    // The next turn begins once the memory is back.
+    // The next turn begins when the memory has been restored.
     arbiter.say(Restore{.epoch = {turn + 1}, .allowed = mebibytes(192)});
     Ready ready = arbiter.expect<Ready>();
     CHECK(ready.epoch == Epoch{turn + 1});
@@ -210,7 +210,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);
   CHECK(seen == pattern);
 
-  // While others wait, an idle session reports its idleness.
+  // While other tenants wait, an idle session reports its idleness.
   arbiter.page().set_contended(true);
   Idle idle = arbiter.expect<Idle>();
   CHECK(idle.epoch == Epoch{4});
@@ -241,8 +241,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.expect<Idle>();
   arbiter.page().set_contended(false);
 
-  // The arbiter hangs in our turn: threads go on without an answer, and repeat the request when the arbiter
-  // answers again.
+  // The arbiter hangs in the session's turn: threads continue without an answer, and the session repeats the
+  // request when the arbiter answers again.
   CUdeviceptr unasked[2] = {};
   auto alone = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);
@@ -265,7 +265,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.grant = true;
   for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
 
-  // The arbiter dies in our turn: the program goes on, and the next arbiter answers its requests.
+  // The arbiter dies in the session's turn: the program continues, and the next arbiter answers its requests.
   arbiter.die();
   REQUIRE(cuMemsetD8_v2(address, 0x5a, bytes) == CUDA_SUCCESS);
   CUdeviceptr more = 0;
@@ -286,7 +286,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(arbiter.attaches == 1);
   CHECK(in_context([&] { return cuMemFree_v2(more); }) == CUDA_SUCCESS);
 
-  // The arbiter dies between our turns: a thread that waits at the gate goes on waiting.
+  // The arbiter dies between two turns of the session: a thread that waits at the gate continues to wait.
   arbiter.page().set_open(false);
   arbiter.say(Revoke{.epoch = {4}});
   arbiter.expect<Released>();

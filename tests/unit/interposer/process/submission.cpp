@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions while the GPU is oversubscribed, on the simulated GPU with an arbiter: queues of all streams
-// and threads are kept short, and the library never disturbs a capture.
+// Submissions while the GPU is oversubscribed, on the simulated GPU with an arbiter: the library limits the
+// backlogs of all streams and threads, and never disturbs a capture.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using test::ScriptedArbiter;
 namespace {
 
 constexpr std::size_t kBytes = 1 << 20;  // a fill takes 1 ms
-constexpr int kPlaces = 13;              // each of the streams that work at the same time fills its own place
+constexpr int kPlaces = 13;              // number of places; each concurrent stream fills its own place
 
 template <class Work>
 void beside(ScriptedArbiter& arbiter, Work work) {
@@ -109,9 +109,10 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
     CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // these fills write to the same place as the next ones
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);  // waits, since these fills write to the same place as the next
+                                              // fills
 
-  // A per-thread stream and its queue end with the thread.
+  // A per-thread stream and the library's record of its backlog end with the thread.
   StreamId of_thread;
   std::thread([&] {
     CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);

@@ -38,7 +38,7 @@ TEST_CASE("sums of times stay within the largest value", "[exchange_totals]") {
   CHECK((endless + endless).waited == Nanoseconds::max());
 }
 
-// A session may report any such figures.
+// A session may report arbitrary figures.
 TEST_CASE("the time at best stays within the largest value", "[exchange_totals]") {
   const Exchanges slow{.copied = Bytes{std::uint64_t{1} << 60}, .fastest = Bytes{1}};
   CHECK(slow.moving_at_best() == Nanoseconds::max());

@@ -55,6 +55,6 @@ TEST_CASE("the driver is asked only where its answer is not known") {
   watch.look(2ms, 6, false, true);
   CHECK(watch.must_ask(6));
   watch.look(4ms, 6, false, true);
-  CHECK_FALSE(watch.must_ask(6));  // nothing was submitted since the last look, which found no work
+  CHECK_FALSE(watch.must_ask(6));  // no submission since the last check, which found no work
   CHECK_FALSE(watch.must_ask(7));
 }

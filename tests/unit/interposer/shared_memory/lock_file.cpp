@@ -29,7 +29,7 @@ TEST_CASE("a lender sees which loans are held, and a borrower that the lender li
   CHECK(lender.is_held(LockFile::kMostExports - 1));
   one.let_go(5);
   CHECK(lender.is_held(5));
-  other.drop();  // the kernel also drops the locks of a process that dies
+  other.drop();  // Linux also drops the locks of a process that ends
   CHECK_FALSE(lender.is_held(5));
   CHECK_FALSE(lender.is_held(LockFile::kMostExports - 1));
   CHECK(one.exporter_lives());
@@ -57,7 +57,7 @@ TEST_CASE("exactly one borrower inherits a loan, and the next one after it", "[l
 
 namespace {
 
-// One allocation of two pieces at address 4096.
+// One allocation of two handles at address 4096.
 class TwoPieces final : public Memory {
  public:
   CUresult allocate(CUdeviceptr* /*address*/, Bytes /*size*/) override { return CUDA_ERROR_OUT_OF_MEMORY; }

@@ -26,7 +26,7 @@ class PacedGpu {
     run(kernel);
     end();
   }
-  // Submits a kernel that ends soon after `submissions` further submissions.
+  // Submits a kernel that ends shortly after `submissions` further submissions.
   void submit_after(int submissions) {
     begin();
     end_stalled();
@@ -94,10 +94,10 @@ class PacedGpu {
 
   const Nanoseconds pace_;
   backlog::Ahead ahead_;
-  std::deque<Nanoseconds> pending_;  // times at which the fences pass
+  std::deque<Nanoseconds> pending_;  // times at which the GPU passes the fences
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;
-  int stalled_ = 0;  // the GPU stalls until this number of submissions has been made
+  int stalled_ = 0;  // number of submissions until which the GPU stalls
   Nanoseconds now_{};
   Nanoseconds done_{};  // time at which the GPU will have done all work
   Nanoseconds longest_queue_{};

@@ -58,8 +58,8 @@ class ScriptedArbiter {
   Bytes capacity = gibibytes(1);
   Bytes allowed = gibibytes(1);
   bool grant = true;
-  // A session whose memory on the GPU would be larger than `device_most` is refused; `away_most` is the same
-  // for away memory. Sessions may have away memory if `away_most` is not zero.
+  // Growth is refused if the session's memory on the GPU would exceed `device_most`, or if its away memory
+  // would exceed `away_most`. Sessions may have away memory if `away_most` is not zero.
   Bytes device_most{~0ull};
   Bytes away_most;
   bool refuse_attach = false;

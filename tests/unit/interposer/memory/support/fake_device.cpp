@@ -401,7 +401,7 @@ CUresult FakeDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t w
   return CUDA_SUCCESS;
 }
 
-// An injected failure comes before the call has begun its work, or when the call would wait for the work.
+// An injected failure occurs before the call begins its work, or when the call would wait for the work.
 CUresult FakeDevice::fingerprints(std::span<const Look> ranges, Fingerprint* found) {
   const std::lock_guard lock(mutex_);
   CUresult code{};

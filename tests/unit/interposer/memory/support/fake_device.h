@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Device with real bytes at real addresses: memory that is not mapped, or may not be accessed, faults when
-// it is touched; fresh memory is full of garbage; copies take effect only in wait(). Any call can be made to
-// fail. Misuse is counted, never forgiven.
+// A Device with real bytes at real addresses. An access to memory that is not mapped, or not accessible, ends
+// the test by a fault. New memory contains arbitrary bytes. Copies take effect only in wait(). Any call can
+// be made to fail. Misuse is recorded.
 #pragma once
 
 #include <array>
@@ -19,19 +19,19 @@ class FakeDevice : public Device {
   explicit FakeDevice(Bytes capacity = gibibytes(1), Bytes granularity = kibibytes(4));
   ~FakeDevice() override;
 
-  // The n-th call from now on (counted from 1) fails with `code`, as do the `more` calls after it; 0: no call
+  // The n-th call after this one (counted from 1) and the `more` calls after it fail with `code`; 0: no call
   // fails.
   void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
   // Returns true if a call has failed since fail_call().
   bool has_failed() const;
-  // While set, create() reports that there is no memory.
+  // If `out` is true, create() reports that there is no memory.
   void set_out_of_memory(bool out);
-  // From now on every call fails.
+  // After this call, every call fails.
   void lose();
-  // From now on every call fails as after the driver's shutdown.
+  // After this call, every call fails as after the driver's shutdown.
   void end();
 
-  // The amounts of memory that exist now. physical() is device memory alone.
+  // The amounts of memory that exist. physical() counts device memory only.
   Bytes physical() const;
   Bytes host_physical() const;
   Bytes reserved() const;
@@ -43,7 +43,7 @@ class FakeDevice : public Device {
   // fingerprint.
   unsigned looks() const;
   void set_blind(bool blind);
-  // The number of calls so far that can fail.
+  // The number of calls so far, counting only calls that can fail.
   unsigned calls() const;
   // The memory whose mapping begins exactly at `address`; 0 if none.
   Physical mapped_at(CUdeviceptr address) const;
@@ -107,7 +107,7 @@ class FakeDevice : public Device {
     std::size_t size;
     CUdeviceptr device;  // the device address of the copy's source or target
     std::uint32_t word = 0;
-    CUdeviceptr device_source = 0;  // if both are device addresses
+    CUdeviceptr device_source = 0;  // the source of the copy, if source and target are device addresses
   };
   CUresult make(Physical* physical, Bytes size, bool on_host);
   void drop_if_unused(Physical physical);

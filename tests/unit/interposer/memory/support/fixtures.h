@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The surroundings of a SwapMemory in tests: a session with an arbiter's grants, a host budget, small sizes.
+// Fakes around a SwapMemory in tests: the grants of an arbiter, a host budget, a host system, and small
+// sizes.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,9 @@
 
 namespace sharedgpu::test {
 
-// Grants while the footprint is at most `limit`, the memory beyond the window at most `beyond_limit`, and the
-// memory that the host must be able to hold at most `host_limit`. Set `memory` before the first call.
+// Grants growth within three limits: `limit` for the footprint, `beyond_limit` for the memory beyond the
+// window, and `host_limit` for the memory that the host must be able to hold. Set `memory` before the first
+// call.
 class FakeBooks final : public Books {
  public:
   Answer grow() override {
@@ -75,11 +77,11 @@ class FakeBooks final : public Books {
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
   std::function<void()> when_asked;  // called at each request for growth
-  std::function<void()> after_idle;  // called by idle(): actions of other threads after its check
+  std::function<void()> after_idle;  // called by idle() after its check, to act as another thread
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
-  std::atomic<unsigned> told{0};  // refusals that the user may be told of
+  std::atomic<unsigned> told{0};  // number of refusals that the user may be told of
   std::atomic<unsigned> told_of_host{0};
   Refusal last_refusal = {};
   std::atomic<unsigned> claimed{0};
@@ -117,10 +119,10 @@ class FakeBudget final : public HostBudget {
   bool is_tight = false;
   bool is_used_up = false;
   std::optional<Bytes> most;
-  std::optional<Bytes> most_of_job;  // if it differs from `most`
+  std::optional<Bytes> most_of_job;  // the job's limit, if it differs from `most`
 };
 
-// start() itself does the work; if `beside` is true, it starts a thread for the work. Any call can be made to
+// start() does the work itself, or starts a thread for the work if `beside` is true. Any call can be made to
 // fail.
 class FakeHost final : public HostSystem {
  public:
@@ -148,7 +150,7 @@ class FakeHost final : public HostSystem {
   unsigned spare = 1;
   Nanoseconds time{};
   std::function<void()> before_unmap;
-  // The n-th call from now on (counted from 1) and all later calls fail; 0: no call fails.
+  // The n-th call after this is set (counted from 1) and all later calls fail; 0: no call fails.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
