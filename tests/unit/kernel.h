@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features of the kernel on which the tests run.
+// Features of the Linux kernel on which the tests run.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A temporary folder of a test, removed with its contents.
+// A temporary folder of a test. The destructor removes the folder and its contents.
 #pragma once
 
 #include <catch2/catch.hpp>

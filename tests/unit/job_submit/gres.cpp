@@ -59,13 +59,14 @@ TEST_CASE("Absurd counts stay in range") {
   CHECK(read("sharedgpu:99999999999") == most);
   CHECK(read("sharedgpu:9000P") == most);
   CHECK(read("sharedgpu:99999999999,sharedgpu:99999999999") == most);
-  CHECK(read("sharedgpu:99999999999999999999999").empty() == false);  // Slurm reads this as a type
+  CHECK(read("sharedgpu:99999999999999999999999").empty() == false);  // Slurm takes this text for a type
 }
 
 TEST_CASE("The length of a text and the number of types are limited") {
   std::string types = "sharedgpu:1";
   for (std::size_t i = 1; i < kMostTypes; ++i) types += ",sharedgpu:t" + std::to_string(i) + ":1";
-  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);  // the typed units include the untyped one
+  CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);  // the units with a type include the unit
+                                                                  // without a type
   types += ",sharedgpu:one:1,sharedgpu:t1:5";
   CHECK(counts_of(types, "sharedgpu").size() == kMostTypes - 1);
   CHECK(sum(counts_of(types, "sharedgpu")) == kMostTypes - 1 + 5);

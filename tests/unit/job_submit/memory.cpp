@@ -8,7 +8,7 @@ using namespace sharedgpu::job_submit;
 
 namespace {
 
-// 1000 MiB for a unit. The memory of two units of type a100 is exactly 5 MiB.
+// A unit has 1000 MiB. The memory of two units of type a100 is exactly 5 MiB.
 const UnitMemory kUnits(*parse_typed_sizes("1000MiB,a100:2560KiB", true), {}, 8);
 
 Request per_node(Mebibytes size) { return {Per::node, size, "--mem"}; }
@@ -120,7 +120,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   CHECK(result(each) == per_node(1900));
   each.tasks_per_node = 2;
   CHECK(result(each) == per_node(1600));
-  each.tasks = 1;  // Slurm allocates CPUs for two tasks per node all the same
+  each.tasks = 1;  // Slurm nevertheless allocates CPUs for two tasks per node
   CHECK(result(each) == per_node(1600));
   each.cpus_per_node = 7;
   CHECK(result(each) == per_node(1700));
@@ -218,7 +218,7 @@ TEST_CASE("A job with whole nodes gets memory for all CPUs, and no more than a n
   CHECK(result(each, where) == per_node(6600));
   CHECK(result(job("gres:sharedgpu:5"), where) == per_node(6600));
   CHECK(result(job("gres:sharedgpu:1", per_node(500)), where) == per_node(1500));
-  // The number of CPUs and the limit of the memory are those of the largest node.
+  // The largest node determines the number of CPUs and the limit of the memory.
   where.nodes.push_back({.gres = "sharedgpu:8", .cpus = 32, .cpu_step = 1, .memory = 12000});
   CHECK(result(each, where) == per_node(8200));
   each.memory = per_cpu(300);
@@ -253,7 +253,7 @@ TEST_CASE("Memory per GPU") {
   Partition where = partition();
   where.defaults.memory_per_gpu = 200;
   CHECK(result(job("gres:gpu:2,gres:sharedgpu:1"), where) == per_node(1400));
-  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1100));  // without a GPU: DefMemPerCPU
+  CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1100));  // jobs without a GPU use DefMemPerCPU
   CHECK(result(job("gres:gpu:2,gres:sharedgpu:1", per_gpu(300)), where) == per_gpu(800));
   Job each = job("gres:sharedgpu:1", per_gpu(300));
   each.tres_per_job = "gres:gpu:4";

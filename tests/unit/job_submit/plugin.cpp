@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The job_submit plugin in a slurmctld made of fakes: the plugin changes the messages of jobs with units and
-// no others, and reads tables that have the declared layout.
+// The job_submit plugin in a fake slurmctld: the plugin changes only the messages of jobs with units, and
+// reads tables with the declared layout only.
 #include <slurm/slurm_errno.h>
 
 #include <catch2/catch.hpp>
@@ -66,7 +66,7 @@ void slurm_xfree(void** block) {
   std::free(*block);
   *block = nullptr;
 }
-// Copies as slurmctld does: all strings of the environment are in one block.
+// Copies a message as slurmctld does, with all strings of the environment in one block.
 job_desc_msg_t* copy_job_record_to_job_desc(job_record*) {
   ++copies;
   auto* copy = static_cast<job_desc_msg_t*>(std::malloc(sizeof(job_desc_msg_t)));
@@ -102,7 +102,7 @@ void slurm_debug(const char*, ...) {}
 
 namespace {
 
-// A message of a client, initialized as by slurm_init_job_desc_msg().
+// A client's message, initialized as by slurm_init_job_desc_msg().
 struct Message {
   job_desc_msg_t slurms = {};
   char* user_message = nullptr;
@@ -134,7 +134,7 @@ struct Message {
   }
 
   int submit() { return job_submit(&slurms, 1000, &user_message); }
-  // Changes `job`, which has been submitted.
+  // Updates the submitted job `job`.
   int change(Message& job) {
     pending = &job.slurms;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -146,8 +146,8 @@ struct Message {
   std::string told() const { return user_message == nullptr ? "" : user_message; }
 };
 
-// A job with units that has been submitted. From now on, Slurm treats the memory that the plugin wrote as if
-// the job itself had requested it.
+// A job with units that has been submitted. After the submission, Slurm treats the memory that the plugin
+// wrote as if the job itself had requested it.
 struct Submitted : Message {
   explicit Submitted(const char* units, std::uint64_t memory) : Message(units, memory) {
     REQUIRE(submit() == 0);
@@ -155,7 +155,7 @@ struct Submitted : Message {
   }
 };
 
-// A node of 8 CPUs, 16 GiB and 8 units of 1 GiB, and the folder of its configuration.
+// A node with 8 CPUs, 16 GiB and 8 units of 1 GiB each, and the folder with its configuration.
 struct Cluster {
   char folder[24] = "/tmp/sgpu-unit.XXXXXX";
   std::string slurm_file;
@@ -264,7 +264,7 @@ TEST_CASE("A request that fits no node of its partition is refused") {
   node.mem_spec_limit = 10;
   Message less("gres:sharedgpu:8", 8185);
   CHECK(less.submit() == ESLURM_INVALID_TASK_MEMORY);
-  cluster.partition_bit = kSecond;  // a partition without such nodes: Slurm itself refuses the job
+  cluster.partition_bit = kSecond;  // no node of the partition fits: Slurm itself refuses the job
   CHECK(less.submit() == 0);
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("One message that changes several jobs brings each its own part") {
 TEST_CASE("A change of a job with memory per GPU names its requests only if the memory changes") {
   Cluster cluster;
   Message job("gres:gpu:1,gres:sharedgpu:1");
-  job.slurms.mem_per_tres = slurm_xstrdup("gres:gpu:1324");  // 300 for the GPU, 1024 for the unit
+  job.slurms.mem_per_tres = slurm_xstrdup("gres:gpu:1324");  // 300 MiB for the GPU and 1024 MiB for the unit
   Message cpus;
   cpus.slurms.min_cpus = 2;
   CHECK(cpus.change(job) == 0);
@@ -377,7 +377,7 @@ TEST_CASE("A change of a job with memory per GPU names its requests only if the 
   CHECK(cpus.change(job) == 0);  // 1324 MiB cannot include 2 GiB, so the plugin only adds 2 GiB
   CHECK(std::string(cpus.slurms.mem_per_tres) == "gres:gpu:3372");
   CHECK(std::string(cpus.slurms.tres_per_node) == "gres:gpu:1,gres:sharedgpu:1");
-  // The next element of the array finds the message as the user has sent it.
+  // For the next element of the job array, the message is as the user has sent it.
   cluster.configure("SwapPerUnit=1GiB\n");
   CHECK(cpus.change(job) == 0);
   CHECK(cpus.slurms.mem_per_tres == nullptr);

@@ -31,7 +31,7 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   const char* path() const { return path_.c_str(); }
-  // Reads a query, and answers it if requested; then the connection ends.
+  // Reads a query, and answers it if requested. Then closes the connection.
   void serve(bool answers) {
     Channel peer(UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     Message question;

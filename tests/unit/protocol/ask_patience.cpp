@@ -79,7 +79,7 @@ TEST_CASE("no arbiter, a silent one, a full one and a bad path end with an error
   REQUIRE(listen_at(place.socket().c_str(), listener) == 0);
   CHECK(is_listening(place.socket().c_str()));
   CHECK(ask(place.socket().c_str(), question(), kShort, answer) == ETIMEDOUT);
-  REQUIRE(listen(listener.get(), 0) == 0);  // more connections are already waiting than the queue holds
+  REQUIRE(listen(listener.get(), 0) == 0);  // all places in the queue are taken
   CHECK(ask(place.socket().c_str(), question(), kShort, answer) == ETIMEDOUT);
   CHECK(is_listening(place.socket().c_str()));
   listener.reset();

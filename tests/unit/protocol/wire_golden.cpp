@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of every message and of the lease page, as text that wire.golden holds. A library of one version
-// talks to an arbiter of another version, so no part of the layout may change by accident.
+// Compares the layout of every message and of the lease page, as text, with wire.golden. A library of one
+// version talks to an arbiter of another version, so no part of the layout may change by accident.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -24,9 +24,9 @@ struct Field {
   std::size_t size = 0;
   std::string kind;
   std::string name;
-  bool is_leaf = true;     // false: the fields after this field are its parts
-  std::size_t times = 1;   // if the field is a part of an array's element: number of elements
-  std::size_t stride = 0;  // distance from one element to the next
+  bool is_leaf = true;     // false if the next fields are the parts of this field
+  std::size_t times = 1;   // number of elements, if the field is a part of an array's element
+  std::size_t stride = 0;  // bytes from one element to the next
 };
 using Fields = std::vector<Field>;
 
@@ -254,7 +254,7 @@ Fields fields_of(Tag<GpuReply>) {
                FIELD(GpuReply, free), FIELD(GpuReply, process)});
 }
 
-// The datagram, and the lease page.
+// The whole datagram, and the lease page.
 Fields fields_of(Tag<Message>) {
   return join({FIELD(Message, magic), FIELD(Message, version), FIELD(Message, type), FIELD(Message, reserved),
                FIELD(Message, body)});
@@ -295,7 +295,7 @@ std::string rows(MessageType type, const char* name) {
   return text;
 }
 
-// Returns true if the fields that are listed are all bytes of the structure but its padding.
+// Returns true if the listed fields cover all bytes of the structure except its padding.
 template <class Structure>
 bool is_whole() {
   alignas(Structure) unsigned char bytes[sizeof(Structure)];
@@ -395,7 +395,7 @@ std::string message(MessageType type) {
   return {};
 }
 
-// The values that fields may have, and bounds that both ends rely on.
+// The values that fields may have, and bounds on which library and arbiter rely.
 std::string constants() {
   std::string text;
   const auto value = [&](std::uint64_t number, const char* name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays, as cuda.h describes them. The results were not compared with a real driver.
+// Arrays and mipmapped arrays, as cuda.h describes them. The expected results were not compared with a real
+// driver.
 #include <numeric>
 
 #include "tests/unit/simgpu/gpu.h"
@@ -63,7 +64,7 @@ TEST_CASE("Data that is copied into a part of an array is in this part, and nowh
   copy.dstZ = 1;
   REQUIRE(cuMemcpy3D(&copy) == CUDA_SUCCESS);
   copy.dstXInBytes = 7;
-  CHECK(cuMemcpy3D(&copy) == CUDA_ERROR_INVALID_VALUE);  // beyond the row's end
+  CHECK(cuMemcpy3D(&copy) == CUDA_ERROR_INVALID_VALUE);  // exceeds the end of the row
 
   std::vector<unsigned char> seen(64, 0xee);
   std::vector<unsigned char> right(64);

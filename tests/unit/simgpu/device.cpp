@@ -169,7 +169,7 @@ TEST_CASE("cuGetProcAddress finds versions and variants") {
   REQUIRE(cuGetProcAddress("cuLaunchKernel", &per_thread, 12000, 2, nullptr) == CUDA_SUCCESS);
   CHECK(plain != per_thread);
 
-  // If a function is missing, cuGetProcAddress succeeds, and the status tells why.
+  // If a function is missing, cuGetProcAddress succeeds and returns the reason in the status.
   CHECK(cuGetProcAddress("cuNoSuchThing", &found, 12000, 0, &status) == CUDA_SUCCESS);
   CHECK(found == nullptr);
   CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);

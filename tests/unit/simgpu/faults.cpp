@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Injected faults, and processes that share one device. Each case that needs settings of its own is a hidden
-// case run as a process of its own.
+// Injected faults, and processes that share one device. Each case that needs other settings is a hidden case,
+// which runs in a separate process.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -57,8 +57,8 @@ TEST_CASE("SIMGPU_LAUNCH_FAIL_AT makes one launch fail", "[simulated]") {
 
 enum class Target { different, same, mapped_twice };
 
-// The result of two streams that add to different words, or to the same words, or to the same words at two
-// addresses.
+// Returns the result of two streams that add to different words, to the same words, or to the same words at
+// two addresses.
 CUresult added_at_once(Target target) {
   Gpu gpu;
   const std::size_t count = kGranule / 4;
@@ -73,7 +73,7 @@ CUresult added_at_once(Target target) {
   const CUstream streams[] = {gpu.stream(), gpu.stream()};
   const CUfunction add = gpu.kernel("add_value");
   const std::uint32_t value = 1;
-  // The launches that follow a conflict fail.
+  // After a conflict, further launches fail.
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 2; ++i) {
       const void* parameters[] = {&memory[i], &count, &value};
@@ -99,7 +99,7 @@ TEST_CASE("SIMGPU_FORBID_CONFLICTS makes work fail that uses what other work wri
   CHECK(passes_alone("[.no-conflict]", forbidden));
 }
 
-// The result of work that still waits in its stream while its memory goes and comes back.
+// Returns the result of work that waits in its stream while its memory is unmapped and mapped again.
 CUresult unmapped_in_queue(bool in_graph) {
   Gpu gpu;
   const Mapped first(kGranule);
@@ -166,7 +166,7 @@ TEST_CASE("The device is lost", "[.lost]") {
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);
   unlink(std::getenv("SIMGPU_LOST_FILE"));
-  CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);  // the device does not come back
+  CHECK(cuMemAlloc(&memory, 8) == CUDA_ERROR_UNKNOWN);  // the device stays lost
 }
 TEST_CASE("Touching SIMGPU_LOST_FILE loses the device", "[simulated]") {
   CHECK(passes_alone("[.lost]", {{"SIMGPU_LOST_FILE", state_path() + "-lost"}}));
@@ -236,7 +236,7 @@ TEST_CASE("Processes share the device's memory and engines, and a killed one giv
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 128 * kMiB) == CUDA_ERROR_OUT_OF_MEMORY);
   REQUIRE(kill(child, SIGKILL) == 0);
-  // The process has exited and is not waited for yet, but its memory is free already.
+  // The process has exited and nobody has reaped it yet, but its memory is free.
   siginfo_t info;
   REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
   CHECK(cuMemAlloc(&memory, 128 * kMiB) == CUDA_SUCCESS);

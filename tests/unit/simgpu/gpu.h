@@ -24,14 +24,14 @@ namespace sharedgpu::simgpu_test {
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 inline constexpr std::size_t kGranule = 2 * kMiB;
 
-// A new context with the test kernels, current from construction to destruction.
+// A new context with the test kernels. The context is current while the object exists.
 class Gpu {
  public:
   Gpu() {
     REQUIRE(cuInit(0) == CUDA_SUCCESS);
     REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
     REQUIRE(cuModuleLoadData(&module, programs::kKernelsPtx) == CUDA_SUCCESS);
-    // A real driver loads a kernel at its first launch, and then waits for all other work.
+    // A real driver loads a kernel at the kernel's first launch, and waits for all other work to do so.
     REQUIRE(add(0, 0, 0, nullptr) == CUDA_SUCCESS);
     REQUIRE(spin(0, nullptr) == CUDA_SUCCESS);
     REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
@@ -81,8 +81,8 @@ inline std::uint32_t word_at(CUdeviceptr memory) {
   return value;
 }
 
-// Holds a stream back, by a host function that waits until the barrier is opened. The function may outlive
-// the barrier.
+// Blocks a stream by a host function that waits until the barrier is opened. The function may outlive the
+// barrier.
 class Barrier {
  public:
   explicit Barrier(CUstream stream) {
@@ -105,7 +105,7 @@ class Barrier {
   Open open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// CU_MEM_LOCATION_TYPE_* of CUDA 12.2.
+// Values of CU_MEM_LOCATION_TYPE_* as in CUDA 12.2.
 inline constexpr auto kOnHost = static_cast<CUmemLocationType>(2);
 inline constexpr auto kOnHostNuma = static_cast<CUmemLocationType>(3);
 inline constexpr auto kOnHostNumaCurrent = static_cast<CUmemLocationType>(4);
@@ -146,8 +146,8 @@ class Mapped {
   CUmemLocationType place;
 };
 
-// Runs one hidden case of this binary in a separate process, with further environment variables. Returns true
-// if the case passed.
+// Runs one hidden case of this binary in a separate process, with additional environment variables. Returns
+// true if the case passed.
 bool passes_alone(const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& environment);
 

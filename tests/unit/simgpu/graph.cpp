@@ -14,7 +14,7 @@ struct AddNodes {
   AddNodes(const AddNodes&) = delete;
   AddNodes& operator=(const AddNodes&) = delete;
 
-  // Calls use(parameters) with those of a kernel that adds `value` to one word.
+  // Calls use() with the parameters of a kernel that adds `value` to one word.
   template <class Use>
   auto with_kernel(CUdeviceptr memory, std::uint32_t value, Use use) const {
     std::uint64_t count = 1;
@@ -45,7 +45,7 @@ struct AddNodes {
     return node;
   }
   void instantiate() { REQUIRE(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS); }
-  // The word after one launch.
+  // Returns the word after one launch.
   std::uint32_t launched(CUdeviceptr memory) const {
     REQUIRE(cuMemsetD32(memory, 0, 1) == CUDA_SUCCESS);
     REQUIRE(cuGraphLaunch(exec, nullptr) == CUDA_SUCCESS);

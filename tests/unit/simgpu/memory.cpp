@@ -185,7 +185,7 @@ TEST_CASE("Stream-ordered allocations come from pools") {
   CHECK(used == 0);
 }
 
-// The results were not compared with a real driver.
+// The expected results were not compared with a real driver.
 TEST_CASE("A pool keeps as much as its threshold says, and gives it up when it is trimmed", "[simulated]") {
   Gpu gpu;
   CUstream stream = gpu.stream();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives each process of a test program a simulated GPU of its own, if this file is linked into the program.
+// If this file is linked into a test program, each process of the program gets a separate simulated GPU.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct OwnDevice : Catch::TestEventListenerBase {
     if (!state_.empty()) unlink(state_.c_str());
   }
 
-  std::string state_;  // empty if another process made the state
+  std::string state_;  // empty if another process has created the state file
 };
 CATCH_REGISTER_LISTENER(OwnDevice)
 

@@ -130,7 +130,7 @@ TEST_CASE("A stream waits for a word that another stream writes") {
   REQUIRE(cuStreamWriteValue32(two, word, 3, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuStreamSynchronize(one) == CUDA_SUCCESS);
   CHECK(word_at(memory) == 3);
-  // The program itself may write the word, and the word may be in device memory.
+  // The CPU may write the word, and the word may be in device memory.
   REQUIRE(cuStreamWaitValue32(one, word, 8, CU_STREAM_WAIT_VALUE_AND) == CUDA_SUCCESS);
   REQUIRE(cuStreamWriteValue32(one, memory, 7, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(cuStreamWaitValue32(two, memory, 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
@@ -292,7 +292,7 @@ TEST_CASE("A stream waits for an external semaphore and signals it, in its order
   std::uint32_t word = 9;
   REQUIRE(cuMemcpyDtoH(&word, memory, 4) == CUDA_SUCCESS);
   CHECK(word == 0);
-  std::atomic_ref(*value).store(6);  // a later value than the awaited one suffices too
+  std::atomic_ref(*value).store(6);  // a value beyond the awaited value suffices, too
   REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(word_at(memory) == 3);
   CHECK(std::atomic_ref(*value).load() == 7);

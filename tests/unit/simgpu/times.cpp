@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The modelled times, as the simulated device counts them: accesses to memory on the host take the time of
-// the bus.
+// The modelled times that the simulated device counts: an access to host memory takes as long as a transfer
+// over the bus.
 #include "tests/programs/pattern.h"
 #include "tests/simgpu/driver.h"
 #include "tests/unit/simgpu/gpu.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kWords = kGranule / 8;
 
-// How long the device has computed for `work`, launch times left out.
+// Returns how long the device has computed for `work`, without launch times.
 Nanoseconds time_of(unsigned kernels, const std::function<void()>& work) {
   const simgpu::Driver& d = simgpu::driver();
   REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
@@ -55,7 +55,7 @@ TEST_CASE("A product reads its operand again and again over the bus") {
   const Nanoseconds slow = time_of(1, [&] { product(here.address, away.address); });
   CHECK(slow == over_the_bus(pattern::kProductBlocks * kGranule));
   CHECK(slow > 90 * fast);
-  // The result is written once.
+  // The kernel writes the result once.
   CHECK(time_of(1, [&] { product(away.address, here.address); }) == over_the_bus(kGranule));
   for (const Mapped* each : {&here, &also_here, &away}) each->empty();
 }
@@ -91,7 +91,8 @@ TEST_CASE("A copy within the device's addresses crosses the bus if one side lies
   const auto view = [] { return simgpu::driver().current_gpu().shared->view(); };
   CHECK(time_of(0, copy(also_here.address, here.address)) == on_the_device(2 * kGranule));
   const simgpu::DeviceView before = view();
-  CHECK(time_of(0, copy(also_here.address, away.address)) == Nanoseconds{});  // the copy engines do the copy
+  CHECK(time_of(0, copy(also_here.address, away.address)) == Nanoseconds{});  // the copy engines, not the
+                                                                              // kernels, carry out the copy
   CHECK(time_of(0, copy(away.address, here.address)) == Nanoseconds{});
   CHECK(view().copied_in - before.copied_in == Bytes{kGranule});
   CHECK(view().copied_out - before.copied_out == Bytes{kGranule});

@@ -115,7 +115,7 @@ TEST_CASE("A kernel works on memory that is not resident", "[.not-resident]") {
     CHECK(cuMemAlloc(&more, 8) == CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(cuStreamSynchronize(nullptr) == CUDA_ERROR_ILLEGAL_ADDRESS);
   }
-  // The other contexts of the process are lost with this context, and no new context can be created.
+  // The process loses its other contexts, too, and can create no new context.
   std::uint32_t word = 0;
   CHECK(cuMemcpyDtoH(&word, bystander, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CUcontext context = nullptr;
@@ -229,7 +229,7 @@ TEST_CASE("An imported descriptor has the same memory, and outlives the handle")
   CHECK(word_at(range + kGranule) == 7);
 
   CUipcMemHandle legacy = {};
-  CHECK(cuIpcGetMemHandle(&legacy, range) == CUDA_ERROR_INVALID_VALUE);  // mapped memory has no legacy handle
+  CHECK(cuIpcGetMemHandle(&legacy, range) == CUDA_ERROR_INVALID_VALUE);  // no IPC handle for mapped memory
   REQUIRE(cuMemRelease(handle) == CUDA_SUCCESS);
   REQUIRE(cuMemRelease(imported) == CUDA_SUCCESS);
   REQUIRE(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);
@@ -284,7 +284,7 @@ TEST_CASE("Memory of the host can be made and mapped, and takes no room of the d
 TEST_CASE("Memory changes between device and host at one address") {
   Gpu gpu;
   const Mapped memory(2 * kGranule);
-  const Mapped away(2 * kGranule, kOnHostNuma);  // the away memory keeps an address of its own
+  const Mapped away(2 * kGranule, kOnHostNuma);  // the away memory keeps its separate host address
   REQUIRE(cuMemsetD32(memory.address, 5, memory.size / 4) == CUDA_SUCCESS);
   REQUIRE(cuMemcpyDtoD(away.address, memory.address, memory.size) == CUDA_SUCCESS);
   REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The declarations in slurm_shared/abi/ compile for the releases that they hold for, and for no other.
+# Checks that the declarations in slurm_shared/abi/ compile for the releases for which they are valid, and for no other
+# release.
 #
 #   check_release.sh COMPILER SOURCES SLURM_INCLUDE
 set -euo pipefail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugins find the other files of the installation, in a prefix and from Slurm's own plugin folder.
+// Checks that the plugins find the other files of the installation, from a prefix and from Slurm's own plugin
+// folder.
 #include "slurm_shared/siblings.h"
 
 #include <catch2/catch.hpp>

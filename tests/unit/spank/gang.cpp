@@ -23,7 +23,7 @@ RegisterGang gang() {
   return gang;
 }
 
-// An arbiter that accepts one connection per answer; an empty answer closes the connection.
+// An arbiter that accepts one connection for each answer; for an empty answer, it closes the connection.
 using Answer = std::function<std::optional<Message>(const Message&)>;
 class Arbiter {
  public:

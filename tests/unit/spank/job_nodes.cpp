@@ -97,7 +97,7 @@ TEST_CASE("the components of a heterogeneous job have nodes of their own") {
   CHECK(nodes_in(environment) == nodes(2, "n3"));
   environment["SLURM_JOB_ID_PACK_GROUP_0"] = "9";
   environment["SLURM_JOB_ID_HET_GROUP_0"] = "11";
-  // The job that has submitted this job has left the variable in the environment.
+  // The variable comes from another job that has submitted this job.
   environment["SLURM_JOB_ID_HET_GROUP_1"] = "10";
   CHECK(nodes_in(environment) == nodes(4, "n1"));
 }

@@ -17,7 +17,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Runs a script as the supervisor, which writes its state into a file, and returns the text.
+// Runs a script as the supervisor. The script writes its state into a file. Returns the text of this file.
 std::string report_of(const std::string& config, const std::vector<std::string>& environment) {
   char folder[] = "/tmp/sharedgpu-supervisor.XXXXXX";
   REQUIRE(mkdtemp(folder) != nullptr);
@@ -61,7 +61,7 @@ TEST_CASE("the supervisor is started apart from its starter") {
   CHECK(contains(report, "session leader elsewhere 1\n"));
   CHECK(contains(report, "fds 0 1 "));
   CHECK_FALSE(contains(report, " 77"));
-  // No child is left to wait for.
+  // All children have been reaped.
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
   CHECK(errno == ECHILD);
 }

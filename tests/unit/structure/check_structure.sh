@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/check-structure finds each kind of mistake, and counts right.
+# Checks that scripts/check-structure finds each kind of mistake, and counts right.
 #   check_structure.sh SOURCES
 set -euo pipefail
 root=$1
@@ -9,12 +9,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 copy=$work/copy
 
-# A copy outside of any repository.
+# A copy of the sources outside of any repository.
 mkdir "$copy"
 tar -C "$root" --exclude=./.git --exclude='./build*' --exclude=./.cuda --exclude=./.carry -cf - . | tar -C "$copy" -xf -
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 
-# finds WORDS: the check fails and prints WORDS.
+# finds WORDS: expects that the check fails and prints WORDS.
 finds() {
   if "$check" --root "$copy" >"$work/said"; then
     echo "not found: $1" >&2
@@ -22,7 +22,7 @@ finds() {
   fi
   grep -qF -- "$1" "$work/said" || { echo "found otherwise: $1" >&2; cat "$work/said" >&2; exit 1; }
 }
-# planted FILE TEXT WORDS: with TEXT at the end of FILE the check prints WORDS.
+# planted FILE TEXT WORDS: expects that the check prints WORDS if TEXT is at the end of FILE.
 planted() {
   printf '%s\n' "$2" >>"$copy/$1"
   finds "$3"
@@ -51,13 +51,13 @@ sed -i 's/_TO_BE_REMOVED = """$/&\nconfig: none/' "$copy/scripts/check-structure
 if "$copy/scripts/check-structure" >"$work/said"; then echo "exceptions for nothing are right" >&2; exit 1; fi
 [[ $(grep -cF "remove its line: config: none" "$work/said") == 2 ]] || { cat "$work/said" >&2; exit 1; }
 
-# A name in a comment or in a message of the preprocessor is no fault.
+# A name in a comment or in an #error message is no fault.
 printf '// "SHAREDGPU_NEW"\n/* "SHAREDGPU_NEW" */\n#error "SHAREDGPU_NEW"\n' >>"$copy/config/quantities.cpp"
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 mkdir "$work/empty"
 if "$check" --root "$work/empty" >/dev/null; then echo "an empty tree is right" >&2; exit 1; fi
 
-# Totals of a tree that is small enough to count by hand.
+# The totals of a tree that is small enough to count by hand.
 core=$work/small/arbiter/core
 mkdir -p "$core"
 cat >"$core/machine.h" <<'END'
