@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Units: how they are requested, counted and compared with the GPUs of a node.
+# How units are requested, counted and compared with the GPUs of a node.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -57,7 +57,7 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
 }
 
 @test "a step holds all units of its job, fewer, or with --gres=none no units" {
-  # -Q, since srun prints a line if its step has to wait until the previous step has ended.
+  # srun has -Q, since it prints a line if its step has to wait for the end of the previous step.
   job=$(submit -w "$typed" --gres=sharedgpu:a100:4 -- bash -c "srun -Q bash -c '$show'; srun -Q --gres=sharedgpu:a100:1 bash -c '$show'; srun -Q --gres=none bash -c '$show'")
   expect_state "$job" COMPLETED
   [ "$(output "$job")" = "units=4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that the simulated GPU and the test programs need, besides those of interposer/glibc/old_glibc.c,
-// to load with the glibc of an older Debian.
+// Functions that the glibc of an older Debian lacks, and that the simulated GPU and the test programs need to
+// load, in addition to those of interposer/glibc/old_glibc.c.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -162,7 +162,7 @@ spoil() {
 @test "a read-only image without the folders starts without GPU sharing; with the folders it shares" {
   prepare
   mkdir -p "$DIR/image/$BUILD/interposer" "$DIR/image/$DIR"
-  touch "$DIR"/image/{etc/{hosts,hostname,resolv.conf},run/.containerenv} # what Podman itself creates
+  touch "$DIR"/image/{etc/{hosts,hostname,resolv.conf},run/.containerenv} # files that Podman itself creates
   ln -s /proc/mounts "$DIR/image/etc/mtab"
   # shellcheck disable=SC2016
   local read_only='mount -t tmpfs none "$DIR/image" && cp -a "$DIR/copy/." "$DIR/image" && mount -o remount,ro "$DIR/image" && exec "$@"'

@@ -143,7 +143,7 @@ def start(program, **more):
     return subprocess.Popen([*wrapped, "python3", "-uc", "import os, signal, sys, time\n" + program],
                             stdout=subprocess.PIPE, text=True, **more)
 
-# Each signal that is sent to the wrapper (`sharedgpu run`) alone reaches the command, and the wrapper goes on.
+# Each signal that is sent to the wrapper (`sharedgpu run`) alone reaches the command, and the wrapper continues.
 numbers = [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU,
            signal.SIGWINCH, signal.SIGCONT, signal.SIGPIPE, signal.SIGABRT, signal.SIGSEGV, signal.SIGTSTP,
            signal.SIGRTMIN + 2]
@@ -178,7 +178,7 @@ for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
             time.sleep(0.01)
 process.kill()
 
-# If a process stops the command alone, it can also continue or kill the command alone.
+# A process that stops only the command, and not the wrapper, can also continue or kill only the command.
 process = start("print(os.getpid(), flush=True); time.sleep(1)")
 command = int(process.stdout.readline())
 os.kill(command, signal.SIGSTOP)

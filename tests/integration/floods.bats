@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A user floods the arbiter from hundreds of connections: the memory of the arbiter stays bounded, and the jobs of other
-# users go on.
+# A user floods the arbiter from hundreds of connections: the arbiter's memory stays bounded, and the jobs of other
+# users continue.
 load helpers
 
 CONNECTIONS=1000

@@ -51,8 +51,8 @@ have_lost() {
 }
 
 # four_lose HOW...: GPU 0 is lost under four tenants that take turns; two other tenants run on GPU 1. A running tenant
-# gets the driver's error at once. Within a second the arbiter notices the loss and drops the waiting tenants, which
-# then get the driver's error too. On a busy host the end of the last process may take longer.
+# gets the driver's error at once. Within a second the arbiter notices the loss and drops the waiting tenants, and these
+# tenants get the driver's error, too. On a busy host the end of the last process may take longer.
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done

@@ -138,7 +138,7 @@ open(f"{folder}/files/ledger.1", "w").writelines(old)
 open(f"{folder}/files/ledger", "w").writelines(new)
 PYTHON
   run_arbiter
-  json_is '[round(t["lease_seconds"]) for t in s["tenants"]]' '[]' # the lease is over, and no tenant waits
+  json_is '[round(t["lease_seconds"]) for t in s["tenants"]]' '[]' # the lease has ended, and no tenant waits
   run -0 --separate-stderr ledger --by step --format csv
   [[ $(tail -n 1 <<<"$output" | cut -d, -f6) == 19.0 ]]
   local files

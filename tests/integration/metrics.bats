@@ -15,7 +15,7 @@ serve() {
   until_true 20 scrape >/dev/null
 }
 scrape() { python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "$URL"; }
-# metric NAME: the values of the series that begin with NAME, one per line.
+# metric NAME: prints the values of the series that begin with NAME, one per line.
 metric() { scrape | awk -v name="$1" 'index($1, name) == 1 { print $NF }'; }
 metric_is() { [[ $(metric "$1") == "$2" ]]; }
 

@@ -67,7 +67,7 @@ serves() { PIDS[mps]=$(daemon) && told_is 100; }
   PIDS[paced]=$!
   until_true 60 json_is 's["gpus"][0]["threads_left"] == 0.05' True
   told_is 13 --priority -1 # the tenant's request: one unit of eight
-  told_is 100              # a program of the same priority
+  told_is 100              # a program of the same priority gets all threads
   json_is 'sum(t["lease"] for t in s["tenants"])' 2 # both tenants hold leases at once
   json_is '[t["share_allowed"] for t in s["tenants"]]' '[1.0, 1.0]'
   kill "${PIDS[paced]}"

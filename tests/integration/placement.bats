@@ -5,7 +5,7 @@ load helpers
 
 setup_file() { export SIMGPU_DEVICES=2; }
 
-# An expression for json: the number of tenants placed on each GPU, in the host's order.
+# A Python expression for json(): the number of tenants placed on each GPU, in the host's order of GPUs.
 placed='[sum(g["uuid"] in t["placed"] for t in s["tenants"]) for g in sorted(s["gpus"], key=lambda g: g["number"])]'
 placed_are() { json_is "$placed" "$1"; }
 uuid() { json "[g['uuid'] for g in s['gpus'] if g['number'] == $1][0]"; }

@@ -26,7 +26,7 @@ groups_setup() {
   [[ ! -s $DIR/probe ]] || skip "no control groups can be made here: $(grep -h 'not limited\|not enter' "$DIR/arbiter.log")"
 }
 
-# given NAME HOST_MEMORY UNITS PROGRAM ARGUMENT...: starts a run of the other user.
+# given NAME HOST_MEMORY UNITS PROGRAM ARGUMENT...: starts a run for another user, as an administrator does.
 given() {
   local name=$1 memory=$2 units=$3 program=$4
   shift 4

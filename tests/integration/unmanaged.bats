@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The arbiter counts the real memory of processes in place of their reports. Tests processes that are no tenants, and
-# tenants with false reports: of memory that they do not have, of less memory than they have, or of a lack of host
+# The arbiter counts the real memory of processes, even if their reports differ. Tests processes that are no tenants,
+# and tenants with false reports: of memory that they do not have, of less memory than they have, or of a lack of host
 # memory.
 load helpers
 

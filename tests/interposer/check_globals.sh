@@ -11,8 +11,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for file in "$@"; do nm -A -C -f sysv --defined-only "$file"; done |
   awk -F'|' '$7 ~ /^ *\.t?(bss|data)/ && $7 !~ /rel\.ro/ && $1 !~ /guard variable for/ { print $1 }' |
-  # Prints the unit and the name. Removes arguments, the common namespace and anonymous namespaces from the
-  # name.
+  # Prints the source file and the name of each variable. Removes arguments, the common namespace and anonymous
+  # namespaces from the name.
   sed -E 's/ +$//; s/\(anonymous namespace\):://g; s/\([^()]*\)//g; s#^[^ ]*[/:]([a-z_]+)\.cpp\.o:(sharedgpu::)?#\1 #' |
   sort -u >"$folder/found"
 sed -nE 's/^\| `([a-z_]+)` \| `([A-Za-z_:]+)` \| .+ \|$/\1 \2/p' "$list" | sort -u >"$folder/listed"

@@ -168,7 +168,7 @@ ours_for() {
   host sh -c 'ls /usr/lib/*/slurm-wlm/spank_sharedgpu.so'
 }
 
-# Runs the quick start of docs/install.md line by line. The simulated GPU takes the place of a driver.
+# Runs the quick start of docs/install.md line by line. The simulated GPU replaces a driver.
 @test "ten commands lead from packages to two jobs that share a GPU, and to their lease times" {
   host sh -c 'cp -P /shared/driver/* "$(dirname "$(ldconfig -p | sed -n "s/.*libc.so.6 .*=> //p" | head -n 1)")" && ldconfig'
   cp "$BUILD/tests/programs/hold" "$HOST/shared/train"

@@ -67,7 +67,7 @@ bool take(Bytes size) {
 }
 
 // Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// the lease again, and reports that there is no host memory to evict to. A session that reports host memory
+// the lease again, and reports that it has no host memory for evictions. A session that reports host memory
 // repeats its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {

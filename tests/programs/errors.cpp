@@ -74,8 +74,8 @@ struct Mode {
   CUstreamCaptureMode mode;
 };
 
-// Makes a call during a capture of this mode, and prints whether the capture allows the call and whether the
-// capture is still valid afterwards.
+// Makes a call during a capture of this mode, and prints whether the capture allows the call, and whether the
+// call leaves the capture valid.
 void ask_in_capture(const Things& things, const Mode& mode, const char* call,
                     const std::function<CUresult()>& ask) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

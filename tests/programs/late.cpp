@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{32} << 20;
 constexpr unsigned char kValue = 0x5a;
 
-// Called while the process exits: ends the process at once, since exit() is already running.
+// Called while the process exits: ends the process at once, since exit() must not be called again.
 void require_late(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
   std::fprintf(stderr, "late: %s: error %d\n", what, static_cast<int>(result));

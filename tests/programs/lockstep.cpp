@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes whose streams wait for each other in every round, as the ranks of a collective do. Each
-// process may submit the work of many rounds in advance. Each process verifies its memory, and checks that it
-// saw the other process in every round. By default, both processes run on this host. With the option --words,
-// each process gets its rank by an option and shares a file with the other process, which may run on another
-// node.
+// process may submit the work of many rounds in advance. Each process verifies its memory, and checks that
+// the other process reached every round. By default, both processes run on this host. With the option
+// --words, each process gets its rank by an option and shares a file with the other process, which may run on
+// another node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -44,7 +44,7 @@ void expect(bool right, const char* what) {
   if (!right) fail(what);
 }
 
-// A part of the segment, with a handle of its own.
+// A part of the segment that has one handle.
 struct Slot {
   CUdeviceptr address = 0;
   CUmemLocationType where = kDevice;

@@ -170,7 +170,8 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
   for (CUstream stream : all) check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
-// If memory is short, an allocation waits for memory that is freed after a long kernel.
+// If memory is short, an allocation waits for memory that an earlier cuMemFreeAsync frees after a long
+// kernel.
 void freed_late(const Kernels& kernels, CUmemoryPool pool, CUstream stream, std::size_t most) {
   const CUdeviceptr memory = allocate(pool, most, stream);
   const std::uint64_t nanoseconds = 300'000'000;

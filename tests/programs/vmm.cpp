@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory, as a caching allocator with expandable segments uses it: one long range
-// of addresses, of which the part with memory grows and shrinks piece by piece. The handle of each piece is
-// released as soon as it is mapped, or much later.
+// The program's own virtual memory, as a caching allocator with expandable segments uses it: in one long
+// range of addresses, the part with memory grows and shrinks by one handle at a time. Each handle is released
+// as soon as it is mapped, or much later.
 #include <cstdio>
 #include <deque>
 #include <thread>
@@ -20,7 +20,7 @@ CUmemAllocationProp properties() {
   return wanted;
 }
 
-// A range of addresses whose first pieces have physical memory.
+// A range of addresses. Its front part has physical memory, in handles of equal size.
 class Segment {
  public:
   Segment(std::size_t piece, std::size_t pieces, bool release_at_once)
@@ -29,7 +29,7 @@ class Segment {
   }
   CUdeviceptr end() const { return base_ + handles_.size() * piece_; }
 
-  // The address of the new piece.
+  // Maps one more handle, and returns its address.
   CUdeviceptr grow() {
     const CUmemAllocationProp wanted = properties();
     CUmemGenericAllocationHandle handle = 0;
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     while (buffers.size() < pieces) {
       buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());
       buffers.back().fill(nullptr);
-      if (buffers.size() == pieces / 2) {  // unmaps one piece, as after emptying a cache
+      if (buffers.size() == pieces / 2) {  // unmaps one handle, as an allocator that empties its cache does
         buffers.pop_back();
         segment.shrink();
         buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works with the driver API alone: two contexts, blocks on several streams, a graph, stream-ordered, pitched,
+// Uses only the driver API: two contexts, blocks on several streams, a graph, stream-ordered, pitched,
 // managed and mapped memory, an array, and physical memory that the program maps itself. Every round verifies
 // the contents of all this memory.
 #include <cuda.h>
