@@ -24,7 +24,7 @@ struct Part {
   std::optional<uid_t> namespace_owner = {};
 };
 
-// Root, SlurmUser, and users whose processes are in their own jobs, in the jobs of others, or in no job.
+// Root, SlurmUser, and users whose processes are in their own jobs, in jobs of other users, or in no job.
 inline constexpr Part kParts[] = {{.uid = 0},
                                   {.uid = kSlurmUser},
                                   {.uid = 1001, .job = 1, .step = "0"},
@@ -46,7 +46,7 @@ struct Peer {
   RunToken token;
 };
 
-// Settings that do not change the service of a well-behaved tenant.
+// Lines for the settings file. None of these settings changes how the arbiter serves a well-behaved tenant.
 inline constexpr const char* kLines[] = {"Quantum=2s",
                                          "Policy=elastic",
                                          "Policy=round-robin",
@@ -263,7 +263,8 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Returns mostly usual sizes of jobs' memory, so that not all jobs fit together; sometimes any numbers.
+  // Returns mostly usual sizes of a job's memory, large enough that not all jobs fit together, and sometimes
+  // arbitrary numbers.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),
@@ -404,7 +405,7 @@ class Crowd {
         return of(MemoryQuery{.request = in_.byte()});
     }
   }
-  // Ordinary users send such messages, too, even about the honest tenant's job.
+  // Ordinary users send messages for administrators, too, even about the honest tenant's job.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {

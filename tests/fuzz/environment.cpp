@@ -12,7 +12,7 @@ namespace {
 
 using namespace sharedgpu;
 
-std::vector<std::string> values;  // values of the variables, in the order of the look-ups
+std::vector<std::string> values;  // values that the successive look-ups of variables return
 std::size_t next = 0;
 
 const char* look_up(const char*) { return next < values.size() ? values[next++].c_str() : nullptr; }

@@ -293,7 +293,7 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
 
 extern "C" {
 
-// Without a timer descriptor, Asio asks the steady clock before each wait.
+// Without a timer descriptor, Asio reads the steady clock before each wait.
 int timerfd_create(int /*clock*/, int /*flags*/) noexcept {
   errno = ENOSYS;
   return -1;

@@ -96,7 +96,8 @@ class Daemon {
   std::optional<Server> server_;
 };
 
-// Answers a waiting request of the survey: only process `pid` has memory. Returns false if no request waits.
+// Answers a waiting request of the survey: only process `pid` has memory on the GPU. Returns false if no
+// request waits.
 inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   char question;
   if (host.survey() < 0 || recv(host.survey(), &question, 1, MSG_DONTWAIT) != 1) return false;
@@ -110,7 +111,8 @@ inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   return ::send(host.survey(), lines, sizeof lines, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
-// Returns a socket that the arbiter attributes to the process; empty if too many connections wait already.
+// Returns a socket that the arbiter attributes to the process; empty if the arbiter's queue of connections is
+// full.
 inline UniqueFd connect(const std::string& path, pid_t pid) {
   const auto address_of = [](const std::string& name, sockaddr_un& address) {
     address.sun_family = AF_UNIX;

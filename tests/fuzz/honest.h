@@ -38,7 +38,7 @@ class Honest : private simulation::Process {
   // new tenant, or refuse it.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
-  // Allocates so much memory that the tenant has to take turns with others.
+  // Allocates so much memory that the tenant has to take turns with other tenants.
   void settle() { grow(mebibytes(400)); }
   // Reads the messages of the arbiter, and obeys.
   void listen() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as a size, a time or a percentage. The result is nothing, or a value within its
+// Parses arbitrary text as a size, a time or a percentage. The result is nullopt, or a value within its
 // bounds. Writing a size or a time as a number and parsing this number must yield the same value.
 #include "config/quantities.h"
 

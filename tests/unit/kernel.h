@@ -8,8 +8,8 @@
 
 namespace sharedgpu {
 
-// Returns true if a socket can refuse descriptors (Linux 6.16 and later). On older kernels, the arbiter
-// itself detects the descriptors that it receives.
+// Returns true if a socket can refuse descriptors (Linux 6.16 and later). On older versions of Linux, the
+// arbiter itself detects the descriptors that it receives.
 inline bool kernel_refuses_descriptors() {
   constexpr int kPassRights = 83;
   const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Honest tenants beside hostile tenants. In every simulation of this file:
 //
-//   - an honest client waits for the GPU, and for the answer to an allocation, for progress_bound() at most
-//     (world_checks.cpp), plus the wait that the policy permits. The bound is the sum of a turn and a handoff
+//   - an honest client waits for its turn, or for the answer to an allocation, at most progress_bound()
+//     (world_checks.cpp) plus the wait that the policy permits. The bound is the sum of a turn and a handoff
 //     for each honest tenant, and of the delays that each hostile tenant can cause when it enters and leaves;
 //   - an allocation of an honest tenant that fits beside the real memory of others is granted;
 //   - an event leads to 12 actions for each session at most, and to one answer for each request;
 //   - no survey disproves a report of an honest client, or shows more memory of the client than it may have;
-//   - all that world_checks.cpp checks of honest clients holds.
+//   - all invariants for honest clients in world_checks.cpp hold.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>

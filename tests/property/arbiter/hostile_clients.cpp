@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kDeeds = 9;  // number of kinds of clients; the last kind mixes the others
+constexpr unsigned kDeeds = 9;  // number of kinds of clients; the last kind mixes the other kinds
 
 }  // namespace
 

@@ -246,7 +246,7 @@ TEST_CASE("elastic and deadline: a turn that is longer than the window ends, too
     CHECK(stage.gpu().turn.length > 20s);
     for (std::size_t i : {0, 1}) {
       CHECK(stage.seen(i).lease > 400s);
-      // Of two tenants with equal shares, a turn takes two slices.
+      // With two tenants of equal shares, a turn lasts up to twice `turn.length`.
       for (const Nanoseconds wait : stage.seen(i).waits) CHECK(wait <= 60s);
     }
   }
@@ -260,7 +260,7 @@ TEST_CASE("elastic: requests are met, what is left goes by units, and nobody pas
   for (const Case& each :
        std::vector<Case>{{{{0.5}, {0.3}}, {0.6, 0.4}},
                          {{{0.6, 0.6}, {0.2}}, {0.6, 0.4}},
-                         {{{0.9}, {0.6}}, {0.6, 0.4}},  // the requests exceed the whole time
+                         {{{0.9}, {0.6}}, {0.6, 0.4}},  // the stated shares exceed the whole time
                          {{{0.2, 0.3}, {0.2, 0.4}, {0.1}}, {0.3, 0.4, 0.3}}}) {
     std::vector<Program> programs;
     for (const Share& share : each.shares) programs.push_back(busy(share));
@@ -336,7 +336,7 @@ TEST_CASE(
     } else if (!works && !ends) {
       ++unused;
       CHECK(share[0] < 0.001);
-      CHECK(share[1] > 0.5);  // the program's request, and half of the time that is left
+      CHECK(share[1] > 0.5);  // the program's stated share, and half of the time that is left
       CHECK(share[2] > 0.4);
     }
   }

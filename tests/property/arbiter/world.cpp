@@ -79,7 +79,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
   if (scenario.early_advances) at(now() + delay(100), [this] { advance_early(); });
   if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
-  if (hostile_) survey();  // without surveys, the core would believe all claims of memory
+  if (hostile_) survey();  // without surveys, the core would believe all reports of memory
   if (scenario.losses) at(now() + delay(500), [this] { change_gpu(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
@@ -93,7 +93,7 @@ void World::run() {
   while (timeline_.next()) {
     const auto happen = timeline_.go_on();
     if (now() > end_ && !winding_down_) {
-      // From now on no program starts new work, so that all programs end.
+      // After this, no program starts new work, so that all programs end.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);
@@ -113,7 +113,7 @@ void World::tell(const Event& event) {
   count(actions);
   if (watcher_) watcher_(now(), *core_, event, actions);
   perform(actions);
-  note_request(event);  // the same event may have ended the lease already
+  note_request(event);  // the same event may have ended the lease
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
   const auto session = core_->session(usage->session);
@@ -384,8 +384,7 @@ void World::advance_early() {
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {
     if (session.frozen) continue;
-    // The core already knows that this process is not stopped, so this event only advances the domain of the
-    // process.
+    // The core knows that this process is not stopped, so the event only advances the domain of the process.
     const Actions actions = core_->handle(Looked{.session = session.id, .stopped = false}, now());
     for (const Action& action : actions)
       if (decides(action, before))
@@ -394,7 +393,7 @@ void World::advance_early() {
   }
 }
 
-// Memory that is only requested does not exist yet.
+// Memory for which a request waits does not exist yet.
 void World::survey() {
   if (winding_down_) return;
   at(now() + 500ms + delay(1000), [this] { survey(); });

@@ -55,7 +55,7 @@ struct Scenario {
   // Programs capture streams, and some of their work ends only with their next submission. They allocate
   // memory between these submissions.
   bool entangled = false;
-  // Now and then, one process of a tenant or all of them are stopped. Some stops are announced.
+  // Sometimes one process or all processes of a tenant are stopped. Some stops are announced to the arbiter.
   bool stops = false;
   bool queries = false;  // programs query the free memory
   bool terms = false;    // limits and shares of running jobs change; some GPUs limit threads, not time
@@ -227,7 +227,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   LeaseBook written_;  // the leases, computed from the records for the ledger
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's shares
-  std::set<TenantId> requested_;  // tenants that have asked for the GPU since their last lease ended
+  std::set<TenantId> requested_;  // tenants that have requested the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
   struct GpuState {

@@ -14,8 +14,8 @@ constexpr Nanoseconds kSeen = 400ms;  // time until the arbiter notices that a p
 
 }  // namespace
 
-// A hostile tenant delays others by its messages for up to six timeouts while it enters. While it leaves, a
-// hostile tenant delays others for up to the longest overuse, and then ends within a second. Three surveys
+// While it enters, a hostile tenant delays other tenants by its messages for up to six timeouts. While it
+// leaves, it delays other tenants for up to the longest overuse, and then ends within a second. Three surveys
 // disprove the reports of memory of hostile tenants; each survey comes within 1.5 s.
 Nanoseconds progress_bound(const Scenario& scenario) {
   constexpr Nanoseconds kHonest = kQuantum + 2s;
@@ -91,7 +91,7 @@ void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown
   for (const auto& [id, memory] : shown) {
     const Snapshot::Session* session = state.find(id);
     if (session == nullptr || !session->gpu) continue;
-    if (session->claims_nothing) continue;  // the session's first report has not arrived yet
+    if (session->claims_nothing) continue;  // the session's first report has not arrived
     const Bytes allowed = session->allowed.memory + session->allowed.context;
     must(*memory <= allowed + Bytes{allowed.count / 16} + mebibytes(1), "an honest session hides memory");
   }

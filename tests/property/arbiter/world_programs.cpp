@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPerMib = 100us;  // time to copy a MiB
 constexpr unsigned kAhead =
-    4;  // number of submissions that a program makes before it waits for the first one
+    4;  // number of submissions that a program makes before it waits for the first of them
 constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report their progress after each chunk
 
 }  // namespace
@@ -329,7 +329,7 @@ void World::gate_opened(Client& client) {
   at(now(), [this, key = client.key] { pass(key); });
 }
 
-// Lets a thread that waited at the gate go on. If the process was stopped before the thread could pass the
+// Lets a thread that waited at the gate continue. If the process was stopped before the thread could pass the
 // gate, the thread finds the gate closed again.
 void World::pass(SessionId key) {
   auto entry = clients_.find(key);
@@ -346,7 +346,7 @@ Usage World::usage(const Client& client, std::uint64_t request, bool stuck) cons
           .away = client.away};
 }
 
-// Now and then the program needs the host memory that holds evicted memory.
+// Sometimes the program needs the host memory that holds evicted memory.
 void World::watch_host(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;

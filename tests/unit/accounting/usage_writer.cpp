@@ -28,7 +28,7 @@ class Books {
       : processes(std::move(all)), tasks(std::move(counting)) {}
 
   std::vector<int> processes;  // the processes in the order of Slurm's calls
-  std::vector<int> tasks;      // the processes that are tasks, whose values count
+  std::vector<int> tasks;      // the processes that are tasks; only their values count
 
   void poll(UsageWriter& writer) {
     for (int process : processes) {

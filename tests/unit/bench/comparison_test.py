@@ -21,7 +21,7 @@ def alone(*phases):
 class Ideal(unittest.TestCase):
     def test_phases_on_the_gpu_exclude_each_other_and_those_on_the_cpu_overlap(self):
         big_90, big_50 = alone(("gpu", 9), ("cpu", 1)), alone(("gpu", 5), ("cpu", 5))
-        self.assertEqual(excluding([big_90, big_90], 0), 19)  # 0.95 of 20 s, one after the other
+        self.assertEqual(excluding([big_90, big_90], 0), 19)  # 0.95 of the 20 s of both programs in sequence
         self.assertEqual(excluding([big_50, big_50], 0), 15)
         self.assertEqual(excluding([big_50, big_50], 0.5), 15.5)
 

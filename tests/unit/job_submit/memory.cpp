@@ -116,7 +116,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   CHECK(result(each) == per_node(1300));
   each.tasks = 4;
   CHECK(result(each) == per_node(2200));
-  each.least_nodes = 2;  // one of the four tasks is on the other node
+  each.least_nodes = 2;  // one of the four tasks runs on the other node
   CHECK(result(each) == per_node(1900));
   each.tasks_per_node = 2;
   CHECK(result(each) == per_node(1600));

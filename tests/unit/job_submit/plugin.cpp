@@ -236,7 +236,7 @@ TEST_CASE("Partitions that do not exist, and tables of another layout, are not r
   };
   CHECK(memory_in("main") == 2548);
   CHECK(memory_in("other,main") == 2548);
-  // A partition that is named many times costs slurmctld no more time than a partition named once.
+  // If a job lists the same partition many times, the plugin visits the partition once.
   visits = 0;
   CHECK(memory_in("main,main,other,main") == 2548);
   CHECK(visits == 1);

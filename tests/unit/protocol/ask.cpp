@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Listens at a path of its own, and serves one connection after another.
+// Listens at its own path, and serves one connection after another.
 class Listener {
  public:
   Listener() : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {

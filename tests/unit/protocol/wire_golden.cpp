@@ -323,7 +323,7 @@ std::string message(MessageType type, const char* name) {
 }
 
 // Returns an empty text if no message has this number. The switch has no `default`, so that the compiler
-// names missing message types.
+// warns about missing message types.
 std::string message(MessageType type) {
 #define MESSAGE(value, Body) \
   case MessageType::value:   \

@@ -41,12 +41,9 @@ TEST_CASE("Bad mappings are refused") {
   CUmemAllocationProp properties = device_memory();
   CUmemGenericAllocationHandle other = 0;
   REQUIRE(cuMemCreate(&other, 2 * kGranule, &properties, 0) == CUDA_SUCCESS);
-  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // the range is
-                                                                                          // already mapped
-  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // unmapping half of
-                                                                                          // a mapping
-  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // the range is
-                                                                                          // still mapped
+  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // mapped range
+  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // half of a mapping
+  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // mapped range
   CUdeviceptr range = 0;
   REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
   CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // mapping with an offset
@@ -152,7 +149,7 @@ TEST_CASE("Memory is unmapped under a kernel", "[.unmapped-under]") {
               },
               &started) == CUDA_SUCCESS);
   CUresult result = CUDA_SUCCESS;
-  // There are so many long kernels that the memory is unmapped before the last kernel has ended.
+  // So many kernels are submitted that the memory is unmapped before the last kernel ends.
   for (int i = 0; i < 2000; ++i) REQUIRE(gpu.add(memory.address, memory.size / 4, 1, stream) == CUDA_SUCCESS);
   started.wait(false);
   REQUIRE(cuMemUnmap(memory.address, memory.size) == CUDA_SUCCESS);
@@ -328,7 +325,7 @@ TEST_CASE("Pointers to memory of the host have attributes", "[simulated]") {
   CHECK(seen == away.address + 5);
   void* host = nullptr;
   CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, away.address) ==
-        CUDA_ERROR_INVALID_VALUE);  // the host has no access yet
+        CUDA_ERROR_INVALID_VALUE);  // the host has no access to the memory
   CUmemAccessDesc access = {};
   access.location.type = kOnHostNuma;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

@@ -46,7 +46,7 @@ cp "$root/protocol/messages.h" "$copy/protocol/messages.h"
 mkdir "$copy/config/part"
 planted config/part/new.h "$spdx" "has no line for config/part"
 
-# Lists exceptions that do not exist.
+# Adds an exception for a folder that needs none: the check must name it.
 sed -i 's/_TO_BE_REMOVED = """$/&\nconfig: none/' "$copy/scripts/check-structure"
 if "$copy/scripts/check-structure" >"$work/said"; then echo "exceptions for nothing are right" >&2; exit 1; fi
 [[ $(grep -cF "remove its line: config: none" "$work/said") == 2 ]] || { cat "$work/said" >&2; exit 1; }

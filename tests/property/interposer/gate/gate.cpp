@@ -23,7 +23,7 @@ struct Listener final : gate::GateListener {
   bool all_resident() override { return true; }
 } listener;
 
-// The GPU of this test: the number of submissions, and how many of them the last drain has seen.
+// Stands for the GPU: counts the submissions, and how many of them the last drain has waited for.
 struct Gpu final : gate::Drain {
   std::atomic<std::uint64_t> submitted{0};
   std::uint64_t drained = 0;

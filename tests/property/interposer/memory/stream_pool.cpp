@@ -17,7 +17,7 @@ constexpr std::uint64_t kUnit = Packing::kAlignment.count;
 constexpr Bytes kChunkUnit{64 * kUnit};
 constexpr unsigned kStreams = 3;
 
-// The work of a stream, and the part that the GPU has done.
+// The work of a stream, and how much of it the GPU has done.
 struct Stream {
   StreamId id;
   std::uint64_t submitted = 0;

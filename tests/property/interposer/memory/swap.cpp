@@ -237,7 +237,7 @@ class Model {
     bool held = true;  // by a reference
     std::vector<View> views;
     unsigned seed = 0;
-    std::optional<Physical> exported = {};  // the driver's handle, with a reference
+    std::optional<Physical> exported = {};  // the driver's handle, on which the program has a reference
   };
 
   // Returns true if all memory is resident, as it is inside the gate. The program uses its memory only if

@@ -25,7 +25,8 @@ void check_bytes(bool sizes, double early) {
   const needs::Moved moved = needs::with_plans(trace, window, most);
   RC_LOG() << handles << " handles, window " << (window.count >> 20) << " of " << (whole.count >> 20)
            << " MiB: " << moved.bytes.count << " bytes instead of " << best.bytes.count << '\n';
-  // The first two cycles do not count. At their end, the optimum may have other handles on the GPU.
+  // The first two cycles do not count. At the end of these cycles, the optimum may have other handles on the
+  // GPU.
   RC_ASSERT(moved.bytes <= Bytes{best.bytes.count * 11 / 10} + Bytes{4 * needs::largest(trace).count});
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Surveys: which reports of sessions are believed, and how processes without a session reduce the capacity.
+// Which reports of sessions the core believes because of surveys, and how processes without a session reduce
+// the capacity.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -278,7 +279,7 @@ TEST_CASE("Evictable memory that is not on the GPU, as two surveys show, makes n
   CHECK((b.tenant(2).phase == Phase::running) == !takes_turns);
   if (takes_turns) return;
   CHECK(b.gpu().promised < mebibytes(85));
-  // Once a survey shows the claimed memory, the memory counts again.
+  // Once a survey shows the reported memory, the core counts it again.
   survey(b, {{1, 61}, {2, 76}});
   b.want(2);
   b.pass_by_timers(1s);

@@ -113,7 +113,7 @@ struct Bench {
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
   }
-  // The session asks to pin `size` MiB in place.
+  // The session requests to pin `size` MiB in place.
   void settle(std::uint64_t session, unsigned swappable, unsigned size) {
     MemoryUse its = use(swappable, swappable, size);
     its.settling = mebibytes(size);
@@ -124,7 +124,8 @@ struct Bench {
   void go_on(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = false}); }
   // Causes an event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
-  // If a timer is late by 100 ms or more, the core assumes that the arbiter stood still.
+  // Lets time pass at once. If a timer is then late by 100 ms or more, the core assumes that the arbiter did
+  // not run.
   void pass(Nanoseconds time) {
     now += time;
     handle(TimerFired{});

@@ -71,7 +71,7 @@ TEST_CASE("The processes of a step together get no more memory than their host m
   CHECK(grow(3, 10, 50));
   CHECK_FALSE(grow(1, 21, 50));
   CHECK(grow(1, 21, 60));  // the limit was lifted
-  CHECK(grow(2, 15, 10));  // a smaller limit is always valid
+  CHECK(grow(2, 15, 10));  // less memory than before is always granted
   CHECK(grow(3, 30, 0));
 
   b.handle(SessionCame{.session = SessionId{4},
@@ -136,7 +136,7 @@ TEST_CASE(
   SECTION("a bound that was changed") {
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
     b.grow(1, 29, 0);
-    CHECK(b.granted(1));  // a smaller limit is always valid
+    CHECK(b.granted(1));  // less memory than before is always granted
     b.grow(1, 30, 0);
     CHECK_FALSE(b.granted(1));
     b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
@@ -407,7 +407,7 @@ TEST_CASE("A tenant that is short of host memory does not wait for a tenant that
   b.say(1, Want{.host_short = 1});
   CHECK(b.sent<Revoke>(2));
   CHECK(b.tenant(1).phase == Phase::entering);
-  // Both tenants are short of host memory now, and neither displaces the other.
+  // Both tenants are short of host memory, and neither of them displaces the other.
   b.release(2, 75, true);
   b.say(2, Want{.host_short = 1});
   CHECK(b.tenant(1).phase == Phase::entering);
@@ -610,7 +610,7 @@ TEST_CASE("The sessions of a tenant together prepare host memory for the tenant'
   Bench b;
   b.settle_in(1, 1, 20);
   b.come(2, 1);
-  REQUIRE(b.sent<Prepare>(1));  // the tenant has two sessions now, though neither needs any memory
+  REQUIRE(b.sent<Prepare>(1));  // the tenant has two sessions, though neither needs host memory
   CHECK(b.sent<Prepare>(1)->host == Bytes{});
   CHECK(b.sent<Prepare>(1)->sharers == 2);
   CHECK(b.session(2).sharers == 1);
@@ -966,7 +966,7 @@ TEST_CASE("A session that may submit once gets the memory that it lacks") {
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
-  // The entering tenant leaves the running set: it cannot enter before the other tenant has left.
+  // Tenant 1, which is entering, leaves the running set, since it cannot enter before tenant 2 has left.
   b.pass(100ms);
   CHECK(b.tenant(1).phase == Phase::leaving);
   CHECK_FALSE(b.sent<Step>(2));

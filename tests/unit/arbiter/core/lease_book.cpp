@@ -59,7 +59,7 @@ TEST_CASE("A doubtful lease counts until the last time at which it was known to 
   book.grant(key(0), Epoch{1}, 10s);
   book.grant(key(1), Epoch{1}, 11s);
   for (std::uint32_t step : {0, 1}) book.doubt(key(step), 12s);
-  book.doubt(key(2), 12s);  // nobody has this lease
+  book.doubt(key(2), 12s);  // no step has this lease
   CHECK(book.of_step({9, 0}, 20s) == 2s);
   CHECK(book.of_tenant(TenantId{5}, 20s) == 2s);
   CHECK(book.steps_of(TenantId{5}, 20s) ==

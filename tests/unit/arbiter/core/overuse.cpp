@@ -56,7 +56,7 @@ Bench revoked_with_much() {
   return b;
 }
 
-// Tenant 2 has to leave because memory is short, and still waits for the GPU.
+// If tenant 2 has to leave because memory is short, lets it leave and wait for the GPU again.
 void let_go_first(Bench& b) {
   if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(kMuch, 0));
 }
@@ -331,8 +331,8 @@ TEST_CASE("Overuse is on the GPU where the tenant has not drained, and others wa
   }
 }
 
-// Tenant 1 has 60 MiB on each of two GPUs and leaves neither; tenant 2 waits for the first GPU, and tenant 3
-// for the second one.
+// Tenant 1 has 60 MiB on each of two GPUs and leaves neither GPU. Tenant 2 waits for the first GPU, and
+// tenant 3 waits for the second GPU.
 Bench revoked_on_both(bool cancel) {
   Bench b = bench({.cancel = cancel});
   b.settle_in(1, 1, 60);

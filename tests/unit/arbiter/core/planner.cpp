@@ -400,8 +400,7 @@ TEST_CASE(
   CHECK(b.now - left < 2 * debt + 1ms);
 }
 
-// Tenants 1 and 2, which have stated shares, on a GPU that has room for both; tenant 1 has its turn, and
-// tenant 2 waits.
+// Tenants 1 and 2 have stated shares, and fit on the GPU together. Tenant 1 has its turn, and tenant 2 waits.
 struct Ruled : Bench {
   Ruled() : Bench({}, kAuto) {
     handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});

@@ -52,7 +52,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
   b.attach(session);
 }
 
-// Lets the recovery period time out. No session reports anything meanwhile.
+// Lets the recovery period time out without a report of any session.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("The epoch of an open lease is not used again") {

@@ -126,7 +126,7 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
   const int life = GENERATE(1, 2, 4, 8);  // seconds from one new session to the next; the newest `jobs` - 1
                                           // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
-                                                    // each session claims 80 MiB
+                                                    // each session reports 80 MiB
   const bool begins_small = GENERATE(false, true);  // each session has no memory at first
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
@@ -161,7 +161,7 @@ TEST_CASE(
   const unsigned jobs = GENERATE(2u, 3u);
   const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives; its job starts the next session
                                               // before it ends
-  const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session claims to need
+  const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session reports
   const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands
                                                   // for `size`
   CAPTURE(jobs, life, size, there);

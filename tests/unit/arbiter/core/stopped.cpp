@@ -40,7 +40,7 @@ TEST_CASE("A stopped tenant is detected before its turn is over, and its lease i
   b.stop(1);
   CHECK_FALSE(b.open(1));
   CHECK(b.sent<Revoke>(1));
-  CHECK(b.core->leases().holds(TenantId{1}));  // tenant 1's submitted work may still run
+  CHECK(b.core->leases().holds(TenantId{1}));  // work that tenant 1 has submitted may be running
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1500ms);
@@ -70,7 +70,7 @@ TEST_CASE("A resumed tenant holds a lease until it has drained, and then waits f
   CHECK(lease_of(b, 1) == 1255ms);
   CHECK(b.tenant(1).phase == Phase::out);
   REQUIRE(b.sent<Evict>(1));
-  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == 40);  // room for tenant 2, which enters
+  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == 40);  // 40 MiB make room for tenant 2, which enters
   CHECK(b.tenant(2).in_set());
 }
 

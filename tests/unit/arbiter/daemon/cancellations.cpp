@@ -48,7 +48,7 @@ class SignalledChild {
   SignalledChild(const SignalledChild&) = delete;
   SignalledChild& operator=(const SignalledChild&) = delete;
   pid_t pid() const { return pid_; }
-  // The signal that ended the child; 0: the child lives.
+  // Returns the signal that ended the child; 0 while the child runs.
   int signal() {
     int status = 0;
     if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) ended_ = WTERMSIG(status);

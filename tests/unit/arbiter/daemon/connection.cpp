@@ -116,7 +116,7 @@ TEST_CASE("A peer that reads nothing is dropped if 256 messages are queued in ad
   pair.run();
   CHECK_FALSE(pair.closed);
   pair.send();
-  pair.send();  // the connection is already closed, so nothing changes
+  pair.send();  // no effect, since the connection is closed
   pair.run();
   CHECK(pair.closed == kDoesNotRead);
 }
@@ -225,7 +225,7 @@ TEST_CASE("A peer that does not read is dropped sooner if other peers of its use
   CHECK(pair.sent < 256);
   CHECK(job.read_all().first == job.sent);
   CHECK(admission.enter(1, Admission::Rank::stranger)
-            ->add_waiting());  // the messages queued for the closed connection no longer count
+            ->add_waiting());  // messages that were queued for the closed connection do not count
 }
 
 }  // namespace

@@ -870,7 +870,7 @@ TEST_CASE("Ends and errors of the daemon") {
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
-  CHECK(run(daemon.config()) == 0);  // the running daemon already serves this socket
+  CHECK(run(daemon.config()) == 0);  // ends at once, since another daemon serves this socket
   CHECK(run("/nonexistent.conf") == 2);
   std::string other = daemon.folder() + "/other.conf";
   std::ofstream(other) << "Socket=/proc/nowhere/s.sock\nStateDir=" << daemon.folder() << "/state2\n";

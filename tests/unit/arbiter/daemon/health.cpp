@@ -244,7 +244,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
     device->status = 15;
     node.becomes("lost");
     device->status = 0;
-    wait(300ms);  // by now the arbiter has noticed the child's answer
+    wait(300ms);  // waits until the arbiter has noticed the child's answer
   };
   lose();
   node.nvml.ahead += 2s;

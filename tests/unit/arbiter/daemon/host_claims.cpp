@@ -355,8 +355,8 @@ TEST_CASE("A session that may have away memory is told at once how much host mem
     CHECK(attached->oversize == 1);
     CHECK(attached->capacity == gibibytes(8) - mebibytes(256));
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
-    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // the report states no limit, so the
-                                                                   // kernel's limit applies
+    guest.say(Usage{.request = 0, .use = Standoff::use({}, {})});  // the report states no limit, so the limit
+                                                                   // of the cgroup applies
     CHECK(guest.say(MemoryQuery{}).find<MemoryView>()->total == attached->capacity);
     CHECK(guest.say(GpuQuery{.token = {}, .gpu = kHostGpu}).find<GpuReply>()->total == attached->capacity);
   }

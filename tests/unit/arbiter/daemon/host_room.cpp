@@ -73,7 +73,7 @@ TEST_CASE("Without a limit only the machine's memory bounds the room") {
   CHECK(machine.room() == kOfMachine);
   machine.write("/proc/77/cgroup", "0::/\n");
   CHECK(machine.room() == kOfMachine);
-  machine.fails["/proc/77/cgroup"] = ENOENT;  // a kernel without cgroups
+  machine.fails["/proc/77/cgroup"] = ENOENT;  // a Linux kernel without cgroups
   CHECK(machine.room() == kOfMachine);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times at which the performer performs the actions of the core.
+// When the performer performs the actions of the core.
 #include "arbiter/daemon/performer.h"
 
 #include <catch2/catch.hpp>

@@ -41,7 +41,7 @@ class Manager {
   UniqueFd socket_;
 };
 
-// A service manager that waits for signs of life of the process `pid`.
+// A service manager that expects watchdog messages (WATCHDOG=1) from the process `pid`.
 Manager waiting_for(pid_t pid, const TemporaryFolder& folder) {
   setenv("WATCHDOG_USEC", "20000", 1);
   setenv("WATCHDOG_PID", std::to_string(pid).c_str(), 1);

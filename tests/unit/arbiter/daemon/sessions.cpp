@@ -339,7 +339,7 @@ TEST_CASE("Sessions can report only a limited number of GPUs") {
   CHECK(std::string(reaction.find<Refused>()->reason) ==
         "too many GPUs that only sessions report and the arbiter does not find");
   CHECK(reaction.closed);
-  CHECK(attach(64).find<Attached>());  // the arbiter knows this GPU already
+  CHECK(attach(64).find<Attached>());  // the arbiter knows this GPU
 }
 
 // Two sessions of one tenant, one of which exports memory.

@@ -244,7 +244,7 @@ TEST_CASE("A job is counted on each of the GPUs that it is placed on, and proces
   CHECK(partitions_of(host.state, host.tenants) == Partitions{{kFirst, "debug"}, {kSecond, "debug"}});
   host.state.placements.clear();
   host.place(host.job(2, ""), kFirst);
-  host.place(TenantId{99}, kSecond);  // the host knows nothing of this tenant
+  host.place(TenantId{99}, kSecond);  // host.tenants has no such tenant
   CHECK(partitions_of(host.state, host.tenants).empty());
   host.state.sessions.emplace_back().tenant = job;  // the session has no GPU yet
   CHECK(partitions_of(host.state, host.tenants).empty());

@@ -240,7 +240,7 @@ TEST_CASE("Unmanaged memory is none where it is MPS's, and then nobody's memory 
 TEST_CASE("Unmanaged processes are named in the log once, when they have been there for a while") {
   Board board;
   board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
-  board.add(kPid + 1, mebibytes(10), {});  // too little memory to be named in the log
+  board.add(kPid + 1, mebibytes(10), {});  // too little memory for a line in the log
   const bool warns = GENERATE(true, false);
   Scene scene(board, warns ? Measure::warn : Measure::ignore);
   scene.pass(1s);
@@ -541,7 +541,7 @@ TEST_CASE("A session for another GPU spares a process only where the arbiter has
   scene.pass(50s);
   scene.pass(1s);
   CHECK(scene.pids() == Pids{liar.process.pid()});
-  CHECK(board.signals.empty());  // the session may not have reported yet
+  CHECK(board.signals.empty());  // the session may not have reported its memory yet
   scene.pass(10s);
   CHECK(board.signals.empty() == spares);
 }

@@ -360,7 +360,7 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(!heard.has("b", 5s));
   for (std::size_t i = 1; i < HeardNodes::kMost; ++i) heard.hear(std::to_string(i), 7s);
   heard.hear("b", 8s);
-  CHECK(!heard.has("b", 8s));  // the list of heard nodes is full
+  CHECK(!heard.has("b", 8s));  // the list of nodes whose letters have come is full
   heard.hear("b", 15s);        // "a" is forgotten
   CHECK(heard.has("b", 15s));
 }

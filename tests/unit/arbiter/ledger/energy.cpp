@@ -29,7 +29,7 @@ TEST_CASE("Energy counts for the tenant whose lease was held, and for nobody whi
   CHECK(book.of(kOne) == Energy{1000});
   CHECK(book.of(kTwo) == Energy{2000});
   CHECK(book.unleased(kFirstGpu) == Energy{1000});
-  book.read(kFirstGpu, {9100}, 12s);  // the lease goes on
+  book.read(kFirstGpu, {9100}, 12s);  // the lease continues
   CHECK(book.of(kTwo) == Energy{2100});
   CHECK(book.unleased(kFirstGpu) == Energy{1000});
 }

@@ -398,7 +398,7 @@ struct NamedCalls : FileCalls {
 
 // The length of each line of a grant or a release: all times in these tests have the same number of digits.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
-// Appends a line of line_size() bytes, and passes it to the kernel.
+// Appends a line of line_size() bytes, and writes it to the file.
 void write_line(Ledger& ledger, int number) {
   ledger.append(lease(number % 2 == 0, std::chrono::seconds(10 + number / 2 * 2 + number % 2)));
   REQUIRE(ledger.flush().ok());
@@ -687,7 +687,7 @@ TEST_CASE("A named file is read whole, also through a link, or the failure names
 void write_older(const Folder& folder, const std::set<unsigned>& numbers) {
   for (const unsigned number : numbers) std::ofstream(older_file(folder.file(), number)) << number;
 }
-// The older files after a change of files, as "number: text".
+// The older files after a new file was begun, as "number: text".
 std::vector<std::string> after_change(const Folder& folder, unsigned files) {
   {
     Ledger ledger({.size = 10, .files = files, .waiting = 4096}, even_ones_live);

@@ -312,7 +312,7 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
       CAPTURE(waiting, handoff.count());
       const TurnLength step = policy->length(rules, handoff, waiting);
       const double due = 1.0 / (waiting + 1);
-      // In a turn, the account falls from half of `step` to minus half of `step`.
+      // In a turn, the account falls from half of `step.length` to minus half of it.
       const auto turn = std::chrono::duration<double>(step.length) / (1 - due);
       const auto wait = waiting * (turn + handoff) + handoff;
       if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
@@ -510,7 +510,7 @@ TEST_CASE("deadline: a turn is long enough for the work of a deadline, up to 100
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
   leader.claims.deadline = 30ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 60ms + 1us);
-  leader.lag = -30ms;  // no longer than without a deadline: the tenant exceeded its share by its deadline
+  leader.lag = -30ms;  // as short as without a deadline: the tenant exceeded its share by its deadline
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 4ms);
   leader.lag = {};
   leader.claims.deadline = 1s;

@@ -180,7 +180,7 @@ TEST_CASE("A lease that a crash of the host ended is no part of the next turn") 
   const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
   REQUIRE(pieces.size() == 2);
   CHECK(pieces[0].burst == 95s);
-  CHECK(pieces[0].pause == 908s);  // 950 s, less 42 s of waiting
+  CHECK(pieces[0].pause == 908s);  // 950 s minus 42 s of waiting
 }
 
 TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {

@@ -4,8 +4,7 @@
 // while a driver is loaded with RTLD_GLOBAL. Exit status 0: the results are the same as without
 // libsharedgpu.so, except for wrappers in place of the driver's functions.
 //
-//   next plain|before|after DRIVER: how wrapper.so is preloaded, without libsharedgpu.so, before it or after
-//   it.
+//   next plain|before|after DRIVER: wrapper.so is preloaded without libsharedgpu.so, before it, or after it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

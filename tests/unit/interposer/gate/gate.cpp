@@ -216,8 +216,8 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   submitters.add();
   second.set_open(true);
   all_pass(1);
-  // Either page alone closes the gate. Threads that call is_open() see the closed gate at once; all other
-  // threads see it after close().
+  // Each of the two pages can close the gate. Threads that call is_open() see the closed gate at once; all
+  // other threads see it after close().
   for (LeasePageWriter* page : {&first, &second}) {
     page->set_open(false);
     CHECK(!gate::is_open());
@@ -266,7 +266,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   look();
   CHECK(!gate::oversubscribed());
   CHECK(gate::queue() == 0ns);
-  // Waiting is counted separately for each page.
+  // Each page states separately whether other tenants wait.
   second.set_contended(true);
   CHECK(!gate::contended({0}));
   CHECK(gate::contended({1}));
@@ -474,7 +474,7 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   });
   thread.join();
   closer.join();
-  // Work that was let through is drained as well.
+  // A drain also waits for work that passed the closed gate.
   CHECK(rounds == 2);
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("a handle that is found again by its address is a reference", "[own_me
   OwnMemory own;
   own.created(7, kSize);
   own.mapped(kBase, kSize, 7);
-  const OwnMemory::Handle found = GENERATE(7, 8);  // the driver may return the same handle or another one
+  const OwnMemory::Handle found = GENERATE(7, 8);  // the driver may return the same handle or another handle
   own.retained(found, kBase + 12345);
   CHECK(own.released(7) == Bytes{});
   CHECK(own.unmapped(kBase, kSize) == Bytes{});
@@ -72,7 +72,7 @@ TEST_CASE("one call takes many mappings away, and only those in its range", "[ow
 
 TEST_CASE("what is not known is not counted", "[own_memory]") {
   OwnMemory own;
-  own.mapped(kBase, kSize, 7);  // the memory is imported, or on another device
+  own.mapped(kBase, kSize, 7);  // the memory is imported, or is on another device
   own.retained(8, kBase);
   CHECK(own.unmapped(kBase, kSize) == Bytes{});
   CHECK(own.released(7) == Bytes{});

@@ -233,7 +233,7 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   CHECK(t.memory.free(large) == CUDA_ERROR_INVALID_VALUE);
   CHECK_FALSE(t.memory.find(large));
   CHECK(t.device.synchronizations() == 0);
-  fill(large, kibibytes(100), 1);  // the captured graph may still use the block
+  fill(large, kibibytes(100), 1);  // the captured graph may use the block later
   allocated(t, {512});
   CHECK(t.device.synchronizations() == 0);
 

@@ -227,7 +227,7 @@ TEST_CASE("room that a failure gives back is given back once", "[failure]") {
   t.device.unmaps = {failing == 2 ? 1u : 0u};
   CHECK_FALSE(t.evict());
   REQUIRE(t.evict());
-  // A failed restore frees neither host memory of resident contents nor memory that is already free.
+  // A failed restore frees no host memory twice, and no host memory of contents that are resident.
   for (unsigned lane = 0; lane < 2 * Lane::kCount; ++lane) {
     t.device.copies_in = {1, lane % 2};
     CHECK_FALSE(t.restore());

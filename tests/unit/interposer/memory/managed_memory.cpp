@@ -17,7 +17,7 @@ constexpr Bytes kHandle = kibibytes(128);
 const auto kFirstContext =
     reinterpret_cast<CUcontext>(std::uintptr_t{1});  // NOLINT(performance-no-int-to-ptr)
 
-// Two large blocks of two handles each and a small one, with contents.
+// Two large blocks of two handles each, and a small block, all with contents.
 struct ManagedWorld {
   struct Block {
     CUdeviceptr address;

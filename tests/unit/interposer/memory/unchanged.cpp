@@ -341,7 +341,7 @@ TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
   t.evict();
   t.restore();
   CHECK_FALSE(t.memory.watch_host());
-  t.budget.is_used_up = true;  // is_used_up alone does not mean that memory is short
+  t.budget.is_used_up = true;  // with is_used_up but without is_tight, memory is not short
   CHECK_FALSE(t.memory.watch_host());
   CHECK(t.evict().unchanged == t.footprint);
 }

@@ -86,7 +86,8 @@ TEST_CASE("coming needs come in early for handles that are needed later", "[exch
 }
 
 TEST_CASE("nothing comes in early for a handle that is needed little later", "[exchange_plan]") {
-  // The distances are 4 and 16, or 5 and 16.
+  // After need 4, handle 9 is needed 5 needs later and 20 is needed 16 needs later; 8 is needed 4 and 1 is
+  // needed 17 needs later.
   CHECK(plan(cyclic(4), candidates({20}, {9}), {}, {}, gibibytes(1)).in.empty());
   CHECK(plan(cyclic(4), candidates({1}, {8}), {}, {}, gibibytes(1)).in == Handles{8});
 }

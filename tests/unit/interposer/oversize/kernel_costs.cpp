@@ -37,7 +37,7 @@ TEST_CASE("The cost is the time that a launch takes longer because bytes are awa
   const Operand here[] = {{kProduct, mebibytes(128), {}}};
   costs.ran(here, 3ms);
   CHECK(milliseconds_for(costs, kProduct, mebibytes(64)) == Approx(40));
-  costs.ran(here, 5ms);  // the fastest launch counts
+  costs.ran(here, 5ms);  // only the fastest launch counts
   CHECK(milliseconds_for(costs, kProduct, mebibytes(64)) == Approx(40));
   costs.ran(here, 100ms);
   CHECK(milliseconds_for(costs, kProduct, mebibytes(64)) == Approx(40));

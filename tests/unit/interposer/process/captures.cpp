@@ -201,7 +201,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   CHECK(SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(released.get().epoch == Epoch{2});
 
-  // The program's threads still have the capture mode that the program has set.
+  // The capture mode of the program's threads is the mode that the program has set.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
   CHECK(cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
   CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);

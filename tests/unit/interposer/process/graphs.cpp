@@ -41,7 +41,7 @@ struct Calls {
   std::atomic<unsigned> whole{0};
   std::atomic<unsigned> kernels{0};
   std::atomic<unsigned> destroyed{0};
-  std::atomic<unsigned> queries{0};           // of events
+  std::atomic<unsigned> queries{0};           // number of queries of events
   unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses
   std::vector<CUlaunchAttribute> attributes;  // attributes of the last kernel launch
 };
@@ -264,7 +264,7 @@ void children_are_replaced(const Graphs& t) {
   Fills launched = t.fills();  // only the executable graph is used
   REQUIRE(cuGraphInstantiateWithFlags(&launched.executable, parent, 0) == CUDA_SUCCESS);
   t.launch(launched, false);
-  // The nodes of the child have handles of their own.
+  // The nodes of the child graph have other handles than the nodes of the original graph.
   CUgraph inner = nullptr;
   std::size_t count = kBuffers;
   std::vector<CUgraphNode> nodes(count);

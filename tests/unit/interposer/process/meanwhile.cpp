@@ -115,7 +115,7 @@ void blocks_of_pools() {
   CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
         CUDA_SUCCESS);
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
-  CHECK(pinned() == mebibytes(8));          // blocks of the pool that are in use still count
+  CHECK(pinned() == mebibytes(8));          // blocks of the pool that are in use are counted
   hooks::pools().free_pinned(address, [] {  // the block counts until the driver has freed it
     hooks::pools().tend();
     CHECK(pinned() == mebibytes(8));
@@ -212,7 +212,7 @@ void context_that_stays() {
   CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
   CHECK(byte == 7);
   CHECK(backlog::locate(stream)->id == id);
-  // Streams of a context that is being destroyed are still queried for work.
+  // While a context is being destroyed, its streams are queried for work.
   CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
   CHECK_FALSE(Process::get()->contexts().idle());
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);

@@ -67,7 +67,7 @@ TEST_CASE("a notice of the arbiter is one line on the standard error of the prog
     Notice its;
     std::string(text).copy(its.text, sizeof its.text - 1);
     arbiter.say(its);
-    // The session has handled the notice once it has the answer to a later question.
+    // The session has handled the notice once it has received the answer to a later query.
     auto asked = std::async(std::launch::async, [] {
       CUcontext context = nullptr;
       cuDevicePrimaryCtxRetain(&context, 0);

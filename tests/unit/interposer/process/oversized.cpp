@@ -237,7 +237,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
     program.all_right();
   });
 
-  // Memory that must stay on the GPU comes in, or takes the place of other memory.
+  // Memory that must stay on the GPU enters the window, if necessary in exchange for other memory.
   beside(arbiter, [&] {
     program.enter();
     CUarray array = nullptr;
@@ -251,7 +251,7 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
   });
   CHECK(arbiter.last_usage->away == Bytes{2 * kBlock.count + mebibytes(4).count});
 
-  // Memory that the program makes for export comes in before it is exported.
+  // Memory that the program makes for export enters the window before it is exported.
   beside(arbiter, [&] {
     program.enter();
     CUmemAllocationProp for_export{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without an arbiter there is no process object, and CUDA behaves as without the library.
+// Without an arbiter, the library creates no process object (interposer/process), and CUDA behaves as without
+// the library.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -215,8 +215,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   Idle idle = arbiter.expect<Idle>();
   CHECK(idle.epoch == Epoch{4});
   CHECK(idle.idle > 0ns);
-  // The session does not report idleness while a thread lives that has used its per-thread default stream,
-  // which no other thread can query.
+  // The session does not report idleness while a thread exists that has used its per-thread default stream,
+  // since no other thread can query this stream.
   arbiter.page().set_contended(false);
   std::promise<void> used;
   std::promise<void> over;
@@ -231,7 +231,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     const auto end = std::chrono::steady_clock::now() + time;
     arbiter.serve_until([end] { return std::chrono::steady_clock::now() >= end; });
   };
-  serve_for(200ms);  // earlier messages may still be on their way
+  serve_for(200ms);  // earlier messages may not have arrived yet
   arbiter.idles = 0;
   arbiter.page().set_contended(true);
   serve_for(200ms);

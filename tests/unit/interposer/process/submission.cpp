@@ -93,7 +93,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
         fill(memory, stream, 1);
         fill(place(4 + i), CU_STREAM_PER_THREAD, 1);
       }
-      CHECK(cuStreamDestroy_v2(own) == CUDA_SUCCESS);  // the stream still has work
+      CHECK(cuStreamDestroy_v2(own) == CUDA_SUCCESS);  // the stream has unfinished work
     });
 
   // Meanwhile another thread captures, in the mode that forbids unsafe calls to all threads.

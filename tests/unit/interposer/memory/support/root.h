@@ -9,7 +9,7 @@
 
 namespace sharedgpu::test {
 
-// A folder that stands for the root of a file system, removed with the test.
+// A folder that stands for the root of a file system. The destructor removes it.
 class Root {
  public:
   Root() {
