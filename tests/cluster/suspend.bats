@@ -23,7 +23,7 @@ suspends() {
   tenant_is "$1" 't["resident_bytes"] <= 60 << 20' True || { scontrol resume "$1" && false; }
 }
 
-# A job is suspended in its turn, another one that needs its memory runs to the end, and the first one goes on.
+# A job is suspended in its turn, another job that needs its memory runs to the end, and the first job continues.
 suspended_while_another_runs() {
   local job=$1 other lease
   wait_until 120 suspends "$job"

@@ -192,7 +192,7 @@ os.kill(command, signal.SIGSTOP)
 os.kill(command, signal.SIGKILL)
 assert process.wait() == -signal.SIGKILL
 
-# The wrapper ends with its terminal.
+# The wrapper ends when its terminal is closed.
 child, terminal = pty.fork()
 if child == 0:
     os.execv(wrapped[0], [*wrapped, "sh", "-c", "echo ready; sleep 60"])

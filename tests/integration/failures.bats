@@ -181,7 +181,8 @@ right_or_error() {
   succeeds other
 }
 
-# pair_with FAULT: runs two tenants, one of them with a driver call that fails. Both work long enough to lose their turn.
+# pair_with FAULT: runs two tenants, one of them with a driver call that fails. Both tenants work for more than one
+# turn.
 pair_with() {
   start_arbiter Quantum=300ms
   SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \

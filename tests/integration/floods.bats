@@ -24,14 +24,15 @@ watch_memory() {
   own_group 8192
   echo "$ARBITER" >"$GROUP/cgroup.procs"
 }
-# memory: prints the memory of the arbiter in bytes, including files that it has made in memory, even if others hold them.
+# memory: prints the memory of the arbiter in bytes, including files that it has made in memory, even if other processes
+# have them open.
 memory() {
   awk '/^VmRSS:/ { sum += $2 * 1024 } /^shmem / { sum += $2 } END { print sum }' "/proc/$ARBITER/status" "$GROUP/memory.stat"
 }
 log_bytes() { stat -c %s "$DIR/arbiter.log"; }
 
-# beside KIND: two tenants that do not fit together end right beside the flood. MEMORY is the maximum of the arbiter's
-# memory during the flood, LOGGED the growth of its log.
+# beside KIND: two tenants that do not fit together run during the flood, and must end with right results. Sets MEMORY
+# to the maximum of the arbiter's memory during the flood, and LOGGED to the growth of its log.
 beside() {
   local now
   watch_memory
@@ -54,7 +55,7 @@ beside() {
   tail -n 1 "$DIR/flood.out"
 }
 
-# stays_small KIND: the arbiter's memory and log stay small beside that flood.
+# stays_small KIND: succeeds if the arbiter's memory and log stay small during the flood.
 stays_small() {
   start_arbiter LogLevel=info
   beside "$1"

@@ -128,7 +128,7 @@ succeeds() {
   fi
 }
 
-# all_succeed NAME...: waits for the programs' ends, and fails unless all exit statuses are 0.
+# all_succeed NAME...: waits until all programs have ended, and fails unless all exit statuses are 0.
 all_succeed() {
   local name
   for name in "$@"; do succeeds "$name"; done

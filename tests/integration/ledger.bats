@@ -23,7 +23,7 @@ assert len(tenants) == 2 and len(turns) > 2, (tenants, turns)
 assert sum(row["turns"] for row in tenants) == len(turns)
 for rows in steps, tenants:
     assert abs(sum(r["lease_seconds"] for r in rows) - sum(t["lease_seconds"] for t in turns)) < 1e-3, rows
-# In its first turn each tenant has no memory yet, so the first turns may overlap.
+# Each tenant begins its first turn without memory, so the first turns may overlap.
 first = {turn["tenant"]: turn for turn in reversed(turns)}.values()
 both = [turn for turn in turns if turn not in first]
 for earlier, later in zip(both, both[1:]):

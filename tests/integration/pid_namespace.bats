@@ -12,7 +12,8 @@ prepare() {
 }
 
 # inside NAME HOW PROGRAM ARGUMENT...: starts a separate tenant in a PID namespace. HOW is --mount-proc, or empty for
-# the outer /proc. The started process waits outside for its only child, which is in the namespace.
+# the outer /proc. The process that is started stays outside of the namespace and waits for its only child, which is
+# inside.
 inside() {
   local name=$1 how=$2 program=$3
   shift 3
@@ -31,7 +32,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   inside half "" hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
   tenant outside hold --bytes 75% --of 256MiB --seconds 4 --seed 3 --verify
   until_true 60 json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 3
-  # The arbiter has three processes, known by their pids in its own namespace.
+  # The arbiter lists three processes, by their pids in the arbiter's own namespace.
   json_is 'len({p for t in s["tenants"] for p in t["pids"] if p > 2})' 3
   all_succeed own half outside
   (($(gpu copied_in) > 0 && $(gpu peak) <= 256 * MIB))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests unusual behaviour of processes: each process ends with the right result or with the error of plain CUDA, and the
-# arbiter then keeps no state of the process.
+# Tests unusual behaviour of processes: each process ends with the right result or with the error of plain CUDA. After
+# its end, the arbiter keeps no state of the process.
 load helpers
 
 contend() {
@@ -233,7 +233,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
     --seconds 600 --progress" >"$DIR/su.out" 2>"$DIR/su.err" 3>&- &
   PIDS[su]=$!
   progresses su
-  # The status also has the run itself, which is placed but has no process with a session.
+  # The status also lists the run, which has a placement but no process with a session.
   json_is '[t["footprint_bytes"] for t in s["tenants"] if t["pids"]]' "[$((32 << 20))]"
   kill -KILL "$(json '[t["pids"][0] for t in s["tenants"] if t["pids"]][0]')"
   finish su
@@ -270,8 +270,8 @@ named_is() { [[ $(named "$1" "$2") == "$3" ]]; }
 # has_its_turn NAME: succeeds if the tenant holds the lease and all of its memory is resident.
 has_its_turn() { named_is "$1" 't["lease"] and t["resident_bytes"] == t["footprint_bytes"]' True; }
 
-# stops_in_its_turn NAME: stops the tenant if it has its turn. The turn is checked before the stop too, since a tenant that
-# is stopped while it enters leaves the running set.
+# stops_in_its_turn NAME: stops the tenant if it has its turn. The turn is checked before the stop, too, since a tenant
+# that is stopped while it enters leaves the running set.
 stops_in_its_turn() {
   has_its_turn "$1" || return
   kill -STOP "${PIDS[$1]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Tests control groups of runs, under version 1 and version 2 of cgroups: an administrator starts runs for another user,
+# Tests control groups of runs, under version 1 and version 2 of cgroups. An administrator starts runs for another user,
 # and the host memory of these runs is limited.
 load helpers
 
@@ -161,7 +161,7 @@ teardown() {
   [[ $output == *"${one#"${PARENT%/*}"}"* ]]
   run -0 joins "${PIDS[first]}" daemon cat /proc/self/cgroup
   [[ $output != *"${DIR##*/}"* ]]
-  # Settings that are wrong or missing neither keep the command from running nor from entering the group.
+  # The command runs and enters the group even if settings are wrong or missing.
   echo Qantum=5 >"$DIR/wrong"
   local conf
   for conf in "$DIR/wrong" "$DIR/none"; do

@@ -10,14 +10,15 @@ MIB=$((1 << 20))
 # The arbiter uses the simulated NVML, which reports pids as the processes themselves see them.
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
-# hog NAME [SECONDS]: starts a process without the library, which takes 60% of the GPU's memory as soon as it is free.
+# hog NAME [SECONDS]: starts a process without the library. It allocates 60% of the GPU's memory as soon as so much is
+# free.
 hog() {
   until "$PROGRAMS/hold" --bytes 60% --of 256MiB --iterations 1 >/dev/null 2>&1; do sleep 0.1; done
   plain "$1" hold --bytes 60% --of 256MiB --gap-ms 50 --seconds "${2:-600}" --progress
   progresses "$1"
 }
 
-# claims NAME OPTION...: starts a tenant without the library, whose reports differ from its memory.
+# claims NAME OPTION...: starts a tenant that does not use the library, and whose reports differ from its memory.
 claims() {
   local name=$1
   shift
@@ -120,7 +121,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   honest second 200
   progresses first
   progresses second
-  # Between two turns the GPU is empty for a moment.
+  # Between two turns, no tenant has memory on the GPU for a moment.
   local i
   for ((i = 0; i < 400; ++i)); do
     "$PROGRAMS/hold" --bytes 60% --of 256MiB --gap-ms 50 --seconds 4 >>"$DIR/outside.out" 2>&1 && break

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Acts as a session of the arbiter without the library: reports device memory or host memory that it does not
-// have, does not report device memory that it allocates, or reports that it cannot evict.
+// Acts as a session of the arbiter, without the library, and sends false reports. It reports device memory or
+// host memory that it does not have, does not report device memory that it allocates, or reports that it
+// cannot evict.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates and maps memory, and registers a part of it with a network card in one of the possible ways, or
-// exports this part and maps it a second time. Verifies every word of all of the memory.
+// Creates and maps memory. Then registers a part of the memory with a network card in one of the possible
+// ways, or exports this part and maps it a second time. Verifies every word of all of the memory.
 #include <unistd.h>
 
 #include <chrono>

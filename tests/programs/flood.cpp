@@ -289,8 +289,8 @@ Counts talk(const Options& options, const GpuUuid& gpu, Clock::time_point end) {
   return flood.counts();
 }
 
-// Many threads open and close connections all the time, so that the arbiter's queue of connections is full,
-// and many connections wait for a place in the queue.
+// Many threads open and close connections all the time. So the arbiter's queue of connections is full, and
+// many connections wait for a place in it.
 Counts crowd(const Options& options, Clock::time_point end) {
   std::atomic<unsigned long long> connections = 0;
   std::vector<std::thread> threads;

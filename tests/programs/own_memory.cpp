@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles are mapped
-// and unmapped in one long range of addresses, and a handle is mapped at two addresses. References outlive
+// The program itself creates and maps memory, as PyTorch's expandable segments do. Handles are mapped and
+// unmapped in one long range of addresses, and a handle is mapped at two addresses. References outlive
 // mappings, and mappings outlive references. With --host every second handle is memory of the host. Verifies
 // every word.
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory, as a caching allocator with expandable segments uses it: in one long
-// range of addresses, the part with memory grows and shrinks by one handle at a time. Each handle is released
-// as soon as it is mapped, or much later.
+// Manages virtual memory as a caching allocator with expandable segments does: in one long range of
+// addresses, the part with memory grows and shrinks by one handle at a time. Each handle is released as soon
+// as it is mapped, or much later.
 #include <cstdio>
 #include <deque>
 #include <thread>

@@ -160,7 +160,7 @@ void use_device_launch(Results& results) {
   verify(data, kWords, 23, 4, "device launch", results);
 }
 
-// ---- a cooperative launch: each step of the whole grid waits for the one before ----
+// ---- a cooperative launch: each step of the whole grid waits for the previous step ----
 
 __global__ void all_steps(Word* data, Word* mirror, Word count, Word steps) {
   auto grid = cooperative_groups::this_grid();
@@ -217,7 +217,7 @@ void use_green_context(Results& results) {
 #endif
 }
 
-// ---- boxes: each row of each layer to its place in another box, within a GPU and between two ----
+// ---- copies of boxes, row by row and layer by layer, within a GPU and between two GPUs ----
 
 constexpr std::size_t kWide = 200 * sizeof(Word);
 constexpr std::size_t kHigh = 90;
@@ -322,7 +322,7 @@ void use_batch(Results& results) {
 #endif
 }
 
-// ---- an assertion that fails ends the context: in a process of its own ----
+// ---- an assertion that fails ends the context, so it is tested in a separate process ----
 
 __global__ void assert_small(const Word* data) { assert(data[threadIdx.x] < 8); }
 

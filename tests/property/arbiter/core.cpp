@@ -105,8 +105,8 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
-// Each tenant that obeys no order may prolong a round by 10 s while it enters, in which no other tenant
-// enters, by 5 s while it leaves, and by the time in which its processes end.
+// Each tenant that obeys no order may prolong a round by three times: 10 s while it enters, 5 s while it
+// leaves, and the time in which its processes end. No other tenant enters during these 10 s.
 TEST_CASE("Tenants that obey no order delay other tenants for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();

@@ -135,7 +135,7 @@ TEST_CASE("All nodes of a job count the same lease time") {
         least = std::min(least, lease);
         most = std::max(most, lease);
       }
-      // The processes of a job start and end up to 200 ms after its first process.
+      // The processes of a job start and end at most 200 ms after the job's first process.
       RC_ASSERT(most - least <= 300ms + most / 20);
     }
   }));

@@ -30,7 +30,7 @@ HostileClients::Deed HostileClients::deed_of(unsigned number) {
   return kAll[number % kAll.size()];
 }
 
-// ---- coming and going ----
+// ---- start and end of clients ----
 
 void HostileClients::come(TenantId tenant) {
   if (world_.winding_down()) return;
@@ -110,7 +110,7 @@ void HostileClients::show(const GpuUuid& gpu, GpuSurvey& survey) const {
   }
 }
 
-// ---- their messages and actions ----
+// ---- messages and actions of clients ----
 
 void HostileClients::hear(SessionId session, const Message& message) {
   const auto found = clients_.find(session);

@@ -109,7 +109,7 @@ TEST_CASE("The worlds of every policy are lively") {
   }
 }
 
-// ---- promises about time ----
+// ---- times that policies guarantee ----
 
 constexpr Nanoseconds kPerMib = 1ms;
 

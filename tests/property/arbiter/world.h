@@ -77,9 +77,9 @@ struct Scenario {
   bool checked = true;          // checks after every event, not only after orders and records of the core
 };
 
-// The longest time for which a well-behaved client beside hostile clients waits, for the GPU or for an
-// answer: a round of turns, plus all delays that each tenant can cause. A policy may make the client wait
-// longer.
+// The longest time for which a well-behaved client beside hostile clients waits for its turn or for an
+// answer. It is the sum of a round of turns and of all delays that each tenant can cause. A policy may make
+// the client wait longer.
 Nanoseconds progress_bound(const Scenario& scenario);
 
 class World : private simulation::Process, private HostileClients::Surroundings {

@@ -212,8 +212,8 @@ void World::capture(Client& client) {
     client.capturing = client.page.open && random(0, 9) == 0;
 }
 
-// Lets a session that waits at a closed gate pass sometimes, at longer and longer intervals, since work on
-// the GPU may wait for the session's next submission.
+// Sometimes lets a session pass that waits at a closed gate, since work on the GPU may wait for the session's
+// next submission. The intervals become longer and longer.
 void World::let_through(Client& client) {
   if (client.draining_since == Nanoseconds{}) client.draining_since = now();
   const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;

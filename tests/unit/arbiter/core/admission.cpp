@@ -46,7 +46,7 @@ Bench two_restores() {
   return b;
 }
 
-// ---- what is believed ----
+// ---- reports that the core believes ----
 
 TEST_CASE("A session outside a turn counts with no more memory on the GPU than before, whatever it reports") {
   Bench b;

@@ -319,7 +319,7 @@ TEST_CASE("Evictable memory is not there for certain only where two surveys in a
   CHECK(evidence.disproved() == Bytes{});
 }
 
-// ---- what sessions hide ----
+// ---- memory that sessions hide ----
 
 // Handles a survey that shows the memory of sessions in `shown`, and `hidden` MiB of hidden memory.
 void survey_hidden(Bench& b, unsigned hidden, const Shown& shown) {
@@ -496,7 +496,7 @@ TEST_CASE("A process that reconnects for another GPU brings no evidence from its
   CHECK(b.session(2).evidence.shown() == (same ? std::optional(mebibytes(61)) : std::nullopt));
 }
 
-// ---- processes that are no sessions ----
+// ---- processes without a session ----
 
 TEST_CASE("Unmanaged memory lowers the capacity by what exceeds a quarter of the reserve") {
   Bench b;

@@ -158,7 +158,7 @@ TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease be
   CHECK(b.written.open(key).has_value());
 }
 
-// ---- the end ----
+// ---- the end of leaving ----
 
 TEST_CASE("The turn ends when the last session that has not drained dies") {
   Bench b = two_leave();
@@ -181,7 +181,7 @@ TEST_CASE("A tenant that has asked for the GPU during its drain waits, whatever 
   CHECK(b.until_sent<Revoke>(1) == 10s);
 }
 
-// ---- requests for memory meanwhile ----
+// ---- requests for memory while a tenant leaves ----
 
 TEST_CASE("A tenant that allocates while its turn ends gets memory of the entering tenant after 100 ms") {
   Bench b;

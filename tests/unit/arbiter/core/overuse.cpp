@@ -86,7 +86,7 @@ Bench revoked_and_empty() {
   return b;
 }
 
-// ---- nothing on the GPU ----
+// ---- tenants without memory on the GPU ----
 
 TEST_CASE("A tenant that has nothing on the GPU and does not answer loses its lease after 2 s") {
   Bench b = revoked_and_empty();
@@ -198,7 +198,7 @@ TEST_CASE("Others wait for a session whose memory is unknown") {
   CHECK(b.holds(1));
 }
 
-// ---- the most ----
+// ---- the longest overuse ----
 
 TEST_CASE("Overuse is noted after 10 s, and after MaxOveruse again: once in a turn") {
   Bench b = revoked();
@@ -390,7 +390,7 @@ TEST_CASE("A process that Slurm has stopped is not ended with the other processe
   CHECK(exceeded_on(b).size() == 1);
 }
 
-// ---- sessions that take the place of others ----
+// ---- sessions that replace earlier sessions ----
 
 TEST_CASE("The time of a process that reconnects before MaxOveruse continues to count") {
   Bench b = revoked({.cancel = true});
@@ -716,7 +716,7 @@ TEST_CASE("The drains of well-behaved tenants never add up to MaxOveruse") {
   CHECK(responses(b).empty());
 }
 
-// ---- delays for which it is not to blame ----
+// ---- delays that a tenant does not cause ----
 
 TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drain without, is no overuse") {
   Bench b = bench({.cancel = true});

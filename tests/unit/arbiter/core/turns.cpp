@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns: which tenant gets another turn or the rest of its turn, the effects of a turn on its members,
-// exclusive tenants, and events about unknown tenants, sessions and GPUs.
+// Which tenant gets another turn or the rest of its turn, the effects of a turn on its tenants, exclusive
+// tenants, and events about unknown tenants, sessions and GPUs.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -19,7 +19,7 @@ void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, bool wants = true
   REQUIRE(b.open(to));
 }
 
-// ---- another turn, and the rest of one ----
+// ---- another turn, and the rest of a turn ----
 
 TEST_CASE("A tenant with a larger share than the waiting tenant has a second turn of the same length") {
   Bench b;
@@ -439,7 +439,7 @@ TEST_CASE(
   CHECK_FALSE(known());
 }
 
-// ---- events about unknown things ----
+// ---- events about unknown tenants, sessions and GPUs ----
 
 TEST_CASE("A session that names a GPU which nobody knows is dropped") {
   Bench b;

@@ -155,7 +155,7 @@ TEST_CASE("A process that has ended gets no second signal, and a failed signal h
   CHECK(child.signal() == (may ? SIGTERM : 0));
 }
 
-// ---- in the arbiter ----
+// ---- cancellation by the arbiter ----
 
 // A session that holds the GPU, and a session of another tenant that waits for the GPU.
 struct StandoffOfChild {

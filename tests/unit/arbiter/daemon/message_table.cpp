@@ -377,7 +377,7 @@ TEST_CASE("Impossible numbers of jobs and runs") {
         "SuspendReply 0; warning: pid N, uid 0: may not suspend job 0");
 }
 
-// ---- the rate ----
+// ---- the rate of messages ----
 
 TEST_CASE("Messages that add to the ledger count against their user's rate, and no others do") {
   Host host;

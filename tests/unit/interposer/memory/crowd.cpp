@@ -74,8 +74,8 @@ TEST_CASE("blocks of a caching allocator fill what may be allocated", "[crowd]")
 }
 
 TEST_CASE("blocks that come and go at three quarters of the limit are never refused", "[crowd]") {
-  // With a limit of a few dozen blocks of the largest size (128 MiB), one in fifteen histories has a refusal;
-  // with 256 MiB, none of 600 histories had one.
+  // With a limit of a few dozen blocks of the largest size (128 MiB), one in fifteen random sequences has a
+  // refusal. With 256 MiB, none of 600 sequences had a refusal.
   const Bytes limit = mebibytes(256);
   GpuSized t(limit);
   std::mt19937_64 random(GENERATE(1, 2, 3));

@@ -86,8 +86,8 @@ TEST_CASE("coming needs come in early for handles that are needed later", "[exch
 }
 
 TEST_CASE("nothing comes in early for a handle that is needed little later", "[exchange_plan]") {
-  // After need 4, handle 9 is needed 5 needs later and 20 is needed 16 needs later; 8 is needed 4 and 1 is
-  // needed 17 needs later.
+  // After handle 4, the order needs handle 9 in 5 needs and handle 20 in 16. It needs handle 8 in 4 needs and
+  // handle 1 in 17.
   CHECK(plan(cyclic(4), candidates({20}, {9}), {}, {}, gibibytes(1)).in.empty());
   CHECK(plan(cyclic(4), candidates({1}, {8}), {}, {}, gibibytes(1)).in == Handles{8});
 }

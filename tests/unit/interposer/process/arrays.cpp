@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a process with an arbiter, on the simulated GPU: each array is counted as long as it exists, and
-// no array is created if the arbiter refuses its memory.
+// Tests arrays on the simulated GPU, with an arbiter. Each array is counted as long as it exists, and no
+// array is created if the arbiter refuses its memory.
 #include <cuda.h>
 #include <unistd.h>
 

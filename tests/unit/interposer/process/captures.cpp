@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures on the simulated GPU with an arbiter: each capture is counted exactly until its end, and
-// the library never disturbs a capture. (Issues 22 and 28 of nvshare: a synchronization invalidated
+// Tests stream captures on the simulated GPU, with an arbiter. Each capture is counted exactly until its end,
+// and the library never disturbs a capture. (Issues 22 and 28 of nvshare: a synchronization invalidated
 // captures.)
 #include <cuda.h>
 #include <unistd.h>

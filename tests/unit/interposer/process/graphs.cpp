@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of a process larger than the GPU, with an arbiter, on the simulated GPU: checks which graphs are
-// launched node by node, and that this makes no difference to programs.
+// Tests graphs of a process larger than the simulated GPU, with an arbiter: which graphs the library launches
+// node by node, and that this makes no difference to programs.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>

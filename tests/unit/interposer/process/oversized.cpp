@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process larger than the GPU, with an arbiter, on the simulated GPU: handles enter and leave the window
-// while the gate is paused, and the program's results are right wherever its memory is.
+// Tests a process larger than the simulated GPU, with an arbiter. Handles enter and leave the window while
+// the gate is paused, and the program's results are right wherever its memory is.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// External semaphores, by which streams and other APIs wait for each other: operations on semaphores pass the
-// gate, and a stream that waits for a semaphore counts as busy.
+// Tests external semaphores, by which streams and other APIs wait for each other. Operations on semaphores
+// pass the gate, and a stream that waits for a semaphore counts as busy.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions while the GPU is oversubscribed, on the simulated GPU with an arbiter: the library limits the
+// Tests submissions while the simulated GPU is oversubscribed, with an arbiter. The library limits the
 // backlogs of all streams and threads, and never disturbs a capture.
 #include <cuda.h>
 #include <unistd.h>
