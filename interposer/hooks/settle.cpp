@@ -13,7 +13,8 @@ namespace sharedgpu::hooks {
 
 namespace {
 
-// Memory that cannot come in with this many exchanges does not fit beside the pinned memory.
+// If this many exchanges cannot bring the memory to the GPU, it does not fit on the GPU beside the pinned
+// memory.
 constexpr unsigned kMostExchanges = 8;
 
 session::DeviceSession* session_with(const Memory& memory) {
@@ -22,8 +23,9 @@ session::DeviceSession* session_with(const Memory& memory) {
   return nullptr;
 }
 
-// If a part of the memory is away, brings it in, at least in part. Otherwise makes the memory one handle if
-// it must be one. Returns `closed` if there is nothing to do, or the turn has ended.
+// Brings away memory of the range to the GPU, or at least a part of it. If no memory of the range is away,
+// makes the range one handle if to_merge() requires that. Returns `closed` if there was nothing to do, or if
+// the turn has ended.
 session::Exchanged prepare(Memory& memory, AddressRange range) {
   session::DeviceSession* const session = session_with(memory);
   if (session == nullptr) return session::Exchanged::closed;
@@ -57,8 +59,8 @@ CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr add
 
 }  // namespace
 
-// The arbiter is asked outside the gate, since a thread that waits for the arbiter inside the gate would
-// block a drain.
+// This function calls the arbiter outside the gate: a thread that waited for the arbiter inside the gate
+// would block a drain.
 CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
                      const std::function<CUresult()>& attempt) {
   for (unsigned exchanges = 0;;) {
@@ -67,7 +69,7 @@ CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
     if (result != CUDA_ERROR_NOT_READY) return result;
     const session::Exchanged prepared = prepare(memory, {address, size});
     if (prepared == session::Exchanged::closed)
-      gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
+      gate::nap(std::chrono::milliseconds(1));  // the turn has ended
     else if (prepared == session::Exchanged::partial || ++exchanges == kMostExchanges)
       return CUDA_ERROR_OUT_OF_MEMORY;
   }

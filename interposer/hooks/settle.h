@@ -19,7 +19,8 @@ std::optional<Allocation> allocation_at(CUdeviceptr address);
 // Pins a part of an allocation in place, during a turn of this process. Returns the matching driver error.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
 // Repeats `attempt`, which pins the memory in place, in turns of this process while it returns
-// CUDA_ERROR_NOT_READY. Brings the memory in if it is away, and makes it one handle if it must be one.
+// CUDA_ERROR_NOT_READY. Before an attempt, brings away memory to the GPU, and makes the memory one handle if
+// Memory::to_merge() requires that.
 CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
                      const std::function<CUresult()>& attempt);
 // Pins the whole allocation.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so no
-// drain can finish, and work may pass a closed gate until the capture ends.
+// Streams and their captures. The idle watch queries the streams. During a capture no thread may synchronize.
+// So no drain can finish, and work may pass a closed gate until the capture ends.
 #include <optional>
 
 #include "interposer/backlog/in_order.h"
@@ -34,7 +34,7 @@ using backlog::per_thread;
 
 namespace {
 
-// Counts the capture before it begins, so that no thread begins to synchronize in between.
+// Counts the capture before it begins, so that no thread synchronizes between the beginning and the counting.
 template <class Call>
 CUresult begin(CUstream stream, Call real) {
   std::optional<backlog::InOrder> in_order;
@@ -52,8 +52,9 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// Removes the capture if the driver has ended it. When the driver ends an invalidated capture, it returns an
-// error. For wrong arguments the driver returns an error, too, but does not end the capture.
+// Removes the capture if the driver has ended it. An error does not show whether the capture has ended: the
+// driver ends an invalidated capture with an error, but for wrong arguments it returns an error and does not
+// end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

@@ -56,8 +56,8 @@ CUresult free(CUdeviceptr address, CUstream stream, Call real) {
     const auto place = backlog::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
   }
-  // CUDA allows cuMemAlloc's memory to be freed in stream order. free_ours() waits for the GPU instead, so
-  // the memory is freed later than CUDA requires, which is correct.
+  // The program may free memory of cuMemAlloc in stream order. free_ours() waits for the GPU instead. It
+  // frees the memory later than a free in stream order would, which CUDA permits.
   if (auto result = hooks::free_ours(address)) return *result;
   return pools().free_pinned(address, [&] { return gated(real); });
 }
@@ -103,8 +103,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolPro
 
 SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
-  // In the child of a fork, a lock that a thread of the parent held is never released. So the child of a fork
-  // takes no lock here. The driver refuses the child's call.
+  // The child of a fork takes no lock here, since a lock that a thread of the parent held is never released
+  // in the child. The driver refuses the child's call.
   if (!process::memories().empty()) return pools().destroy(pool, real);
   const CUresult result = real();
   return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
@@ -116,8 +116,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
   return result;
 }
 
-// Gives the other device access to all swapped memory, not only to this pool. If the other device is not
-// managed, future allocations from the pool are left to the driver.
+// Gives the other device access to all swappable memory, not only to this pool. If sharedgpu does not manage
+// the other device, the driver serves all later allocations from the pool.
 SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
                                              std::size_t count) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);
@@ -137,15 +137,15 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
-  pools().tend();  // called before a reset, so that the next high-water mark does not include the memory
-                   // released here
+  pools().tend();  // before a reset, since the new high-water mark must not include the memory that tend()
+                   // releases
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;
 }
 
-// Adds the statistics of our blocks in the pool to the driver's statistics. The driver's statistics cover the
-// blocks that were allocated after the pool was left to the driver.
+// Adds the statistics of the interposer's blocks in the pool to the driver's statistics. The driver's
+// statistics cover the blocks that the driver has allocated itself.
 SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);

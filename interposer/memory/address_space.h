@@ -17,7 +17,7 @@ namespace sharedgpu {
 struct Block {
   Bytes size;  // the size that the program requested
   Range* range = nullptr;
-  bool dying = false;  // a thread is freeing the block, or will free it after a capture
+  bool dying = false;  // a thread is freeing the block now, or will free it when the capture has ended
 };
 
 class AddressSpace {
@@ -50,13 +50,13 @@ class AddressSpace {
   // is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Removes a block from the block list without freeing its memory. Returns true if the block's range is
-  // empty now. If so, no block is placed in the range until this block is put back.
+  // Removes a block from the block list without freeing its memory. Returns true if this was the last block
+  // of its range. An empty range gets no new block until this block is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // take_whole() removes the entries of a block and of the range that has only this block; put_back() adds
-  // both entries again. Neither function frees memory.
+  // take_whole() removes the entry of a block that has a range to itself, and the entry of this range.
+  // put_back() adds both entries again. Neither function frees memory.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

@@ -84,11 +84,11 @@ std::optional<AwayBlock> AwayBlocks::create(Bytes size) {
     return std::nullopt;
   }
   if (device_.allow_access(block.home, size) == CUDA_SUCCESS) return block;
-  destroy(block);  // if the driver refuses, the block stays in use and counted
+  destroy(block);  // if the driver refuses, the block still occupies memory and stays counted
   return std::nullopt;
 }
 
-// Returns false if the driver refuses to unmap the block. The block is then as before.
+// Returns false if the driver refuses to unmap the block. The block then stays unchanged.
 bool AwayBlocks::destroy(const AwayBlock& block) {
   if (device_.unmap(block.home, block.size) != CUDA_SUCCESS) return false;
   device_.unreserve(block.home, block.size);  // a failure only leaks addresses
@@ -96,7 +96,7 @@ bool AwayBlocks::destroy(const AwayBlock& block) {
   return true;
 }
 
-// If the driver refuses to release the memory, it stays in use and counted.
+// If the driver refuses to release the memory, the memory stays counted.
 void AwayBlocks::release(const AwayBlock& block) {
   for (int attempt = 0; attempt < 3; ++attempt)
     if (device_.release(block.physical) == CUDA_SUCCESS) return uncount(block.size);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host memory for handles that are away. A block is as large as its handle. Creating a block takes ten times
-// longer than copying to it (20 ms for 64 MiB on an H100), so blocks are kept for reuse.
+// longer than copying to it (20 ms for 64 MiB on an H100), so unused blocks are kept for reuse.
 //
-// A block stays mapped at an address of its own, so that contents can be copied to the block and from it
-// while it is not mapped at the handle's address.
+// A block stays mapped at an address of its own. So contents can be copied to and from the block while the
+// block is not mapped at the handle's address.
 //
-// No cgroup is charged for this memory (measured: cuMemCreate with CU_MEM_LOCATION_TYPE_HOST_NUMA). So the
-// blocks count themselves in the job's budget. Thread-safe.
+// No cgroup is charged for this memory (measured: cuMemCreate with CU_MEM_LOCATION_TYPE_HOST_NUMA). So this
+// class subtracts the blocks' memory from the job's budget itself. Thread-safe.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct AwayBlock {
 
 class AwayBlocks {
  public:
-  // The device and the budget outlive the object.
+  // The device and the budget must outlive the object.
   AwayBlocks(Device& device, HostBudget& budget) : device_(device), budget_(budget) {}
   AwayBlocks(const AwayBlocks&) = delete;
   AwayBlocks& operator=(const AwayBlocks&) = delete;
@@ -35,14 +35,14 @@ class AwayBlocks {
   // Returns an unused block of exactly `size` bytes, or a new one; nullopt if the job's budget or the driver
   // has no memory for a new block.
   std::optional<AwayBlock> take(Bytes size);
-  // The bytes that blocks may occupy beside those in use; as known a moment before `now`, if it is given.
+  // The bytes that new and unused blocks may occupy in addition to the blocks in use. If `now` is given, the
+  // result may be a fraction of a second old (HostBudget::recent_room()).
   Bytes room(std::optional<Nanoseconds> now = {}) const;
   // Takes back a block that is mapped only at its own address.
   void give(const AwayBlock& block);
   // The size of all blocks, in use or not.
   Bytes held() const;
-  // Releases unused blocks while they have more than `keep` bytes together. Returns true if a block was
-  // released.
+  // Releases unused blocks until their total size is at most `keep`. Returns true if a block was released.
   bool trim(Bytes keep);
 
  private:

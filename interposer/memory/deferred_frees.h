@@ -19,7 +19,7 @@ class DeferredFrees {
   struct Entry {
     CUdeviceptr address = 0;
     CUcontext context = nullptr;  // if not null, the driver frees the memory when it destroys this context
-    Bytes due;  // bytes that the free will release, if no other process still uses the memory
+    Bytes due;                    // bytes that the free will release if no other process uses the memory
     std::uint64_t number = 0;
     bool taken = false;  // a thread is freeing the block now
   };

@@ -32,8 +32,8 @@ struct DriverCalls {
   SHAREDGPU_DRIVER_CALLS(CALL)
 #undef CALL
 
-  // Exchanges `mode` for the calling thread's capture mode. In the relaxed mode, the thread's calls never
-  // invalidate a capture of another thread.
+  // Sets the calling thread's capture mode to `mode`, and stores the previous mode in `mode`. In the relaxed
+  // mode, the thread's calls never invalidate a capture of another thread.
   void exchange(CUstreamCaptureMode& mode) const {
     if (cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode(&mode);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In this file, the names of functions, with and without version suffix, must be those that the driver
-// exports. Without this definition, cuda.h redefines some names to the newest version.
+// This file calls each function by exactly the name that the driver exports, with or without a version
+// suffix. This definition keeps cuda.h from redefining some names to the newest version.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 
@@ -76,7 +76,7 @@ std::optional<unsigned> DriverDevice::host_node() const {
 }
 
 // Returns properties that make the memory usable by other processes and network cards, like memory from
-// cuMemAlloc. Leaves out what this device does not support.
+// cuMemAlloc. Leaves out the properties that this device does not support.
 CUmemAllocationProp DriverDevice::properties(bool exportable) const {
   CUmemAllocationProp wanted{};
   wanted.requestedHandleTypes =
@@ -276,8 +276,8 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-// Returns true only for a permanent error. Two errors do not mean that the device is lost: a lack of memory,
-// and the error that occurs because the program has no context now.
+// Returns true only for a permanent error. Two errors are not permanent: a lack of memory, and the error that
+// the driver returns while the program has no context.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

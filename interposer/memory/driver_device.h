@@ -30,7 +30,7 @@ class DriverDevice : public Device {
   // Sets whether another device gets access to memory that is mapped from now on.
   void set_peer(CUdevice peer, bool allowed);
 
-  // The host NUMA node nearest to the GPU; nullopt if neither the driver nor the kernel knows it.
+  // The host NUMA node nearest to the GPU; nullopt if neither the driver nor the Linux kernel knows it.
   std::optional<unsigned> host_node() const;
 
   Bytes granularity() const override { return granularity_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fingerprint of device memory: a keyed hash of 122 bits, and whether all 32-bit words are equal. This
-// file defines the fingerprint; a kernel computes it at memory bandwidth (fingerprint_kernel.h).
+// The fingerprint of device memory: a keyed hash of 122 bits, and a flag that tells whether all 32-bit words
+// are equal. This file defines the fingerprint. A CUDA kernel (fingerprint_kernel.h) computes it at memory
+// bandwidth.
 //
 // Memory is cut into parts of 128 KiB, a part into 4 tiles, a tile into 256 blocks. A block is 8 vectors of
 // 16 bytes that lie 4 KiB apart; one thread of the kernel reads a block at a time. The hash has three steps:
@@ -12,7 +13,7 @@
 //   all to 2 x 61 bits       the sum over all parts, modulo p, of part times key
 //
 // All keys are random, drawn once per process, and known to that process alone. For any two different
-// contents of the same size the probability of equal hashes is below 2^-100:
+// contents of the same size, the probability of equal hashes is below 2^-100. Proof:
 //
 // - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
 //   and all four jointly with 2^-128 (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other

@@ -39,8 +39,9 @@ class FingerprintLauncher {
   std::unique_ptr<fingerprint::Key> key_;  // drawn once, at the first fingerprint
   std::uint64_t stamp_ = 0;
 
-  // State of the context.
-  CUresult state_ = CUDA_ERROR_NOT_READY;  // NOT_READY: not tried yet; otherwise the result of loading
+  // The members below belong to the current context.
+  CUresult state_ = CUDA_ERROR_NOT_READY;  // the result of loading the kernel; NOT_READY before the first
+                                           // attempt
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
   fingerprint::Part* parts_ = nullptr;  // pinned host memory, to which the kernel writes

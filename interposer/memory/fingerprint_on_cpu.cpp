@@ -15,7 +15,7 @@ namespace {
 using Values = std::array<std::uint64_t, kThreads>;
 
 // Adds the vectors of row `number` to the NH values of the tile's blocks. The compiler can vectorize these
-// loops, which matters because tests cover much memory.
+// loops, so tests with much memory stay fast.
 void add_row(const KernelKey& key, const std::byte* row, unsigned number, std::array<Values, kPasses>& tile) {
   std::array<std::uint32_t, 4 * kThreads> words;
   std::memcpy(words.data(), row, sizeof words);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Periodically samples how much memory is left, and estimates from the samples how much will be allocated
-// within the next second. Pure.
+// Collects samples of how much memory is left, and estimates from them how much will be allocated within the
+// next second. Pure.
 //
 // Not thread-safe.
 #pragma once
@@ -20,9 +20,9 @@ class Growth {
     const Nanoseconds passed = now - looked_;
     if (passed < kLeast) return;
     const auto scale = static_cast<double>(kMost.count()) / static_cast<double>(passed.count());
-    const bool recent = passed <= kMost;  // after a longer pause the speed is unknown
+    const bool recent = passed <= kMost;  // if the last sample is older, the speed is unknown
     const auto taken = static_cast<double>(recent ? minus(left_, left).count : 0) * scale;
-    // Memory is allocated in bursts, so a peak is forgotten only after a second or two.
+    // Programs allocate memory in bursts, so a peak influences the estimate for a second or two.
     a_second_ = {std::max(static_cast<std::uint64_t>(taken), recent ? a_second_.count / 8 * 7 : 0)};
     left_ = left;
     looked_ = now;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth of the footprint. Growth is counted before the arbiter is asked; if the arbiter refuses, the growth
-// is subtracted again. Thread-safe.
+// Growth of the footprint. The interposer counts growth before it asks the arbiter. If the arbiter refuses,
+// the interposer subtracts the growth again. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -16,15 +16,16 @@ class GrowthAccount {
  public:
   explicit GrowthAccount(SwapCommon& common) : common_(common) { read_host_limit(); }
 
-  // Requests growth of one of the counts that use() reports. After a refusal, the count is as before.
+  // Requests growth of one of the counts that use() reports. A refusal leaves the count unchanged.
   bool request(Residency::Count count, Bytes size, Wish wish);
-  void take_back(Residency::Count count, Bytes size);  // subtracts the growth again, and reports the new use
-  // The thread that requests growth holds this lock. The requested amount is counted before the arbiter
-  // grants it, so of two requests at the same time, one could be refused because of the other. Taken before
+  void take_back(Residency::Count count, Bytes size);  // subtracts `size` from the count, and reports the new
+                                                       // use
+  // The thread that requests growth holds this lock. Since requested amounts are counted before they are
+  // granted, a request could otherwise be refused because of another thread's request. Taken before
   // SwapCommon::mutex.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(requests_); }
 
-  // Counts host memory that the program makes with cuMemCreate, for which no cgroup is charged.
+  // Counts host memory that the program creates with cuMemCreate, since no cgroup is charged for it.
   bool take_host(Bytes size);
   void give_host(Bytes size);
 
@@ -49,7 +50,8 @@ class GrowthAccount {
   Bytes context_ GUARDED_BY(common_.mutex);
   Bytes host_
       GUARDED_BY(common_.mutex);  // the program's own host memory, as far as the arbiter has granted it
-  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the rest of it
+  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the program's own host memory that the arbiter has not
+                                                     // granted yet
   Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit as last read; zero if there is none
   Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the limit of the whole job; zero if there is none
   Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within the limit

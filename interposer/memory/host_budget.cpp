@@ -63,7 +63,8 @@ void CgroupBudget::note(const std::string& path, int error) const {
   if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
 }
 
-// Finds the memory cgroups above this process. mutex_ must be held, here and in the other private functions.
+// Finds the memory cgroups above this process. The caller of this and of all other private functions must
+// hold mutex_.
 void CgroupBudget::find_groups() const {
   const std::string file = root_ + "/proc/self/cgroup";
   const Text text(file);
@@ -87,7 +88,7 @@ void CgroupBudget::find_groups() const {
 }
 
 // Adds the group and its ancestors, including the root of the hierarchy. In a container, the path may be the
-// path on the host, of which the container sees only the upper levels. So missing directories are left out.
+// path on the host, and its lower levels may be missing in the container. Missing directories are left out.
 // The limits of a directory above a step's directory apply to the whole job.
 void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
@@ -127,7 +128,7 @@ void CgroupBudget::read_limit(Group& group) const {
   group.limit = least;
 }
 
-// If the group's use cannot be read, keeps the last value and returns false.
+// If the group's use cannot be read, returns false and keeps the value that was read last.
 bool CgroupBudget::read_use(Group& group) const {
   const Text usage(group.folder + files_of(group.version).usage);
   const Text stat(group.folder + "/memory.stat");
@@ -191,9 +192,9 @@ bool CgroupBudget::tight(Bytes more) const {
   return any;
 }
 
-// Swap never uses the margin, so if the margin is used, the job itself uses it. Returns true only if more
-// than a quarter of the margin is used, since programs allocate small amounts all the time. Ignores the
-// memory of the machine, since other jobs use it as well.
+// Swap never uses the margin, so any use of the margin is the job's own. Returns true only if more than a
+// quarter of the margin is used, since programs allocate small amounts all the time. Ignores the memory of
+// the machine, since other jobs use it, too.
 bool CgroupBudget::used_up() const {
   const std::lock_guard lock(mutex_);
   bool any = false;
@@ -226,7 +227,8 @@ std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
   return least;
 }
 
-// The machine's memory is not regarded as a limit here, so without a cgroup limit no allocation is refused.
+// Only cgroups set a limit here. Without a cgroup limit, no allocation is refused for lack of memory on the
+// machine.
 std::optional<Bytes> CgroupBudget::limit() const {
   return least_limit([](const Group&) { return true; });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host memory that this job may still allocate for swap. This budget makes an eviction fail before the
-// kernel's out-of-memory killer acts.
+// Linux kernel's out-of-memory killer acts.
 #pragma once
 
 #include <atomic>
@@ -18,22 +18,22 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // Host memory of this process that no cgroup is charged for, and that the process has taken or given back.
-  // The other functions count this memory as if it were charged.
+  // Called when this process has taken or given back host memory for which no cgroup is charged. The other
+  // functions count this memory as if it were charged.
   virtual void take_uncharged(Bytes /*size*/) {}
   virtual void give_uncharged(Bytes /*size*/) {}
   // The bytes that may be allocated for swap now. A safety margin has already been subtracted.
   virtual Bytes room() const = 0;
-  // Like room(), but reads files at most ten times a second: memory that the job has charged to its cgroups
-  // in the last 100 ms before `now` may be missing, and uncharged memory that it has given back.
+  // Like room(), but reads files at most ten times a second. The result may lack changes of the last 100 ms
+  // before `now`: memory charged to the job's cgroups, and uncharged memory that was given back.
   virtual Bytes recent_room(Nanoseconds /*now*/) const { return room(); }
-  // Returns true if the job's own next allocations may fail after `more` bytes have been allocated for swap.
-  // In this case the pool should release its unused memory.
+  // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
+  // swap. The host pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
-  // Returns true if the job itself has begun to use up the safety margin, and so needs the memory that swap
-  // holds.
+  // Returns true if the job itself uses a large part of the safety margin, so that it needs the memory that
+  // swap occupies.
   virtual bool used_up() const = 0;
-  // The bytes in use in the cgroup with the lowest limit, without the bytes that the kernel reclaims on
+  // The bytes in use in the cgroup with the lowest limit, without the bytes that the Linux kernel reclaims on
   // demand; zero if no cgroup has a limit.
   virtual Bytes used() const = 0;
   // The most host memory that the job could ever use; nullopt if the job's host memory has no limit.
@@ -50,8 +50,8 @@ class HostBudget {
 // can be read again, room() returns zero, since the remaining memory is unknown.
 class CgroupBudget final : public HostBudget {
  public:
-  // Called at most once: for the first file that could not be read and whose value is not known from an
-  // earlier reading. `error` is an errno value.
+  // Called at most once, for the first file that could not be read and that was never read before. `error` is
+  // an errno value.
   using Tell = void (*)(const char* path, int error);
 
   // `root` is the prefix of /proc and /sys, for tests.
@@ -81,7 +81,7 @@ class CgroupBudget final : public HostBudget {
   // A group's limit, or the machine's memory, with its use.
   struct Bound {
     Bytes limit;
-    Bytes used;          // without memory that the kernel can reclaim
+    Bytes used;          // without memory that the Linux kernel can reclaim
     bool is_new = true;  // false: `used` could not be read this time
   };
   Bytes read_room() const;
@@ -105,7 +105,7 @@ class CgroupBudget final : public HostBudget {
   mutable bool told_ = false;
   mutable std::vector<Group> groups_;
   mutable Bound machine_;
-  // The room for recent_room(), with the uncharged memory at that time.
+  // The last value of room(), for recent_room(), with the uncharged memory at that time.
   struct Known {
     Nanoseconds at{};
     Bytes room;

@@ -31,7 +31,7 @@ HostPool::~HostPool() {
 }
 
 // Hands out memory, and grows the pool if necessary. While a worker is adding a slab, the caller waits for
-// this slab: if the caller added a second slab at the same time, both slabs would be ready later.
+// this slab. If the caller added a second slab at the same time, both slabs would be ready later.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
@@ -96,9 +96,9 @@ bool HostPool::working() const {
   return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.busy; });
 }
 
-// Starts the pool's threads as far as they are needed. If no thread can be started, take() makes the pool
-// grow itself, and tend() tries again to make it grow before an eviction. While the program may launch work,
-// only one thread grows the pool before an eviction, since each pinning delays the program's launches.
+// Starts the pool's threads as far as they are needed. If no thread can be started, take() grows the pool in
+// its own thread, and the next tend() tries again to start one. While the program may launch work, only one
+// thread grows the pool before an eviction, since each pinning delays the program's launches.
 void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   for (Worker& worker : workers_) {
@@ -139,7 +139,8 @@ void HostPool::work(Worker& worker) {
     lock.unlock();
     grown = grow(goal, pace);
     lock.lock();
-    // If growth before an eviction was refused, but an eviction has begun since, tries again at once.
+    // Growth before an eviction may have been refused. If an eviction has begun in the meantime, tries again
+    // at once.
     if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
   worker.busy = false;
@@ -147,13 +148,13 @@ void HostPool::work(Worker& worker) {
 }
 
 // Adds one slab if the pool holds less than `goal`. Growth before an eviction has Pace::ahead. After a
-// refusal by the driver or the kernel, such growth pauses for about a minute.
+// refusal by the driver or the Linux kernel, such growth pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
   {
     // Only one thread at a time may read the budget and touch pages: the budget counts the pages of a slab
-    // only when they have been touched. The other worker may pin its slab meanwhile.
+    // only when they have been touched. At the same time, the other worker may pin its slab.
     const std::lock_guard one_at_a_time(touch_mutex_);
     size = claim_slab(goal, pace);
     if (size == Bytes{}) return false;
@@ -205,9 +206,9 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// Samples the memory that is left. The pool's own growth and shrinking must not be mistaken for memory that
-// the job allocates. If the job has several sessions, this session cannot tell growth of the other pools from
-// memory that the job allocates. In this case the session estimates nothing.
+// Samples the memory that is left. The pool's own growth and shrinking must not count as memory that the job
+// allocates. If the job has several sessions, this session cannot tell growth of their pools from memory that
+// the job allocates, so it takes no samples.
 void HostPool::watch() {
   Bytes before;
   {
@@ -216,7 +217,7 @@ void HostPool::watch() {
   }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  // If the pool's size changes meanwhile, `left` may be from before or after this change.
+  // If the pool's size changes during room(), `left` may be from before or after this change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
   // `left` is zero if the budget could not be read, or if no memory is left; in the second case the speed
   // does not matter.
@@ -237,10 +238,10 @@ void HostPool::bar() {
 
 // Returns the size of the next slab; zero if the budget is too small for a slab. The sessions of a job share
 // the job's limits, and each session reads how much memory is left before it takes more. Every other session
-// may be allocating a slab at the same time, so each session leaves enough memory for these slabs. In this
-// way all sessions together never exceed the limit. To keep this reserve small, the size of a slab is divided
-// by the number of sessions. If the budget is too small for a whole slab, the slab is only as large as the
-// missing amount.
+// may be allocating a slab at the same time, so each session leaves enough memory for the slabs of all
+// others. So all sessions together never exceed the limit. The size of a slab is divided by the number of
+// sessions, which keeps this reserve small. If the budget is too small for a whole slab, the slab is only as
+// large as the amount that the pool lacks.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;

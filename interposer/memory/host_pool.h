@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned host memory for evicted contents. The pool consists of slabs, and keeps them for reuse. A slab has
-// up to 64 granules, the smallest pieces that the pool hands out.
+// up to 64 granules. A granule is the smallest amount that the pool hands out.
 //
-// Pinning takes longer than copying, so the pool grows before memory is needed, and keeps a slab when the
-// contents in the slab are not needed any more. The pool grows in threads of its own, which exist only while
-// it grows: slowly before an eviction, as fast as possible during an eviction. An eviction waits only for the
-// memory that it needs next. If no thread can be started, the eviction grows the pool itself. Fast growth
-// uses two threads: one thread touches the pages of the next slab while the other thread pins the previous
-// slab.
+// Pinning takes longer than copying, so the pool grows before memory is needed, and keeps unused slabs. The
+// pool grows in threads of its own, which exist only while it grows. It grows slowly before an eviction, and
+// as fast as possible during an eviction. An eviction waits only for the memory that it needs next. If no
+// thread can be started, the evicting thread grows the pool itself. Fast growth uses two threads: one thread
+// touches the pages of the next slab while the other thread pins the previous slab.
 //
-// The pool hands out granules that need not be contiguous. So a handle's contents may be in several pieces,
-// and no memory is lost to fragmentation.
+// The granules that the pool hands out together need not be contiguous. So a handle's contents may lie in
+// several pieces, and no memory is lost to fragmentation.
 #pragma once
 
 #include <array>
@@ -49,13 +48,14 @@ class HostPool {
   HostPool& operator=(const HostPool&) = delete;
 
   // Allocates `size` bytes, a multiple of the granule, from the pool. Returns nullopt if the pool is too
-  // small, and the budget, the kernel or the driver refuses more memory. One thread at a time.
+  // small, and the budget, the Linux kernel or the driver refuses more memory. Only one thread at a time may
+  // call take().
   std::optional<HostRoom> take(Bytes size);
-  // Marks memory that take() has handed out as free in the pool again. Thread-safe.
+  // Gives memory from take() back to the pool. Thread-safe.
   void give(const HostRoom& room);
 
-  // Prepares for evictions that need `goal` bytes at once: the pool grows to this size as long as the job has
-  // memory to spare, and then does not shrink below it. `sharers` sessions of the job, this one included, may
+  // Prepares for evictions that need `goal` bytes at once. The pool grows to this size if the job has memory
+  // to spare, and then does not shrink below this size. `sharers` sessions of the job, this one included, may
   // grow their pools at the same time. Thread-safe; does not wait.
   void prepare(Bytes goal, unsigned sharers);
   // Returns true if prepare() was last called with a size other than zero. Thread-safe.
@@ -67,7 +67,8 @@ class HostPool {
   // when the eviction has ended.
   void hurry(Bytes goal);
   // Limits the pool's size from now on, but releases nothing. Returns the bytes that the pool holds or is
-  // just adding. Afterwards the pool never grows beyond the larger of the limit and this amount. Thread-safe.
+  // adding. From now on the pool does not grow beyond the larger of the limit and the returned amount.
+  // Thread-safe.
   Bytes bound(Bytes most);
   // Samples how fast the job itself allocates memory. The pool does not allocate the memory that the job will
   // need within the next second. Called often. Thread-safe.
@@ -80,13 +81,13 @@ class HostPool {
   void trim(Bytes keep);
   // Maintenance, called about once a second: releases memory that no eviction is expected to need, or all
   // free memory if the job runs short of memory. Also ends the pauses in the pool's growth, after about a
-  // minute. A pool thread does the work, since releasing memory waits for the GPU, which may be waiting for
-  // the caller. While the program `works` on the GPU, one call releases only one slab, because each release
-  // stalls the GPU (20 ms per GiB on an H200, bench_pin).
+  // minute. A thread of the pool does the work: releasing memory waits for the GPU, and the GPU may be
+  // waiting for the caller. If `works` is true, the program works on the GPU. One call then releases only one
+  // slab, because each release stalls the GPU (20 ms per GiB on an H200, bench_pin).
   void tend(bool works);
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
-  // The part of held() that take() has handed out.
+  // The bytes of held() that take() has handed out.
   Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
 
  private:
@@ -137,18 +138,18 @@ class HostPool {
   std::condition_variable changed_;
   Growth growth_;  // estimates how fast the job itself allocates memory
   std::map<std::byte*, Slab> slabs_;
-  std::set<std::byte*> open_;  // the slabs with a free granule
+  std::set<std::byte*> open_;  // the slabs that have a free granule
   Bytes most_{~0ull};          // the limit set by bound()
   Bytes growing_;              // size of the slabs that are being created
   Bytes shrinking_;            // size of the slabs that are being released
   Bytes prepared_;             // the goal of prepare()
   Bytes hurried_;              // the goal of hurry()
   Bytes needed_;               // host memory that the last turn needed; set by trim()
-  std::optional<Bytes> keep_;  // if set, a worker releases slabs until the pool holds no more than this
+  std::optional<Bytes> keep_;  // if set, a worker releases slabs until the pool holds at most this many bytes
   unsigned sharers_ = 1;
   unsigned resting_ = 0;   // calls of tend() left until the pool may grow before an eviction again
   unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all
-  bool touching_ = false;  // true: the pages of a slab are being touched
+  bool touching_ = false;  // true while a thread touches the pages of a slab
 };
 
 }  // namespace sharedgpu

@@ -63,8 +63,8 @@ void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   }
 }
 
-// Asks the kernel to take the memory from this NUMA node. If the kernel or a container refuses, the memory
-// comes from any node.
+// Asks the Linux kernel to take the memory from this NUMA node. If the kernel or a container refuses, the
+// memory comes from any node.
 void prefer_node(std::byte* data, std::size_t size, unsigned node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, 1024 / kBits> nodes{};
@@ -76,7 +76,7 @@ void prefer_node(std::byte* data, std::size_t size, unsigned node) {
 }  // namespace
 
 std::byte* LinuxHost::map(Bytes size, unsigned threads) {
-  // Maps one huge page more than needed, so that a part aligned to huge pages can be cut out.
+  // Maps one huge page more than needed, and keeps only the part that is aligned to huge pages.
   const std::size_t whole = size.count + kHugePage;
   void* const mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;

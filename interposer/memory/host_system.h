@@ -24,8 +24,8 @@ class HostSystem {
   virtual ~HostSystem() = default;
 
   // Maps `size` bytes (a multiple of the page size) and touches every page, with up to `threads` threads.
-  // Returns null if the kernel refuses the memory. A child of fork() does not inherit the mapping: otherwise
-  // copy-on-write could replace pages that the GPU accesses, and data would be lost.
+  // Returns null if the Linux kernel refuses the memory. A child of fork() does not inherit the mapping.
+  // Otherwise copy-on-write could replace pages that the GPU accesses, and data would be lost.
   virtual std::byte* map(Bytes size, unsigned threads) = 0;
   virtual void unmap(std::byte* data, Bytes size) = 0;
 
@@ -39,12 +39,12 @@ class HostSystem {
   virtual Nanoseconds now() const = 0;
 };
 
-// Maps anonymous memory, in huge pages if the kernel has them, and touches the pages with several threads at
-// once. Pinning this memory takes a seventh of the time that the driver takes to allocate pinned memory
-// itself.
+// Maps anonymous memory, in huge pages if the Linux kernel has free ones, and touches the pages with several
+// threads at once. Pinning this memory takes a seventh of the time that the driver takes to allocate pinned
+// memory itself.
 class LinuxHost : public HostSystem {
  public:
-  // The most threads that touch pages at the same time: more threads are not faster.
+  // The most threads that touch pages at the same time. More threads would not be faster.
   static constexpr unsigned kMostThreads = 8;
 
   // `node`: the NUMA node to prefer for the memory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses that kernels have got as arguments. Programs often keep many arrays in one large allocation;
-// these addresses show where the arrays begin. Bounded. Not thread-safe.
+// The addresses that the program has passed to CUDA kernels as arguments. Programs often keep many arrays in
+// one large allocation. These addresses show where the arrays begin. Bounded. Not thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ class Landmarks {
  public:
   static constexpr std::size_t kMost = 65536;
 
-  // Forgets all addresses if there are too many.
+  // If the set is full, forgets all earlier addresses.
   void note(CUdeviceptr address) {
     if (addresses_.size() >= kMost) addresses_.clear();
     addresses_.insert(address);
@@ -27,7 +27,7 @@ class Landmarks {
     const auto found = addresses_.upper_bound(address);
     return found == addresses_.end() ? end : std::min(end, *found);
   }
-  // The memory is freed: what is allocated there later holds other arrays.
+  // Called when the memory is freed: a later allocation at these addresses holds other arrays.
   void forget(CUdeviceptr address, Bytes size) {
     addresses_.erase(addresses_.lower_bound(address), addresses_.lower_bound(address + size.count));
   }

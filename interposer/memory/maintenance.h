@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that the turn thread does for other parts of the process, when it has no order of the arbiter to obey.
+// Work that the turn thread does for other parts of the interposer while it has no order of the arbiter to
+// carry out.
 #pragma once
 
 #include "interposer/memory/memory.h"

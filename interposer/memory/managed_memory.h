@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The managed backend: cuMemAlloc returns managed memory, which the driver could page by itself. This memory
-// takes part in turns like the swap backend's memory, so the driver need not page it. Evictions and restores
-// are prefetches.
+// The managed backend: cuMemAlloc returns managed memory. This memory takes part in turns like the swap
+// backend's memory, so that the driver has no reason to page it. Evictions and restores are prefetches.
 #pragma once
 
 #include "interposer/memory/swap_memory.h"

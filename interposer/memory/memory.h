@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device memory of one process on one GPU, as a backend implements it.
 //
-// An allocation's address range exists as long as the allocation. Its handles have physical memory only while
-// they are on the GPU. Other parts use the memory through four interfaces: the wrappers of driver calls use
-// Allocator and Pinning, the service thread uses ReportSource, the turn thread uses TurnMemory. evict() and
-// restore() are called only while the gate is closed and every context is drained. All functions return
-// driver error codes and never throw. No function waits for the arbiter while it holds a lock that evict()
-// needs.
+// An allocation keeps its address range until it is freed. Its handles have device memory only while they are
+// on the GPU. Other parts of the interposer use the memory through four interfaces: the wrappers of driver
+// calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread uses TurnMemory.
+// evict() and restore() are called only while the gate is closed and every context is drained. All functions
+// return driver error codes and never throw. No function waits for the arbiter while it holds a lock that
+// evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -20,17 +20,17 @@
 
 namespace sharedgpu {
 
-// The session, as far as the memory needs it. The session passes the memory's requests and reports to the
-// arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
+// The functions of the session that the memory calls. The session passes the memory's requests and reports to
+// the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
 //
-// The service thread calls use() when it sends a message. So successive messages never report an older state,
-// and the last message reports the newest state.
+// The service thread calls use() at the moment when it sends a message. So no message reports an older state
+// than the message before it, and the last message reports the newest state.
 class Books {
  public:
   struct Answer {
     bool granted = false;  // false: the program gets CUDA_ERROR_OUT_OF_MEMORY
-    Bytes host_most = {};  // if refused for lack of host memory: the most evicted data that host memory can
-                           // ever hold; otherwise zero
+    Bytes host_most = {};  // after a refusal for lack of host memory: the most evicted data that host memory
+                           // can ever hold; otherwise zero
   };
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
@@ -38,12 +38,13 @@ class Books {
   // driver's own limit remains. Before this function returns, set_allowed() has been called with the resident
   // limit that the arbiter has sent.
   virtual Answer grow() = 0;
-  // Returns true if the site permits memory beyond the GPU's, which is then away (handle.h).
+  // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
+  // (handle.h).
   virtual bool may_be_oversized() { return false; }
-  // The arbiter has granted memory beyond the window for the first time, or again.
+  // Called when the process becomes oversized, for the first time or again.
   virtual void went_oversized() {}
   // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
-  // wait for the process's turn, and for its work. Returns false if that is not possible.
+  // wait for the process's turn, and for the process's work on the GPU. Returns false if it cannot do this.
   virtual bool make_room() { return false; }
   // Requests a growth that has already happened and cannot be undone. So the function does not wait for the
   // answer.
@@ -52,16 +53,16 @@ class Books {
   // the allocation, or that no option permits it. May ask the arbiter.
   struct Refusal {
     Bytes size;           // size of the refused allocation
-    Bytes host_most;      // as in the Answer that refused the growth
+    Bytes host_most;      // `host_most` of the Answer that refused the growth
     Bytes host_used;      // host memory that the job uses now, for its own data and for evicted data
-    bool pinned = false;  // the allocation cannot be evicted, so no limit on host memory refuses it
+    bool pinned = false;  // the memory could not be evicted, so a limit on host memory is not the reason
   };
   virtual void refused(const Refusal&) {}
   // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
   // eviction has failed.
   virtual void report(bool stuck) = 0;
-  // Returns true if a stream of this process is being captured: no thread of the interposer may synchronize
-  // then.
+  // Returns true if a stream of this process is being captured. No thread of the interposer may then
+  // synchronize.
   virtual bool capturing() = 0;
   // Returns true if the GPU has certainly finished all work of this process. Does not wait.
   virtual bool idle() = 0;
@@ -93,7 +94,7 @@ struct Piece {
 // The result of one evict() for the contents of the evicted handles.
 struct Eviction {
   Bytes copied;
-  Bytes unchanged;       // not copied, since the host still had a valid copy
+  Bytes unchanged;       // not copied, since host memory has a valid copy
   Bytes uniform;         // not copied: all words were equal, so one word is kept
   bool no_room = false;  // true: some handles stayed on the GPU for lack of host memory
 };
@@ -160,14 +161,14 @@ class Pinning {
 
   // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
   // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
-  // Returns CUDA_SUCCESS without any action if the backend never moves memory, CUDA_ERROR_NOT_READY if a part
-  // of the memory is not on the GPU now (it will be in the next turn) or to_merge() names the memory,
-  // CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the
-  // part does not lie in one allocation or mapping.
+  // If the backend never moves memory, does nothing and returns CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if
+  // a part of the memory is not on the GPU, or if to_merge() returns a range; CUDA_ERROR_OUT_OF_MEMORY if the
+  // arbiter refuses to pin this amount; and CUDA_ERROR_INVALID_VALUE if the part does not lie in one
+  // allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
-  // The memory around `address` that must become one handle before settle() can pin a part of it: memory that
-  // the program has created so that it can be exported. nullopt if there is none. TurnMemory::merge() makes
-  // it one handle.
+  // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
+  // there is none. Only memory that the program has created for export must be one handle.
+  // TurnMemory::merge() makes the range one handle.
   virtual std::optional<AddressRange> to_merge(CUdeviceptr /*address*/) const { return std::nullopt; }
   // Returns true if export_piece() is supported.
   virtual bool exportable() const { return false; }
@@ -184,14 +185,15 @@ class ReportSource {
   virtual MemoryUse use() const = 0;
   // The same as use().host_limit, but computed from the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
-  // use(), and the bytes that are not a part of it: allocated bytes beyond the window (residency.h), and the
-  // program's own host memory.
+  // use(), with two numbers that are not a part of use(): the allocated bytes beyond the window
+  // (residency.h), and the bytes of the program's own host memory.
   struct Reading {
     MemoryUse use;
     Bytes beyond;
   };
   virtual Reading reading() const { return {.use = use(), .beyond = {}}; }
-  // All host memory for which no cgroup is charged, as far as the site permits away memory.
+  // The host memory of this process for which no cgroup is charged; zero if the site does not permit away
+  // memory.
   virtual Bytes uncharged() const { return {}; }
   // The bytes that evict(), restore() and exchanges have copied so far.
   virtual Traffic moved() const { return {}; }
@@ -213,12 +215,12 @@ class TurnMemory {
   // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
   // Restores as much memory as allowed() permits, and reports the new use if it has changed. Returns true if
-  // all of the process's memory is resident, or if the device is lost: then no work can run, use() counts
-  // only resident memory, and the program gets the driver's error. Returns false if allowed() is too small,
-  // or if the driver has not yet freed the memory of other tenants: in the second case, where resident <
-  // allowed() and the footprint is larger, the caller tries again soon.
+  // all of the process's memory is resident, or if the device is lost. On a lost device no work can run,
+  // use() counts only resident memory, and the program gets the driver's error. Returns false if allowed() is
+  // too small, or if the driver has not yet freed the memory of other tenants. In the second case, fewer than
+  // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
-  // Makes the memory that to_merge() names at `address` one handle, at the same addresses and with the same
+  // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
   // contents. Needs host memory for all of the contents for a moment. No work of the process may be running.
   // Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory is not on
   // the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it back.
@@ -234,7 +236,7 @@ class TurnMemory {
   virtual void tend() = 0;
   // Maintenance, several times a second: if the job runs short of host memory, releases at once all host
   // memory that can be released. Returns true if the released memory is not enough, so that evicted memory
-  // has to be restored before the kernel kills the job.
+  // has to be restored before the Linux kernel kills the job.
   virtual bool watch_host() { return false; }
 };
 

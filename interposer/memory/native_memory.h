@@ -27,8 +27,8 @@ class NativeMemory final : public Memory {
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
   bool goes_with_contexts() const override { return true; }
-  // The driver serves the program's pools. Pools must outlive contexts, and the memory of this backend does
-  // not.
+  // The driver serves the program's pools, since pools must outlive contexts, and the memory of this backend
+  // does not.
   bool serves_pools() const override { return false; }
   // Always nullopt: the driver itself exports this memory and answers queries about it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
@@ -45,8 +45,7 @@ class NativeMemory final : public Memory {
   void tend() override {}
 
  private:
-  // The driver allocates memory for small blocks in pieces of this size, so the memory is counted in such
-  // pieces.
+  // The driver allocates memory for small blocks in pieces of this size, so this backend counts whole pieces.
   static constexpr Bytes kPiece = mebibytes(2);
   static Bytes counted(Bytes size) { return {(size.count + kPiece.count - 1) / kPiece.count * kPiece.count}; }
   bool take(Bytes size);
@@ -56,8 +55,8 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
-  std::mutex growth_;  // held by the thread that requests growth, so that no thread is refused because of
-                       // another thread's request; taken before mutex_
+  std::mutex growth_;  // held by the thread that requests growth: two requests at once could be refused
+                       // although one of them fits; taken before mutex_
   mutable std::mutex mutex_;  // never held during a call of the driver or of books_
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // includes growth that is being requested

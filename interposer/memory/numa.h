@@ -13,7 +13,7 @@ struct PciAddress {
   int device = 0;
 };
 
-// The NUMA node that the kernel reports for the device; nullopt if the kernel knows none, or if the host has
+// The NUMA node that the Linux kernel reports for the device; nullopt if it reports none, or if the host has
 // only one NUMA node. `root` is the prefix of /sys, for tests.
 std::optional<unsigned> numa_node_of(const PciAddress& address, const std::string& root = {});
 

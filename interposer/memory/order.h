@@ -2,8 +2,8 @@
 // The order of eviction and restore. Handles leave the GPU least recently used first, and return in reverse
 // order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
-// While a tenant runs, all of its memory is on the GPU and may be used, so the time of the last use is
-// unknown. So handles are ordered by the time of the last allocation in them.
+// While a tenant runs, all of its memory is on the GPU and its kernels may use any of it, so the time of a
+// handle's last use is unknown. So handles are ordered by the time of the last allocation in them.
 //
 // To change the order:
 //   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of
@@ -33,10 +33,10 @@ class Order {
   // The handle to restore next, among the handles that need at most `room` bytes of additional physical
   // memory; null if there is no such handle.
   Handle* first_to_return(Bytes room) const;
-  // Returns the handle that would be evicted last among the handles with a clean copy: its copy is the least
-  // useful; null if no handle has a clean copy.
+  // Among the handles with a clean copy, returns the handle that would be evicted last, since its copy is the
+  // least useful. Returns null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
-  // Returns true if the contents of all handles in this order are on the GPU.
+  // Returns true if no handle in this order has evicted contents.
   bool all_usable() const { return missing_.empty(); }
 
  private:

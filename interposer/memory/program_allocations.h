@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that the program has created itself (cuMemCreate): ranges with a reference count, and the
-// program's mappings of them. A range is identified by its base address. The program never accesses memory
-// through this address, only through its mappings. Guarded by SwapCommon::mutex.
+// program's mappings of them. The base address of a range identifies the range. The program never accesses
+// memory at this address, but only at the addresses of its mappings. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cuda.h>
@@ -49,11 +49,11 @@ class ProgramAllocations {
   // The mapping that begins at `address`.
   std::optional<Mapping> mapping_of(CUdeviceptr address) const;
 
-  // Returns the range that contains the `size` bytes at `address`, and their position in the range. `address`
-  // may be an address of the range itself or of a mapping of the whole range.
+  // Returns the range that contains the `size` bytes at `address`, and the position of these bytes in the
+  // range. `address` may lie in the range itself or in a mapping of the whole range.
   struct Under {
     Range* range = nullptr;   // null if the addresses lie in no range
-    CUdeviceptr address = 0;  // where the bytes lie, as an address of `range`
+    CUdeviceptr address = 0;  // the address of the bytes within `range`
   };
   Under under(CUdeviceptr address, Bytes size) const;
 

@@ -2,13 +2,13 @@
 // Physical memory that the program itself creates, maps and makes accessible: cuMemCreate, cuMemMap,
 // cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use these functions.
 //
-// The handle that the program gets stands for memory that is evicted and restored. The interposer maps this
-// memory at addresses of its own and copies through them, so it can evict the memory whether or not the
-// program has mapped it. A restore maps the memory at all of the program's addresses again. The calls here
-// never wait for a turn: if memory is not on the GPU now, the next restore maps it.
+// The CUDA handle (CUmemGenericAllocationHandle) that the program gets stands for swappable memory. The
+// interposer maps this memory at addresses of its own and copies through them, so it can evict the memory
+// whether or not the program has mapped it. A restore maps the memory at all of the program's addresses
+// again. The calls here never wait for a turn: if memory is not on the GPU now, the next restore maps it.
 //
-// Thread-safe. The functions return driver error codes, or nullopt if the memory is not the interposer's, so
-// that the caller must call the driver.
+// Thread-safe. The functions return driver error codes. If the memory is not the interposer's, they return
+// nullopt, and the caller must call the driver.
 #pragma once
 
 #include <cuda.h>

@@ -20,8 +20,8 @@ void Residency::shrink(Count count, Bytes size) {
   close_window_if_unneeded();
 }
 
-// Once all memory fits the window, the process is not oversized any more. Handles that are still away may
-// enter as before.
+// If all memory fits the window, the process is not oversized. Handles that are away at this moment may enter
+// the window.
 void Residency::close_window_if_unneeded() {
   if (swappable_ <= window_) window_ = kNoWindow;
 }
@@ -109,8 +109,8 @@ void Residency::replace(Range& range, Handle whole) {
   count(range.handles.front());
 }
 
-// The window does not grow by freed memory that was pinned in place: the arbiter grants growth only on
-// request.
+// When memory that was pinned in place is freed, the window does not grow by its size: the arbiter grants
+// growth only on request.
 void Residency::strike_off(Range& range) {
   for (Handle& handle : range.handles) {
     const bool settled = handle.place == Handle::Place::settled;

@@ -13,7 +13,7 @@ namespace sharedgpu {
 
 class Residency {
  public:
-  // The two counts, which grow before the memory is allocated: swappable memory and pinned memory.
+  // The two counts of allocated memory. A count grows before the memory is allocated.
   enum class Count { swappable, pinned };
   // Returns false if the total would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);
@@ -30,38 +30,38 @@ class Residency {
     window_ = size;
     close_window_if_unneeded();
   }
-  // The part of swappable() within the window, and the part beyond it.
+  // The bytes of swappable() within the window, and the bytes beyond the window.
   Bytes granted() const { return std::min(swappable_, window_); }
   Bytes beyond() const { return minus(swappable_, window_); }
   Bytes away() const { return away_; }                    // size of the handles that are away
-  Bytes in_window() const { return swappable_ - away_; }  // size of the other handles
+  Bytes in_window() const { return swappable_ - away_; }  // size of the handles that are not away
   Bytes unused_window() const { return minus(granted(), in_window()); }
   // Moves the handle, which must be busy, out of the window or into it.
   void set_away(Handle& handle, bool away);
-  Bytes resident() const { return resident_; }  // mapped, or about to be
-  // Like resident(), but includes the unused part of the window, which is kept for handles that are away.
+  Bytes resident() const { return resident_; }  // bytes of handles that are mapped, or are about to be mapped
+  // resident() plus the unused part of the window, which is reserved for handles that are away.
   Bytes reported_resident() const {
     return std::max(resident_, std::min(resident_ + unused_window(), allowed_));
   }
   Bytes pinned() const { return pinned_; }
   Bytes settling() const {
     return settling_;
-  }  // bytes being pinned in place; included in the three counts above
+  }  // bytes that are being pinned in place, also counted in swappable(), resident() and pinned()
   Bytes allowed() const { return allowed_; }
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
   // How many more bytes may become resident.
   Bytes room() const { return minus(allowed_, resident_); }
   // How many bytes may enter the window.
   Bytes room_in_window() const { return minus(std::min(room(), unused_window()), kept_free_); }
-  // A part of the window that is kept free, because pinned memory will take its place; and the bytes that
-  // must leave the window for that.
+  // keep_free() keeps a part of the window free for pinned memory. excess() returns the bytes that must leave
+  // the window to make this part free.
   void keep_free(Bytes size) { kept_free_ = size; }
   Bytes excess() const { return minus(kept_free_, unused_window()); }
   bool exceeds() const { return resident_ > allowed_; }
-  // The bytes that are evicted when only allowed() bytes are resident.
+  // The evicted bytes when exactly allowed() bytes are resident.
   Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }
 
-  // Returns true once the device is lost. Evicted memory then stays evicted.
+  // Returns true if the device is lost. Evicted memory then stays evicted.
   bool lost() const { return lost_; }
   void lose() { lost_ = true; }
 

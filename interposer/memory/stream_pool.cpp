@@ -12,8 +12,8 @@ constexpr Bytes kLargestRoomyChunk = mebibytes(32);
 
 }  // namespace
 
-// First tries the blocks that this stream has freed itself, since no other stream can have them yet. But a
-// freed block that is more than twice as large as needed is split only if no other block fits.
+// First tries the blocks that this stream has freed itself, since other streams cannot use these blocks yet.
+// But a freed block that is more than twice as large as needed is split only if no other block fits.
 std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   const Bytes needed = Packing::round_up(size);
   if (needed < size) return std::nullopt;

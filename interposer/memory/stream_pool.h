@@ -20,7 +20,7 @@
 
 namespace sharedgpu {
 
-// Numbers a stream; no later stream gets the same number.
+// The number of a stream. No two streams ever have the same number.
 struct StreamId {
   std::uint64_t value = 0;
   auto operator<=>(const StreamId&) const = default;
@@ -55,8 +55,8 @@ class StreamPool {
   // Removes unused chunks from the pool while the pool holds more than `keep` bytes. Returns the removed
   // chunks; the caller frees them.
   std::vector<Chunk> release(Bytes keep);
-  // Returns how large the next chunk should be if `size` bytes are needed now: at least `size`, more if the
-  // pool is already large, and a multiple of `unit`.
+  // Returns the size of the next chunk if `size` bytes are needed now: a multiple of `unit`, at least `size`,
+  // and more than that if the pool is large.
   Bytes next_chunk(Bytes size, Bytes unit) const;
 
   // A block in use, with the size that was requested. find() returns the block that contains `address`.
@@ -83,7 +83,8 @@ class StreamPool {
     FencePtr fence;
   };
   struct Queue {
-    std::map<std::uint64_t, Freed> by_age;                      // the key is the number of the free, in order
+    std::map<std::uint64_t, Freed> by_age;                      // the keys number the frees in the order of
+                                                                // their calls
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // (size, key of by_age)
   };
 

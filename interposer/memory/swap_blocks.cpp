@@ -18,7 +18,7 @@ CUresult SwapBlocks::allocate(CUdeviceptr* address, Bytes size) {
 }
 
 // Allocates a block in an arena. While this thread waits for the lock, another thread may add an arena. So
-// this thread tries the arenas again before it adds one itself.
+// this thread tries all arenas again before it adds an arena itself.
 CUresult SwapBlocks::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
@@ -38,8 +38,8 @@ bool SwapBlocks::take_from_arenas(CUdeviceptr* address, Bytes size) {
   return arena != nullptr;
 }
 
-// Returns the size of a new arena: up to a quarter of the size of all arenas, but at least `needed`. So many
-// small blocks share few handles, but less than about a quarter of the arenas is unused.
+// Returns the size of a new arena: up to a quarter of the size of all arenas, but at least `needed`. With
+// this size, many small blocks share few handles, and less than about a quarter of the arenas is unused.
 Bytes SwapBlocks::next_arena(Bytes needed) const {
   const MutexLock lock(common_.mutex);
   const Bytes quarter = std::min(Bytes{common_.space.arenas().count / 4}, common_.options.largest_arena);
@@ -56,7 +56,7 @@ CUresult SwapBlocks::grow(CUdeviceptr* address, Bytes size, const SwapRanges::Fo
     common_.residency.note_use(*range);
     *address = range->base;
   }
-  common_.books.report(false);  // the request for growth did not yet report the new memory as resident
+  common_.books.report(false);  // the request for growth was sent before the new memory became resident
   return CUDA_SUCCESS;
 }
 

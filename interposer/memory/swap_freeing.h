@@ -21,7 +21,8 @@ class SwapFreeing {
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
   // Does the same as free_with() for blocks that the driver frees when it destroys the context. Each block
-  // must have a range of its own. The driver also frees blocks of the context whose free is deferred.
+  // must have a range of its own. The driver then also frees the blocks of this context that wait for a
+  // deferred free.
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
   void free_deferred(Gpu gpu);
   // The bytes that will be released by the deferred frees.

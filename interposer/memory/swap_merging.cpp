@@ -10,8 +10,9 @@ namespace {
 
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);  // between two attempts to create memory
 
-// The handle that replaces all handles of the range, which are evicted to host memory. If the driver has
-// refused to unmap the memory at one of the program's addresses, some of the handles have no view there.
+// Returns the handle that replaces all handles of the range. These are evicted to host memory. If the driver
+// has refused to unmap the memory at one of the program's addresses, some of the handles have no view at this
+// address.
 Handle as_one(const Range& range) {
   Handle whole;
   whole.address = range.base;
@@ -55,8 +56,8 @@ CUresult SwapMerging::merge(Range& range) {
 }
 
 // The range keeps its handles until the new handle has memory, so that an evicted handle can be restored if
-// the driver has no memory for the new one. If the driver then refuses to unmap the new memory, the new
-// handle replaces the others, and the next restore copies its contents.
+// the driver has no memory for the new one. If a later step fails and the driver refuses to unmap the new
+// memory, the new handle replaces the others, and the next restore copies its contents.
 CUresult SwapMerging::restore_as_one(Range& range) {
   Handle whole = as_one(range);
   const Lane lane;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes one handle of the handles of memory that the program has created. The program exports such memory as
-// one piece of physical memory; until then several handles can be moved one by one.
+// one piece of physical memory. Before the export, the memory has several handles, which can be moved one by
+// one.
 #pragma once
 
 #include "interposer/memory/swap_turns.h"

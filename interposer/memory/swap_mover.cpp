@@ -51,7 +51,7 @@ CUresult SwapMover::hide(Handle& handle, View& view) {
 
 // Releases the reference to the memory as soon as the memory is mapped. From then on the memory exists as
 // long as the mapping, and a single call, unmap, frees it. So there is no state between "mapped" and "freed"
-// in which a call could fail. If the reference remained, the memory could never be freed, so give_back()
+// in which a call could fail. If the reference stayed, the memory could never be freed, so give_back()
 // repeats a failed release.
 CUresult SwapMover::map(Handle& handle) {
   if (handle.away) return map_away(handle);
@@ -99,8 +99,8 @@ CUresult SwapMover::hide_all(Handle& handle) {
   return result;
 }
 
-// Maps `physical` at all addresses of a handle that has no memory. Returns false if the driver refuses; then
-// either nothing is mapped, or the memory is mapped but is not accessible at all addresses.
+// Maps `physical` at all addresses of a handle that has no memory. Returns false if the driver refuses. In
+// this case the memory is either not mapped, or mapped but not accessible at every address.
 bool SwapMover::put(Handle& handle, Physical physical) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (!handle.mapped) handle.mapped = device_.map(handle.address, handle.size, physical) == CUDA_SUCCESS;
@@ -112,7 +112,8 @@ bool SwapMover::put(Handle& handle, Physical physical) {
   return false;
 }
 
-// Maps the handle's block, which has the contents. Returns false if nothing could be mapped.
+// Maps the block of away memory that has the handle's contents. Returns false if the block could not be
+// mapped.
 bool SwapMover::put_block(Handle& handle) {
   put(handle, handle.block->physical);
   handle.contents = handle.mapped ? Handle::Contents::in_place : Handle::Contents::in_block;
@@ -128,8 +129,8 @@ Mover::Begun SwapMover::begin_leave(Handle& handle, Lane lane) {
   return Begun::failed;
 }
 
-// From the moment when the contents have arrived in the block, no failure can lose them. The reference to the
-// device memory keeps it, so that the handle can stay if the block cannot be mapped.
+// Once the contents are in the block, no failure can lose them. A reference keeps the device memory, so that
+// the handle can stay in it if the block cannot be mapped.
 bool SwapMover::end_leave(Handle& handle, Lane lane) {
   Physical before = 0;
   if (device_.wait(lane) != CUDA_SUCCESS || device_.retain(&before, handle.address) != CUDA_SUCCESS) {
@@ -174,7 +175,7 @@ bool SwapMover::begin_enter(Handle& handle, Lane lane) {
   return entered;
 }
 
-// If the device memory cannot be unmapped, it stays, and a restore copies the contents to it.
+// If the device memory cannot be unmapped, the handle keeps it, and a restore copies the contents to it.
 void SwapMover::undo_enter(Handle& handle, Lane lane) {
   if (!settle(lane)) return;
   if (!handle.mapped || hide_all(handle) == CUDA_SUCCESS) put_block(handle);
@@ -197,8 +198,8 @@ void SwapMover::forget(Handle& handle) {
   if (!handle.mapped || !handle.away) give_block_back(handle);
 }
 
-// Detaches the host memory from the handle, and returns it to the caller, who has to free it. From here on,
-// evicted contents or a clean copy in it are invalid.
+// Detaches the host memory from the handle, and returns it to the caller, who has to free it. Evicted
+// contents or a clean copy in this memory are lost for the handle.
 HostRoom SwapMover::take_host(Handle& handle) {
   if (handle.has_copy()) kept_ -= handle.size.count;
   handle.left.reset();
@@ -234,7 +235,7 @@ bool SwapMover::look(std::span<Leaver> leavers) {
 SwapMover::Way SwapMover::way_of(const Leaver& leaver) {
   const Handle& handle = *leaver.handle;
   if (!handle.on_gpu())
-    return Way::empty;  // nothing to copy: the handle has no contents, or they are already on the host
+    return Way::empty;  // nothing to copy: the handle has no contents, or host memory has them
   if (!leaver.seen) return Way::copied;
   if (leaver.seen->uniform) return Way::uniform;
   return handle.has_copy() && leaver.seen == handle.left ? Way::unchanged : Way::copied;
@@ -354,8 +355,8 @@ bool SwapMover::settle() {
   return all;
 }
 
-// Waits for the lane. Returns true if no copy is running on the lane any more. Otherwise the lane stays
-// unsettled: the caller must not reuse host memory or remove mappings that a copy may still use.
+// Waits for the copies on the lane. Returns true if no copy is running on the lane. Otherwise the lane stays
+// unsettled: the caller must not reuse host memory or remove mappings that a copy may be using.
 bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;

@@ -35,7 +35,7 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
   const bool granted = common_.books.grow().granted;
   {
     const MutexLock lock(common_.mutex);
-    // This search does not find handles that were freed during the request.
+    // Searches again, since handles may have been freed during the request.
     for (auto& [base, range] : common_.space.ranges())
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
@@ -46,9 +46,8 @@ CUresult SwapPinning::settle(CUdeviceptr address, Bytes size) {
         }
     common_.changed.notify_all();
   }
-  // After a refusal the memory counts only as swappable again. The arbiter may already have subtracted the
-  // memory from the swappable count, and this count may grow again only by a request. So the session requests
-  // this growth.
+  // After a refusal the memory counts only as swappable again. The arbiter may have subtracted the memory
+  // from the swappable count, and this count may grow only on request. So the session requests this growth.
   if (!granted) static_cast<void>(common_.books.grow());
   common_.books.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -83,7 +82,7 @@ std::optional<AddressRange> SwapPinning::to_merge(CUdeviceptr address) const {
   return AddressRange{range->base, range->size};
 }
 
-// Keeps the handle busy during the export, so that no thread unmaps it.
+// The handle is busy during the export, so that no thread unmaps it.
 CUresult SwapPinning::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
   MutexLock lock(common_.mutex);
   for (;;) {

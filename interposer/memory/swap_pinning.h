@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that never leaves the GPU. There are two kinds. Memory that the program gets from the driver itself,
-// such as arrays, is counted here, and nothing else is done about it. Swappable memory is pinned in place
-// when another process or a network card uses its physical location. Implements Pinning.
+// such as arrays, is only counted here. Swappable memory is pinned in place when another process or a network
+// card uses its physical location. Implements Pinning.
 #pragma once
 
 #include "interposer/memory/swap_freeing.h"

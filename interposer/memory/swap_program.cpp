@@ -35,8 +35,8 @@ CUresult SwapProgram::create(Id* id, Bytes size, const CUmemAllocationProp& kind
   if (id == nullptr || size == Bytes{} || size.count % common_.device.granularity().count != 0)
     return CUDA_ERROR_INVALID_VALUE;
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
-  // Memory for export has one handle, since it is exported as a whole. In a process that may be larger than
-  // the GPU, such a handle could be larger than the window, so the handles become one at the export.
+  // Memory for export has one handle, since it is exported as a whole. In a process that may be oversized,
+  // this handle could be larger than the window. Such a process merges the handles at the export.
   const bool whole =
       kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && !common_.books.may_be_oversized();
   const CUresult result = freeing_.make_room([&](Wish wish) {
@@ -68,7 +68,7 @@ std::optional<CUresult> SwapProgram::release(Id id) {
 // removed.
 CUresult SwapProgram::drop_if_unused(Id id) {
   if (!common_.program.find(id)->unused()) return CUDA_SUCCESS;
-  auto node = common_.program.take_out(id);  // from now on no thread finds the range
+  auto node = common_.program.take_out(id);  // no thread finds the range after this
   common_.mutex.unlock();
   // Unlike cuMemFree, cuMemRelease and cuMemUnmap do not wait for the GPU.
   const CUresult result = ranges_.take_down(*node.mapped().range);
@@ -145,7 +145,7 @@ CUresult SwapProgram::set_access(CUdeviceptr address, const CUmemAccessDesc* acc
     common_.wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - range.base);
     const auto view = std::ranges::find(handle.views, at, &View::address);
-    if (view == handle.views.end()) {  // another thread is unmapping it
+    if (view == handle.views.end()) {  // another thread is unmapping the memory
       common_.unclaim(handle);
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -197,13 +197,13 @@ CUresult SwapProgram::hide(Made& made, CUdeviceptr address) {
   return result;
 }
 
-// Takes a reference, since another thread may release the memory meanwhile.
+// Takes a reference, since another thread may release the memory while the lock is not held.
 std::optional<CUresult> SwapProgram::settle(Id id, CUmemGenericAllocationHandle* real) {
   MutexLock lock(common_.mutex);
   Made* const made = common_.program.find(id);
   if (made == nullptr) return std::nullopt;
   if (made->range->handles.size() != 1 && !made->range->must_merge())
-    return CUDA_ERROR_INVALID_VALUE;  // not created for export
+    return CUDA_ERROR_INVALID_VALUE;  // the program has not created the memory for export
   ++made->references;
   const Bytes size = made->range->size;
   lock.unlock();
@@ -222,7 +222,8 @@ std::optional<CUresult> SwapProgram::settle(Id id, CUmemGenericAllocationHandle*
   return result;
 }
 
-// The threads that use the handles never wait for the turn thread, which has not claimed any handle yet.
+// This wait cannot deadlock: the turn thread has claimed no handle, so the threads that use the handles never
+// wait for it.
 CUresult SwapProgram::merge(CUdeviceptr address) {
   Range* range = nullptr;
   {

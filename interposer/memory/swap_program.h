@@ -28,8 +28,8 @@ class SwapProgram final : public ProgramMemory {
 
  private:
   using Made = ProgramAllocations::Made;
-  // While this object exists, the handles of the program's memory do not become one, so that the thread may
-  // go through the handles of a range and release the lock in between.
+  // While this object exists, no handles of the program's memory are merged. So the thread may go through the
+  // handles of a range and release the lock between two handles.
   class UseOfHandles {
    public:
     explicit UseOfHandles(SwapProgram& program);

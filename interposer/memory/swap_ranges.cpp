@@ -34,7 +34,7 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
     range = &common_.space.add(base, form.size, form.arena, common_.device.goes_with(), form.handle);
     for (Handle& handle : range->handles) handle.kind = form.kind;
     common_.residency.add(*range);
-    // The part that the window cannot hold is away from the start.
+    // The handles for which the window has no room are away from the start.
     for (auto handle = range->handles.rbegin();
          handle != range->handles.rend() && common_.residency.in_window() > common_.residency.granted();
          ++handle)
@@ -62,7 +62,7 @@ CUresult SwapRanges::back(Range& range) {
 }
 
 // Gives the handle physical memory. If the memory would exceed the resident limit, the function succeeds
-// without backing the handle: the next restore() then backs it. Checks the limit at each attempt, since the
+// without backing the handle, and the next restore() backs it. Checks the limit at each attempt, since the
 // arbiter may lower it while this thread waits for the driver.
 CUresult SwapRanges::back(Handle& handle) {
   Nanoseconds waited{};
@@ -87,8 +87,8 @@ CUresult SwapRanges::back(Handle& handle) {
   }
 }
 
-// While this thread waited for the turn thread, a failed move may have left copies of the handles in flight.
-// The turn thread itself calls this function only if there are none.
+// While this thread waited for the turn thread, a move may have failed, and copies of the handles may still
+// be running. The turn thread itself calls this function only if no copies are running.
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);

@@ -24,7 +24,7 @@ class SwapRanges {
   // range's handles, then unmaps and frees the range. On failure the range stays, with the handles that could
   // not be unmapped.
   CUresult take_down(Range& range);
-  // Sets the access rights of all mapped memory again.
+  // Sets the access rights of all mapped memory, after a change of these rights.
   void renew_access();
 
  private:

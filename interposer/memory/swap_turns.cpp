@@ -63,7 +63,7 @@ bool SwapTurns::evict() {
         stuck =
             !choose(minus(minus(common_.residency.resident(), leaving), common_.residency.allowed()), next);
         if (next.empty()) break;
-        continue;  // checks again, since less memory may have to be evicted now
+        continue;  // checks the limit again, since it may have grown
       }
       const Leaver leaver = next.front();
       next.pop_front();
@@ -88,8 +88,8 @@ bool SwapTurns::evict() {
     } else if (stuck || !common_.residency.exceeds() || !common_.residency.any_busy()) {
       break;
     } else {
-      common_.changed.wait(common_.mutex);  // the busy handles are being allocated or freed by other threads,
-                                            // which never wait for this thread
+      common_.changed.wait(common_.mutex);  // other threads are allocating or freeing the busy handles, and
+                                            // they never wait for this thread
     }
   }
   for (const Leaver& leaver : next) common_.unclaim(*leaver.handle);
@@ -130,9 +130,9 @@ bool SwapTurns::choose(Bytes excess, std::deque<Leaver>& chosen) {
   return looked;
 }
 
-// Clean copies may occupy host memory that the pool would keep anyway. But clean copies are dropped if the
-// pool would otherwise hold more than the bytes that will be on the host, or if no host memory is left for
-// the handle. Before that, unused blocks of away memory are released.
+// Clean copies may occupy host memory that the pool would keep anyway. They are dropped if the pool would
+// otherwise hold more than the bytes that will be on the host. They are also dropped if no host memory is
+// left for the handle, after unused blocks of away memory have been released.
 Mover::Begun SwapTurns::begin_out(const Leaver& leaver, Lane lane) {
   while (!common_.mover->has_room(*leaver.handle) &&
          common_.mover->host_held() >= common_.residency.evicted_at_limit() && give_up_copy()) {
@@ -225,9 +225,9 @@ bool SwapTurns::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
-      // The busy handles are being allocated or freed by other threads, which never wait for this thread.
-      // Such a thread may have read the resident limit before the limit was raised. In this case, this thread
-      // has to back the memory that the other thread allocates.
+      // Other threads are allocating or freeing the busy handles, and they never wait for this thread. Such a
+      // thread may have read the resident limit before the limit was raised, and then does not back its
+      // memory. So this thread has to back this memory.
       common_.changed.wait(common_.mutex);
       continue;
     }
@@ -264,8 +264,7 @@ void SwapTurns::tend() {
 }
 
 // Host memory that holds evicted contents can be released only after the contents are restored. The pool must
-// not grow in the meantime, since otherwise the next eviction would allocate the memory that the job is about
-// to use.
+// not grow before that, since it would take the host memory that the job is about to use.
 bool SwapTurns::watch_host() {
   if (common_.pool == nullptr || (common_.pool->held() == Bytes{} && !common_.pool->expected())) return false;
   common_.pool->watch();

@@ -41,7 +41,8 @@ class SwapTurns {
   GrowthAccount& growth_;
   SwapFreeing& freeing_;
 
-  Bytes host_peak_;  // the most host memory that evicted contents took since all memory was last resident
+  Bytes host_peak_;  // the most host memory that evicted contents have occupied since all memory was last
+                     // resident
   Eviction last_eviction_;
 };
 

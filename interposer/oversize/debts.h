@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that launches have lost because a handle is away, since the handle was last used anew. When the
-// debt reaches the time of an exchange, the handle should be on the GPU: whatever the program does next, this
-// rule costs at most twice the time of the better choice (the ski rental problem).
+// A handle's debt is the time that launches have lost because the handle is away. When the debt reaches the
+// time of an exchange, the handle should be on the GPU. Whatever the program does next, this rule costs at
+// most twice the time of the better choice (the ski rental problem).
 //
-// A use is anew if, since the previous one, launches have used more bytes than the window holds: then the
-// handle would have left the window in between anyway, so its earlier uses say nothing about the next ones.
+// The debt restarts at zero if launches have used more bytes than the window holds since the handle's
+// previous use. The handle would have left the window in this time anyway, so its earlier uses say nothing
+// about the next uses.
 //
-// Pure and bounded: beyond kMostDebts handles, all debts begin anew. Not thread-safe. No call fails.
+// Pure and bounded: when there are kMostDebts handles, all debts restart at zero. Not thread-safe. No call
+// fails.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +25,8 @@ class Debts {
 
   // A launch uses `size` bytes of operands.
   void launch(Bytes size) { used_ += size.count; }
-  // The launch uses the handle, which is away, and is slower for that by `lost` nanoseconds. Returns the
-  // debt.
+  // The launch uses the handle, which is away. This makes the launch slower by `lost` nanoseconds. Returns
+  // the debt.
   double add(std::uint64_t handle, double lost, Bytes window) {
     if (debts_.size() >= kMostDebts) debts_.clear();
     Debt& debt = debts_[handle];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of the handles that change places in one exchange. The needed handles come in first. The handles
-// that are needed last leave (Belady's rule on the learned order), and of those with the same next need, the
-// ones with the oldest last need.
+// that are needed last leave (Belady's rule on the learned order). Of handles with the same next need, the
+// handles with the oldest last need leave.
 //
 // An exchange waits until the GPU has no work left, which takes as long as moving a few handles. So one
-// exchange also brings in handles that will be needed soon, as long as each of them is needed much sooner
-// than the handles that leave for it. If no order is learned, nothing comes in early.
+// exchange also brings in handles that will be needed soon. Each of them must be needed much sooner than the
+// handles that leave for it. If no order is learned, nothing comes in early.
 //
 // A pure function: no state, no failure, memory in proportion to the candidates. It takes O(n log n) for n
 // candidates.
@@ -20,7 +20,7 @@
 
 namespace sharedgpu {
 
-// A handle that may change places. Handles that must stay where they are, such as pinned ones, are no
+// A handle that may change places. Handles that must stay where they are, such as pinned handles, are no
 // candidates.
 struct Candidate {
   std::uint64_t handle;  // its address
@@ -35,11 +35,11 @@ struct Plan {
   std::vector<std::uint64_t> in;
 };
 
-// `needed`: the handles that the next launch needs, in the order of importance. As many of them come in as
-// the window can hold beside each other; the others stay away. Addresses that are no candidates are ignored.
-// `free`: the part of the window that has no handle.
-// `most`: handles come in early up to this total of bytes that come in; the needed handles come in even
-// beyond.
+// `needed`: the handles that the next launch needs, the most important first. As many of them come in as fit
+// into the window together; the others stay away. Addresses that are no candidates are ignored. `free`: the
+// part of the window that has no handle.
+// `most`: handles come in early only while the total of all bytes that come in is at most this. The needed
+// handles may exceed it.
 Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
           std::span<const std::uint64_t> needed, Bytes free, Bytes most);
 

@@ -10,7 +10,7 @@ namespace {
 double nanoseconds(Nanoseconds time) { return static_cast<double>(time.count()); }
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
-// Measuring a launch makes the program wait for it. So of n launches about log4(n) are measured.
+// Measuring a launch makes the program wait for the launch. So only about log4(n) of n launches are measured.
 bool is_measured(std::uint32_t launch) {
   return std::has_single_bit(launch) && std::countr_zero(launch) % 2 == 0;
 }

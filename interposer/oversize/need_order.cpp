@@ -8,18 +8,18 @@ namespace sharedgpu {
 
 namespace {
 
-// Needs of several streams overtake each other, and a program leaves out or inserts single needs. So a need
+// Needs of several streams overtake each other, and a program may leave out or insert single needs. So a need
 // is predicted if it is at most this far from the expected position.
 constexpr std::uint64_t kNear = 8;
-// A place in the past is another present if so many needs in a row are the same. One need alone proves
-// little: it may be an exception within the order.
+// The present corresponds to a past position if at least this many needs in a row are the same. One need
+// alone proves little: it may be an exception within the order.
 constexpr std::size_t kShortestMatch = 2;
 constexpr std::size_t kLongestMatch = 256;
-// A handle may have been needed very often. The newest of its needs are compared.
+// A handle may have been needed very often. Only this many of its newest needs are compared.
 constexpr std::size_t kMostPlaces = 16;
-// So many cycles predict the next need. One of them alone may have left it out.
+// The number of past cycles that predict the next need. A single cycle may have left a need out.
 constexpr int kCycles = 2;
-// The order counts if half of the last needs were predicted.
+// The order counts as learned if half of the last needs were predicted.
 constexpr unsigned kLastNeeds = 16;
 constexpr unsigned kEnough = 8;
 constexpr std::uint32_t kEveryNeed = (1u << kLastNeeds) - 1;
@@ -28,7 +28,7 @@ constexpr std::uint32_t kEveryNeed = (1u << kLastNeeds) - 1;
 
 void NeedOrder::Positions::drop_first() {
   if (++dropped_ <= all_.size() / 2) return;
-  // A copy has no unused capacity, unlike the vector itself after erase().
+  // Copies the vector, since erase() would keep the unused capacity.
   all_ = std::vector<Position>(all_.begin() + static_cast<std::ptrdiff_t>(dropped_), all_.end());
   dropped_ = 0;
 }
@@ -110,7 +110,7 @@ bool NeedOrder::follow(std::uint64_t handle, const Positions& needs) {
   std::size_t length = kShortestMatch - 1;
   if (const std::optional<Position> place = best_place(needs, length)) {
     present_ = *place;
-    // From this place, these needs would have been predicted.
+    // From this position, these needs would have been predicted.
     if (length >= kEnough) predicted_ |= length < kLastNeeds ? (1u << length) - 1 : kEveryNeed;
     return true;
   }

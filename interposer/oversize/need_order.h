@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which a program needs its handles on the GPU. Programs repeat themselves: the order finds the
-// place in the past that looks like the present, and predicts that the same needs follow again. While no such
-// place is known, the order is that of the last use. Needs are counted, not timed: a distance of 3 means the
-// third need from now.
+// The order in which a program needs its handles on the GPU. A need is a launch that needs a handle. Programs
+// repeat themselves: this class finds the position in the past whose needs match the newest needs, and
+// predicts that the same needs follow again. While no such position is known, it predicts by the last use of
+// each handle. Distances are counted in needs: a distance of 3 means the third need from now.
 //
 // Pure and bounded: no clock, at most kMostNeeds needs and kMostMemory bytes. Not thread-safe. A handle is
-// identified by its address. A call takes the time of a search in a balanced tree; a need that was not
-// predicted is also compared with a few earlier places. No call fails. An object allocates memory from its
-// construction.
+// identified by its address. A call takes the time of a search in a balanced tree. For a need that was not
+// predicted, it also compares a few earlier positions. No call fails. The constructor, too, allocates memory.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +31,17 @@ class NeedOrder {
 
   // Returns true if the recent needs have been predicted from the past.
   bool learned() const;
-  // The distance of the handle's next need. If the order is learned, the last two cycles predict it; kNever
-  // for a handle that neither of them needed from the present place to its end. Otherwise: the longer ago the
-  // last need, the larger is the distance; kNever for a handle that has never been needed.
+  // The distance of the handle's next need. If the order is learned, the last two cycles predict the
+  // distance; kNever if neither cycle needed the handle between the present position and the cycle's end. If
+  // not, the distance grows with the time since the handle's last need; kNever if the handle has never been
+  // needed.
   std::uint64_t next(std::uint64_t handle) const;
-  // The distance of the handle's last need; 0 for the last one of all; kNever for none.
+  // The distance back to the handle's last need: 0 if this is the newest need of all, kNever if the handle
+  // was never needed.
   std::uint64_t since(std::uint64_t handle) const;
 
  private:
-  // Positions of needs grow for ever; the log keeps the newest positions.
+  // A position numbers a need. Positions grow for ever, and the log keeps the newest needs.
   using Position = std::uint64_t;
   struct Need {
     std::uint64_t handle;
@@ -59,21 +60,21 @@ class NeedOrder {
 
    private:
     std::vector<Position> all_;
-    std::size_t dropped_ = 0;  // so many of the first ones are no longer in the log
+    std::size_t dropped_ = 0;  // number of elements at the start of all_ that are not in the log any more
   };
 
   Position end() const { return first_ + log_.size(); }
   const Need& at(Position position) const { return log_[position - first_]; }
   const Positions* find(std::uint64_t handle) const;  // null if the handle is not in the log
   bool is_near(const Positions& needs) const;
-  // If a handle is needed now as it was at `place`: how many needs in a row up to `place` are the same as the
-  // newest needs, this one included; at most kLongestMatch.
+  // Assumes that the newest need is the same as the need at `place`. Returns how many needs in a row,
+  // backwards from `place`, are the same as the newest needs; at most kLongestMatch.
   std::size_t match(Position place) const;
-  // The newest of a handle's places with the longest match, if one is longer than `longest`, which becomes
-  // its length.
+  // Of the positions with the longest match, returns the newest; nullopt if no match is longer than
+  // `longest`. Sets `longest` to the length of the match.
   std::optional<Position> best_place(const Positions& needs, std::size_t& longest) const;
-  // Moves the present to the position that corresponds to a need of a handle now. Returns false if there is
-  // no such position; then the present stays.
+  // Sets present_ to the position that corresponds to a need of the handle at this moment. If there is no
+  // such position, returns false and leaves present_ unchanged.
   bool follow(std::uint64_t handle, const Positions& needs);
   void drop_oldest();
 
@@ -83,7 +84,7 @@ class NeedOrder {
   // The position in the past that corresponds to the newest need; zero if none is known.
   Position present_ = 0;
   std::uint32_t predicted_ =
-      0;  // a bit for each of the last needs, the newest is the lowest: 1 if it was predicted
+      0;  // a bit for each of the last needs: 1 if the need was predicted; the lowest bit is the newest need
 };
 
 }  // namespace sharedgpu

@@ -8,7 +8,7 @@ namespace sharedgpu {
 
 std::optional<std::vector<std::size_t>> order_of_nodes(std::size_t count, std::span<const NodeEdge> edges) {
   std::vector<std::vector<std::size_t>> dependents(count);
-  std::vector<std::size_t> missing(count);  // dependencies that are not yet in the order
+  std::vector<std::size_t> missing(count);  // number of dependencies on nodes that are not yet in the order
   for (const NodeEdge& edge : edges) {
     if (edge.from >= count || edge.to >= count) return std::nullopt;
     dependents[edge.from].push_back(edge.to);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of a CUDA graph as a sequence: which nodes and dependencies permit it to launch the nodes one
-// after the other on one stream, and an order in which this is possible.
+// The nodes of a CUDA graph as a sequence of launches on one stream. This file tells which types of nodes and
+// dependencies permit such a sequence, and finds an order of the nodes.
 //
-// Pure: no driver, no state. No call fails. Needs no cuda.h; the numbers are those of cuda.h.
+// Pure: no driver, no state. No call fails. Does not include cuda.h, but uses the numbers of cuda.h's
+// enumerations.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,10 @@
 
 namespace sharedgpu {
 
-// The types of nodes (CUgraphNodeType) that are launched singly. A host function, or an event for which a
-// node waits, may wait for the program's next call. cuGraphLaunch returns before the graph runs, but the
-// launches of single nodes wait as soon as the stream's queue is full.
+// The types of nodes (CUgraphNodeType) that are launched singly. Host functions and waits for events are not
+// among them, since they may wait for the program's next call. cuGraphLaunch returns before the graph runs,
+// but launches of single nodes block when the stream's queue is full, so the program might never make this
+// call.
 enum class NodeType : unsigned { kernel = 0, copy = 1, fill = 2, graph = 4, empty = 5 };
 // The type with this number; nullopt if a node of that type runs only as a part of its graph.
 constexpr std::optional<NodeType> single_type(unsigned number) {
@@ -37,12 +39,13 @@ struct EdgeKind {
   std::uint8_t type = 0;
   std::uint8_t reserved[5] = {};
 };
-// Returns true if the dependency is met when the second node begins after the first one has ended. That is
-// enough if the second node may begin at a sign of the first one (a programmatic dependency), since CUDA does
-// not promise that it begins before the end. Dependencies of other kinds may be made for kernels that have to
-// run at the same time.
+// Returns true if the dependency permits the second node to begin only after the first node has ended. A
+// programmatic dependency permits it, too: the second node may begin at a signal of the first node, but CUDA
+// does not promise that it begins before the first node ends. Other kinds of dependencies may connect kernels
+// that have to run at the same time.
 constexpr bool is_met_by_order(const EdgeKind& kind) {
-  constexpr std::uint8_t kFullOrAtSign = 1;  // the highest number of such a port, and of such a type
+  constexpr std::uint8_t kFullOrAtSign = 1;  // the highest port number, and the highest type number, for
+                                             // which the function returns true
   return kind.from_port <= kFullOrAtSign && kind.to_port == 0 && kind.type <= kFullOrAtSign;
 }
 
@@ -52,9 +55,9 @@ struct NodeEdge {
   std::size_t to;
 };
 // Returns the numbers of `count` nodes in an order in which each node comes after the nodes on which it
-// depends, and otherwise as close to the numbers as possible, since programs add nodes in the order in which
-// they use memory. Returns nullopt if there is no such order, or an edge has a number that no node has. Takes
-// O((n + e) log n) for n nodes and e edges.
+// depends. Apart from that, nodes are sorted by number as far as possible, since programs add nodes in the
+// order in which they use memory. Returns nullopt if there is no such order, or an edge has a number that no
+// node has. Takes O((n + e) log n) for n nodes and e edges.
 std::optional<std::vector<std::size_t>> order_of_nodes(std::size_t count, std::span<const NodeEdge> edges);
 
 }  // namespace sharedgpu

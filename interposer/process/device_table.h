@@ -18,7 +18,7 @@
 
 namespace sharedgpu {
 
-// An allocation of the interposer, with the memory object and the device that it belongs to.
+// An allocation of the interposer, with its memory object and its device.
 struct Place {
   Memory* memory = nullptr;
   CUdevice device = 0;
@@ -36,9 +36,9 @@ class DeviceTable {
   // Begins the first session, on a connection on which the arbiter has sent Welcome. cuInit opens this
   // session, which has no GPU yet. On failure logs the reason and returns false.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
-  // Called when the process is about to use `device`: gives the device the first session if no other device
-  // has it, otherwise a new session. If the arbiter grants no session, the device stays unmanaged. Called
-  // after begin().
+  // Called when the process is about to use `device`: gives the device the first session if this session has
+  // no device yet, otherwise a new session. If the arbiter grants no session, the device stays unmanaged.
+  // Called after begin().
   void attach(CUdevice device);
 
   // The session of an attached device; null if the device is unmanaged.

@@ -60,8 +60,8 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   void context_added(CUcontext context, CUdevice device, bool primary);
   tracking::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(tracking::Contexts::Removed context, CUdevice device);
-  // Called when the program has set a limit of the context (cuCtxSetLimit) for which the driver takes `extra`
-  // bytes more than usual.
+  // Called when the program has set a limit of the context (cuCtxSetLimit). The new limit makes the driver
+  // take `extra` bytes more than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 
   // Yields the turn to waiting tenants, since the next submission would not finish in time.

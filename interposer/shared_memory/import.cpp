@@ -10,7 +10,7 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// Returns the error that the driver returns if a handle names no allocation, or a freed allocation.
+// Returns the error that the driver returns for a handle of no allocation, or of a freed allocation.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
 }
@@ -78,8 +78,8 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
     }
   }
   Opened opened{.name = ticket.name, .openers = {{context, 1}}, .mapped = ticket.mapped, .size = ticket.size};
-  // Takes the lock before it requests the first piece: if the exporter frees the memory from now on, the
-  // memory stays until this process closes it.
+  // Takes the lock before it requests the first piece. If the exporter frees the memory later, the memory
+  // stays until this process closes it.
   result = hold(ticket.name);
   if (result == CUDA_SUCCESS) result = map(opened);
   const std::lock_guard lock(mutex_);
@@ -93,8 +93,8 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
 }
 
 // Locks the exported allocation in the exporter's lock file, which this function requests first if necessary.
-// If the lock file cannot be received, the import works all the same. But if the exporter frees memory that
-// this process has open, the bytes of this memory are not counted correctly.
+// Without the lock file, the import works, too. But if the exporter then frees memory that this process has
+// open, the bytes of this memory are not counted correctly.
 CUresult Imports::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);

@@ -19,7 +19,7 @@
 
 namespace sharedgpu::shared_memory {
 
-// The contents of a CUipcMemHandle that names memory of the interposer, not of the driver.
+// The contents of a CUipcMemHandle for memory of the interposer, not of the driver.
 struct IpcTicket {
   static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with this
                                                                // number
@@ -31,7 +31,7 @@ struct IpcTicket {
 };
 static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 
-// Returns nullopt if the handle names memory of the driver.
+// Returns nullopt if the handle is for memory of the driver.
 std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
 CUipcMemHandle handle_of(const IpcTicket& ticket);
 
@@ -69,12 +69,12 @@ class Imports final : public Maintenance {
   struct Opened {
     LoanName name;
     std::map<CUcontext, unsigned>
-        openers;  // number of openings in each context; empty: run() closes the import after the capture
+        openers;  // number of openings in each context; if empty, run() closes the import after the capture
     CUdeviceptr base = 0;  // base of the mapping
     Bytes mapped;
     Bytes size;
-    Pinning* heir = nullptr;  // the accounting in which the memory is counted as pinned since the exporter is
-                              // dead; null while another process counts the memory
+    Pinning* heir = nullptr;  // if the exporter is dead and this process counts the memory as pinned, the
+                              // object that counts it; otherwise null
   };
   using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that open() has returned to the
                                                     // program
@@ -91,8 +91,8 @@ class Imports final : public Maintenance {
   std::mutex opening_;  // held during open(); taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;
-  // held_: for each exported allocation, how many openings, in progress or complete, need its lock.
-  // lock_files_: the lock files, by the exporters' random numbers.
+  // held_ has, for each exported allocation, the number of openings that need its lock, including openings in
+  // progress. lock_files_ has the lock files; its keys are the exporters' random numbers.
   std::map<LoanName, unsigned> held_;
   std::map<std::uint64_t, LockFile> lock_files_;
 };

@@ -2,9 +2,9 @@
 // The lock file of exported memory shows whether an importer still has the memory open. Exporter and
 // importers share the file and lock one byte per exported allocation.
 //
-// When a process dies, for any reason, the kernel drops its locks, so no message is needed. The locks belong
-// to the open file description (F_OFD_SETLK), and every process has an open file description of its own. Not
-// thread-safe.
+// When a process dies, for any reason, the Linux kernel drops its locks, so no message is needed. The locks
+// belong to the open file description (F_OFD_SETLK), and every process has an open file description of its
+// own. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace sharedgpu::shared_memory {
 
 class LockFile {
  public:
-  // Exported allocations have numbers below this limit. The bytes from this limit on are for the lock that
-  // shows that the exporter lives, and for the locks that inherit() takes.
+  // Exported allocations have numbers below this limit. The lock that shows that the exporter lives, and the
+  // locks that inherit() takes, are at bytes from this limit on.
   static constexpr std::uint64_t kMostExports = std::uint64_t{1} << 61;
 
   // For the exporter: creates the file. Returns false on failure.
@@ -26,8 +26,8 @@ class LockFile {
   // For an importer: takes over the file that the exporter has sent.
   void adopt(UniqueFd file) { file_ = static_cast<UniqueFd&&>(file); }
   explicit operator bool() const { return static_cast<bool>(file_); }
-  // Call it in the child of a fork, since the child's copy of the descriptor would keep the locks after the
-  // parent's death.
+  // Call this in the child of a fork. Otherwise the child's copy of the descriptor would keep the locks after
+  // the parent's death.
   void drop() { file_.reset(); }
 
   // For the exporter: returns true if an importer has the allocation open.
@@ -37,8 +37,8 @@ class LockFile {
   void hold(std::uint64_t number) const;
   void let_go(std::uint64_t number) const;
   bool exporter_lives() const;
-  // Call it after the death of the exporter: returns true if this importer, and no other, must from now on
-  // count the allocation as pinned memory.
+  // Call this after the death of the exporter. Returns true if this importer must count the allocation as
+  // pinned memory from now on. Only one importer gets true.
   bool inherit(std::uint64_t number) const;
 
  private:

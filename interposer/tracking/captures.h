@@ -17,7 +17,7 @@ namespace sharedgpu::tracking {
 
 class Captures {
  public:
-  // Records a capture that this thread has begun. Call gate::capture_began() before.
+  // Records a capture that this thread has begun. Call gate::capture_began() first.
   void add(CUstream stream);
   // Returns true if a capture that began on `stream` is in progress.
   bool contain(CUstream stream) const;
@@ -37,7 +37,7 @@ class Captures {
   struct Capture {
     CUstream stream = nullptr;
     CUcontext context = nullptr;
-    pthread_t thread{};  // set only for a per-thread default stream: the thread that it belongs to
+    pthread_t thread{};  // the thread of a per-thread default stream; not set for other streams
     bool is(CUstream its, pthread_t owner) const;
   };
   template <class Over>

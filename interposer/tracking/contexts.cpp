@@ -239,7 +239,7 @@ bool Contexts::drain() {
     std::this_thread::sleep_for(nap);
     waited += nap;
   }
-  // This call also waits for work in per-thread default streams, which idle() cannot query.
+  // cuCtxSynchronize also waits for work in per-thread default streams, which idle() cannot query.
   return synchronize() != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
@@ -258,7 +258,7 @@ bool Contexts::idle() {
 }
 
 // A per-thread default stream can be queried only by its own thread. So once such a stream has got work, it
-// is regarded as busy as long as its thread lives.
+// counts as busy until its thread ends.
 bool Contexts::done() { return !gate::activity().own_streams && idle(); }
 
 CUresult Contexts::error_of(CUstream stream) {

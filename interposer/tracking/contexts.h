@@ -25,7 +25,7 @@ struct Primary {
   std::mutex mutex;
   int references = 0;  // number of the program's references
   bool kept = false;   // the interposer holds a reference of its own, which is not counted in `references`
-  bool reset = false;  // the program has reset the context, and has taken no reference since
+  bool reset = false;  // the program has reset the context, and has taken no reference after that
   int growing = 0;     // number of threads that allocate memory in this context; the memory must outlive the
                        // program's references
   std::uint64_t changes = 0;  // number of changes of the program's references
@@ -55,7 +55,8 @@ class Contexts {
   CUcontext any(CUdevice device) const;
   // Records that the program has enlarged the context's heap or buffers by `extra` bytes.
   void set_extra(CUcontext context, CUlimit limit, Bytes extra);
-  // The size of all contexts of `device`: for each context `usual` bytes, plus what set_extra() has recorded.
+  // The size of all contexts of `device`: for each context `usual` bytes and the bytes that set_extra() has
+  // recorded.
   Bytes size(CUdevice device, Bytes usual) const;
 
   // Adds a stream of `context`. The stream is destroyed with the context.
@@ -95,8 +96,8 @@ class Contexts {
     if (!gate::capturing()) action();
   }
 
-  // Counts a capture that is about to begin. First waits until no thread is in idle() or error_of(). Also
-  // waits, but only for about a second, until no thread is in synchronize().
+  // Counts a capture that is about to begin. First waits until no thread is in idle() or error_of(). Then
+  // waits until no thread is in synchronize(), but only for about a second.
   void capture_began();
 
  private:
@@ -127,7 +128,8 @@ class Contexts {
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // number of threads in synchronize_one()
-  gate::Wakeup unused_;    // raised when no drain uses a context any more, or no thread synchronizes any more
+  gate::Wakeup unused_;    // raised when a drain stops using a context, or the last thread has stopped
+                           // synchronizing
 };
 
 class Contexts::Removed {
