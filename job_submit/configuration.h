@@ -15,9 +15,10 @@ namespace sharedgpu::job_submit {
 class Configuration {
  public:
   // Returns the host memory of units; nullopt if the plugin adds none to jobs. Reads sharedgpu.conf again if
-  // Slurm has read its own configuration since the last call (`slurm_read_at`). The file is in the folder of
-  // slurm.conf (`slurm_conf`), or else in its default place. After each reading, logs the reason if the
-  // plugin adds no memory. If the file has an error, logs the error and keeps the earlier values.
+  // Slurm has read its own configuration since the last call (`slurm_read_at`). Reads the file in the folder
+  // of slurm.conf (`slurm_conf`), or the file in the default place if that folder has none. After each
+  // reading, logs the reason if the plugin adds no memory. If the file has an error, logs the error and keeps
+  // the earlier values.
   std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
 
  private:

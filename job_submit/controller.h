@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Converts slurmctld's tables and messages to the types of memory.h. The results refer to strings in Slurm's
-// tables. The results are valid while a function of the plugin runs, because slurmctld locks its tables
-// during the call.
+// Converts slurmctld's tables and messages to the types of memory.h. The results refer to strings in
+// slurmctld's tables, so they are valid only during one call of the plugin: slurmctld locks its tables for
+// this time.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace sharedgpu::job_submit {
 
 Job job_of(const job_desc_msg_t& message);
 
-// Returns `job` with the values that `change` states, except for the memory, which stays that of `job`.
+// Returns a copy of `job` with the values that `change` states. Only the memory stays that of `job`.
 Job changed(Job job, const job_desc_msg_t& change);
 
-// The memory that `message` states; nullopt if it states none.
+// The memory that `message` requests; nullopt if it requests none.
 std::optional<Request> memory_in(const job_desc_msg_t& message);
 
 // Returns the partitions that `names` lists, each once, or the default partition if `names` is null. Leaves

@@ -28,12 +28,13 @@ std::optional<std::uint64_t> parse_count(std::string_view text) {
 
 // Parses one entry, which must not begin with "gres:" or "gres/".
 std::optional<TypedCount> parse_entry(std::string_view entry, std::string_view name) {
-  entry = entry.substr(0, entry.find('('));  // removes "(S:0-1)" of a node, "(IDX:0)" of a job
+  entry = entry.substr(0, entry.find('('));  // removes the end of an entry, such as "(S:0-1)" of a node or
+                                             // "(IDX:0)" of a job
   if (!entry.starts_with(name)) return std::nullopt;
   entry.remove_prefix(name.size());
   if (entry.empty()) return TypedCount{{}, 1};
   if (entry.front() != ':' && entry.front() != '=')
-    return std::nullopt;  // another GRES whose name begins with `name`
+    return std::nullopt;  // the entry is for another GRES, whose name begins with `name`
   entry.remove_prefix(1);
   if (entry.starts_with("no_consume:")) entry = entry.substr(entry.find(':') + 1);
   const std::size_t end = entry.find_last_of(":=");

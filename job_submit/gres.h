@@ -16,13 +16,13 @@ namespace sharedgpu::job_submit {
 // number with a size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
-// counts_of() finds nothing in a longer text, and no more types than this. So a hostile request costs
-// slurmctld little time.
+// Limits of counts_of(), so that a hostile request costs slurmctld little time: in a longer text it finds
+// nothing, and it finds at most this many types.
 constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kMostTypes = 64;
 
 struct TypedCount {
-  std::string_view type;  // refers to the parsed text; empty: any type
+  std::string_view type;  // a part of the parsed text; empty if any type is meant
   std::uint64_t count = 0;
 };
 
@@ -31,8 +31,8 @@ bool same_type(std::string_view a, std::string_view b);
 
 // The counts of GRES `name` in `text`. An entry without a count means 1; the suffixes K, M, G, T, P mean
 // powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm.
-// Ignores the types after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" are three units, two of them
-// of type a100: the first count is reduced to 1.
+// Ignores the types after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" requests three units, two of
+// them of type a100: the count without a type becomes 1.
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);

@@ -4,7 +4,7 @@
 // the sum.
 //
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
-// the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job as it is.
+// the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
 // The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
 // resource. Each component of a heterogeneous job is a separate job here; all elements of an array together
 // are one job.
@@ -64,8 +64,8 @@ bool is_named(const char* variable, std::string_view name) {
   return std::strncmp(variable, name.data(), name.size()) == 0 && variable[name.size()] == '=';
 }
 
-// If the variable is set in the environment of a batch job, sets it to `value`, or removes it if `value` is
-// empty.
+// If the environment of a batch job has this variable, sets the variable to `value`, or removes it if `value`
+// is empty.
 void change_variable(job_desc_msg_t& message, const std::string& name, const std::string& value) {
   if (message.environment == nullptr) return;
   for (std::uint32_t i = 0; i < message.env_size; ++i) {
@@ -201,8 +201,8 @@ void write_change(const Request& request, const job_desc_msg_t& job, job_desc_ms
 
 struct FreeCopy {
   void operator()(job_desc_msg_t* copy) const {
-    // copy_job_record_to_job_desc() puts all strings of the environment into one block of memory, at whose
-    // start the first string is.
+    // copy_job_record_to_job_desc() puts all strings of the environment into one block of memory, which
+    // begins with the first string.
     if (copy->environment != nullptr) slurm_xfree(reinterpret_cast<void**>(&copy->environment[0]));
     slurm_xfree(reinterpret_cast<void**>(&copy->environment));
     slurm_free_job_desc_msg(copy);

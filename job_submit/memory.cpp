@@ -107,7 +107,7 @@ std::string describe(const Request& own, std::uint64_t count, const char* noun) 
          plural(count, noun) + ")";
 }
 
-// The least number of GPUs that a job gets on a node.
+// The smallest number of GPUs that a job gets on a node.
 std::uint64_t least_gpus(const Job& job) {
   return std::max<std::uint64_t>(sum(demand_of(job, "gpu").least), 1);
 }
@@ -119,7 +119,7 @@ std::uint64_t count_of(const std::vector<TypedCount>& offer, std::string_view ty
   return total;
 }
 
-// Returns the kind of node reduced to the CPUs of each core that the job may use (--threads-per-core).
+// Returns the kind of node with only those CPUs of each core that the job may use (--threads-per-core).
 NodeKind with_used_threads(NodeKind kind, const Job& job) {
   const std::uint64_t threads = std::max<std::uint64_t>(kind.threads, 1);
   kind.threads = std::min(threads, job.threads_per_core.value_or(threads));
@@ -180,14 +180,15 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
 
 // The memory that a job's units bring in one partition, and the values from which it is computed.
 struct Brought {
-  Job job;  // `whole_nodes` is also true if the partition gives only whole nodes
+  Job job;  // in `job`, `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;
   Nodes nodes;
   std::optional<Request> most;  // the memory limit of the partition
   Mebibytes memory = 0;
 };
 
-// Returns true if the request is for the CPUs of whole nodes, whose memory Slurm gives to no other job.
+// Returns true if the request is for all CPUs of its nodes. Slurm gives the memory of these nodes to no other
+// job.
 bool is_for_whole_nodes(const Request& own, const Brought& brought) {
   return own.per == Per::cpu && brought.job.whole_nodes;
 }
@@ -209,9 +210,9 @@ Request lowered(Request own, const Brought& brought) {
   return own;
 }
 
-// Returns the sum that the table in memory.h states. A request per GPU that the job itself states stays a
-// request per GPU, because srun refuses to start in a job whose environment names memory both per GPU (set by
-// sbatch and salloc) and per node (set by slurmd).
+// Returns the sum that the table in memory.h states. If the job itself states a request per GPU, the sum is
+// also a request per GPU. Otherwise the environment would state memory both per GPU (set by sbatch and
+// salloc) and per node (set by slurmd), and srun would refuse to start.
 Sum add(const Request& stated, const Brought& from) {
   const Request own = lowered(stated, from);
   const Mebibytes units_memory = from.memory;
@@ -240,7 +241,7 @@ Sum add(const Request& stated, const Brought& from) {
   return sum;
 }
 
-// The inverse of add(). A request per CPU contains no memory of units.
+// The inverse of add(): subtracts the memory of the units. A request per CPU contains no memory of units.
 Request subtract(const Request& sum, Mebibytes units_memory, const Job& job) {
   if (sum.per == Per::cpu) return sum;
   const Mebibytes part = sum.per == Per::node ? units_memory : quotient(units_memory, least_gpus(job));

@@ -18,7 +18,7 @@
 // Counts and quotients are rounded up. Cores are counted as a whole, but only with the CPUs that the job may
 // use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If Slurm may
 // spread a job's tasks over nodes as it likes, the job gets on every node the memory that it needs on the
-// node with the most tasks. So the sum is never less than the job's own request on any node.
+// node with the most tasks. So on no node is the sum less than the job's own request.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -86,7 +86,7 @@ Demand demand_of(const Job& job, std::string_view name);
 // table above states.
 struct Sum {
   Request request;
-  Mebibytes per_node = 0;  // the memory that the job gets on each node at least
+  Mebibytes per_node = 0;  // the least memory that the job gets on each node
   std::string text;        // "12288M per node: 4096M (--mem) + 8192M for 1 unit"
 };
 
@@ -109,7 +109,7 @@ struct Decision {
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;
-// nullopt if `job` states no memory. If the memory is too small to include the memory of the units, returns
+// nullopt if `job` states no memory. If the stated memory is smaller than the memory of the units, returns
 // the request unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);

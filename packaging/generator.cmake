@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # CPack reads this file once for each kind of packages, with the settings of CMakeLists.txt. All packages of a run have
-# one release, so there are two runs: `cpack` makes the packages of the roles, and `cpack -D SHAREDGPU_FOR_SLURM=ON`
-# makes the packages for one release of Slurm. Their release contains Slurm's version, as in 1+slurm22.05.8.
+# the same package release, so there are two runs. `cpack` makes the packages of the roles.
+# `cpack -D SHAREDGPU_FOR_SLURM=ON` makes the packages for one release of Slurm. Their package release contains Slurm's
+# version, as in 1+slurm22.05.8.
 if(SHAREDGPU_FOR_SLURM)
   set(CPACK_COMPONENTS_ALL ${CPACK_SHAREDGPU_RELEASE_PACKAGES})
   set(CPACK_DEBIAN_PACKAGE_RELEASE ${CPACK_DEBIAN_PACKAGE_RELEASE}+slurm${CPACK_SHAREDGPU_SLURM})

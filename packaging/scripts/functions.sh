@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Made from packaging/scripts. Both dpkg, which passes a word, and rpm, which passes a number, run this script.
+# Made from packaging/scripts. dpkg or rpm runs this script. dpkg passes a word as the first argument, and rpm passes a
+# number.
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # package managers leave these folders out of
                                                                          # PATH
@@ -35,7 +36,7 @@ slurm_package_versions() {
   fi
 }
 
-# Prints the versions of Slurm here for which this package is not made.
+# Prints the versions of Slurm on this host that are not the version for which this package is made.
 other_slurm() { { slurm_version; slurm_package_versions; } | sort -u | grep -vxF "@SLURM_VERSION@" || true; }
 
 check_slurm() {
@@ -59,14 +60,14 @@ configured() {
   fi
 }
 
-# apt has asked before it changed anything; see packaging/before-packages.
+# True if apt has called packaging/before-packages before it changed anything, so that the removal is already allowed.
 apt_has_asked() {
   [ "${DPKG_FRONTEND_LOCKED-}" ] && [ -x /usr/lib/sharedgpu/before-packages ] && [ -e /etc/apt/apt.conf.d/50sharedgpu ]
 }
 
 # keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has lines that match PATTERN.
-# If Slurm has another release than these plugins, or is being upgraded to one, the removal goes on, since that Slurm
-# refuses these plugins in any case.
+# If Slurm has another release than these plugins, or is being upgraded to another release, the removal goes on: that
+# Slurm refuses these plugins in any case.
 keep_if_configured() {
   lines=$(configured "$1")
   other=$(other_slurm)
