@@ -15,17 +15,17 @@ namespace sharedgpu {
 // Channel::receive().
 //
 // If the arbiter closes the connection before it answers (because it was killed, or had no free descriptor),
-// the question is sent again over a new connection. So only questions that may be asked twice are allowed.
+// the question is sent again over a new connection. So a question must be safe to repeat.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// Returns how long to wait for the answer of an arbiter that listens. Such an arbiter may be slow, so the
-// result is at least a second, even if `timeout`, the time to wait for an absent arbiter, is shorter.
+// Returns how long to wait for the answer of an arbiter that listens. `timeout` is how long to wait until an
+// arbiter listens. Since an arbiter may be slow, the result is at least a second.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;
 }
 
-// Does the same as ask() above, with one timeout for each connection attempt and another for the whole
+// Does the same as the first ask(), but with one timeout for each connection attempt and one for the whole
 // exchange. The connection stays open in `channel`. After an error, `channel` is empty if no connection was
 // made.
 struct Patience {
@@ -35,8 +35,8 @@ struct Patience {
 int ask(const char* socket, const Message& question, const Patience& patience, Channel& channel,
         Message& answer);
 
-// The two halves of ask(), for callers that keep the connection or need the descriptor that comes with the
-// answer.
+// The two halves of ask(): for callers that keep the connection, or that need the descriptor that comes with
+// the answer.
 int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel);
 int ask(Channel& channel, const Message& question, Nanoseconds patience, Message& answer, UniqueFd& fd);
 

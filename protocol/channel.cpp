@@ -17,9 +17,9 @@
 namespace sharedgpu {
 namespace {
 
-// The socket option SO_PASSRIGHTS says whether a socket accepts descriptors. Its number is from
-// asm-generic/socket.h of Linux 6.16; older kernels reject the option. The kernel copies the option from the
-// listening socket at connect(), before the peer can send.
+// The socket option SO_PASSRIGHTS determines whether a socket accepts descriptors. Its number is from
+// asm-generic/socket.h of Linux 6.16; older kernels reject the option. At connect(), before the peer can
+// send, Linux copies the option from the listening socket to the new socket.
 #ifdef SO_PASSRIGHTS
 constexpr int kPassRights = SO_PASSRIGHTS;
 #else
@@ -78,8 +78,8 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-// The kernel admits peers that wait in connect() first come, first served. So connect() blocks: a peer that
-// retried instead might find the queue full each time.
+// The kernel admits peers that wait in connect() first come, first served. So connect() blocks. A peer that
+// called a non-blocking connect() repeatedly might find the queue full each time.
 int Channel::connect(const char* path, Nanoseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
@@ -144,7 +144,8 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   ssize_t size;
   while ((size = recvmsg(socket_.get(), &packet, MSG_CMSG_CLOEXEC)) < 0)
     if (errno != EINTR) return errno;
-  // Close every descriptor but the first: a peer that sends more must not fill our descriptor table.
+  // Closes every descriptor but the first, so that a peer that sends more cannot fill the descriptor table of
+  // this process.
   fd.reset();
   for (cmsghdr* header = CMSG_FIRSTHDR(&packet); header != nullptr; header = CMSG_NXTHDR(&packet, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -163,8 +164,8 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   return accept(message, size, packet.msg_flags);
 }
 
-// With SO_PASSCRED, the kernel adds the sender's credentials to every message, but not to the end of the
-// connection. So receive_bare() can tell an empty message from the end of the connection.
+// With SO_PASSCRED, the kernel adds the sender's credentials to every message, even to an empty message, but
+// not to the end of the connection. So receive_bare() can tell the two apart.
 int Channel::distrust() {
   constexpr int kOn = 1;
   return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;
@@ -237,9 +238,9 @@ void refuse_descriptors(int listener) {
   setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
 }
 
-// The length of the queue of connections that the arbiter has not accepted yet. The queue may contain many
-// connections that one user has made and dropped, ahead of another user's connection. The arbiter handles
-// each such connection in about 10 microseconds. A peer that finds the queue full waits in connect().
+// The length of the queue of connections that the arbiter has not accepted yet. One user may have made and
+// dropped many connections, which stand in the queue ahead of another user's connection. The arbiter handles
+// each dropped connection in about 10 microseconds. A peer that finds the queue full waits in connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a Unix seqpacket connection that carries Messages, and at most one descriptor with each.
+// One end of a Unix seqpacket connection that carries Messages. Each Message carries at most one descriptor.
 //
 // Not thread-safe: each received message may change the version that send() uses. No exceptions; errors are
 // errno values. Every descriptor made or received here is close-on-exec.
@@ -35,8 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Moves the descriptor to a high number if one is free. Programs allocate descriptors from 0 up, close all
-// low numbers, and use 0 to 2 for standard streams.
+// Moves the descriptor to a high number if one is free, since programs may close low descriptors that they do
+// not know.
 void move_out_of_the_way(UniqueFd& fd);
 
 class Channel {
@@ -55,11 +55,10 @@ class Channel {
   // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
   // or an errno value: ECONNRESET if the peer has closed the connection, EPROTO if the peer sent anything but
   // a Message, EPROTONOSUPPORT if the peer's version is too old, EMFILE if this process has too many open
-  // descriptors to receive another. Later calls of send() use the peer's version, even if it is too old.
+  // descriptors to receive another one. Later calls of send() use the peer's version, even if it is too old.
   int receive(Message& message, UniqueFd& fd);
-  // Call this if the peer is untrusted: after this call, this end accepts no descriptors. Otherwise the peer
-  // could pass a descriptor that takes very long to close (a TCP socket with SO_LINGER, a file of a FUSE
-  // server).
+  // Makes this end accept no descriptors. Call this if the peer is untrusted: an untrusted peer could pass a
+  // descriptor that takes very long to close (a TCP socket with SO_LINGER, a file of a FUSE server).
   //
   // Call distrust() before receive_plain(). Returns 0 or an errno value.
   int distrust();
@@ -67,12 +66,12 @@ class Channel {
   // returns EBADMSG and leaves the message in the queue.
   int receive_plain(Message& message);
   // Returns true if the peer has closed the connection, and all its messages have been read. Closing the
-  // socket then takes no time. Call it after distrust().
+  // socket then takes no time. Call distrust() first.
   bool is_over() const;
-  // Call it before closing the socket of an untrusted peer, because closing may take long if an unread
-  // message carries a descriptor. Refuses all further messages and discards the unread messages; does nothing
-  // if the kernel refuses descriptors on this socket anyway. Returns false if an unread message carries a
-  // descriptor: that message and all later ones stay queued.
+  // Refuses all further messages and discards the unread messages. Call this before closing the socket of an
+  // untrusted peer: closing may take long if an unread message carries a descriptor. Does nothing if the
+  // Linux kernel refuses descriptors on this socket. Returns false if an unread message carries a descriptor;
+  // this message and all later messages then stay queued.
   bool discard_unread();
 
   int fd() const { return socket_.get(); }
@@ -82,8 +81,8 @@ class Channel {
   void close() { socket_.reset(); }
   // Gives up ownership of the socket.
   int release() { return socket_.release(); }
-  // Forgets the descriptor without closing it, because other code has closed it, and its number may belong to
-  // another file now.
+  // Forgets the descriptor without closing it. For a descriptor that other code has closed: its number may
+  // belong to another file now.
   void abandon() { socket_.release(); }
   void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
 
@@ -104,7 +103,7 @@ class Channel {
 // Sets `address` to that of a socket at `path`. Returns 0, EINVAL if the path is empty, or ENAMETOOLONG.
 int make_address(const char* path, sockaddr_un& address);
 
-// Makes the kernel refuse descriptors from peers that connect later, if the kernel supports this (Linux
+// Makes the Linux kernel refuse descriptors from peers that connect later, if the kernel supports this (Linux
 // 6.16).
 void refuse_descriptors(int listener);
 

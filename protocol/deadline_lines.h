@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the lines by which a program reports its deadlines: "met" or "missed". "pass", which CudaMon writes,
-// means the same as "met". Other lines are ignored. Pure.
+// Parses the lines by which a program reports whether it has met its deadlines: "met" or "missed". "pass",
+// which CudaMon writes, means the same as "met". Other lines are ignored. Pure.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class DeadlineLines {
       const char* stop = newline != nullptr ? newline : end;
       for (; text != stop; ++text) {
         if (length_ < sizeof line_) line_[length_] = *text;
-        if (length_ <= sizeof line_) ++length_;  // longer lines match no word
+        if (length_ <= sizeof line_) ++length_;  // a longer line is none of the words
       }
       if (newline == nullptr) return;
       ++text;

@@ -5,7 +5,8 @@
 
 namespace sharedgpu::environment {
 
-// The SPANK plugin or `sharedgpu run` sets these for the interposer. Users may set kSocket and kDebug.
+// The SPANK plugin or `sharedgpu run` sets the next five variables for the interposer. Users may set kSocket
+// and kDebug.
 inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
 inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // a number of milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail
@@ -13,38 +14,40 @@ inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the U
                                                                         // separated by commas
 inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes what it does to stderr
 
-// Only `sharedgpu run` sets these two: the token by which a process proves to the arbiter that it belongs to
-// the run, and the run's number.
+// Only `sharedgpu run` sets the next two variables. By the token, a process proves to the arbiter that it
+// belongs to the run. The other variable is the run's number.
 inline constexpr char kToken[] = "SHAREDGPU_TOKEN";
 inline constexpr char kRun[] = "SHAREDGPU_RUN";
-// Set by `sharedgpu run`, to 1, if a control group limits the run's host memory.
+// `sharedgpu run` sets this to 1 if a control group limits the run's host memory.
 inline constexpr char kGroup[] = "SHAREDGPU_GROUP";
 
-// These describe the deadline pipe (deadline_pipe.h): the deadline in seconds, the descriptor of the write
-// end, and "FD:INODE" (descriptor and inode number) of the read end.
+// The next three variables describe the deadline pipe (deadline_pipe.h): the deadline in seconds, the
+// descriptor of the write end, and "FD:INODE" (descriptor and inode number) of the read end.
 inline constexpr char kDeadline[] = "SHAREDGPU_DEADLINE";
 inline constexpr char kDeadlineFd[] = "SHAREDGPU_DEADLINE_FD";
 inline constexpr char kDeadlineRead[] = "SHAREDGPU_DEADLINE_READ";
 
-// The GRES plugin sets these: the number of the step's units of gres/sharedgpu, the counts by type
-// ("a100:2,h100:1"), and the minor numbers of the device files of the GPUs that these units belong to.
+// The GRES plugin sets the next three variables: the number of the step's units of gres/sharedgpu, the counts
+// by type ("a100:2,h100:1"), and the minor numbers of the device files of the GPUs to which these units
+// belong.
 inline constexpr char kUnits[] = "SHAREDGPU_UNITS";
 inline constexpr char kUnitTypes[] = "SHAREDGPU_UNIT_TYPES";
 inline constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
-// Slurm sets a variable for each --sharedgpu- option of the job. The name of the variable is this prefix and
-// the option's name without "--sharedgpu-".
+// Slurm sets a variable for each --sharedgpu- option of the job. The name of the variable is this prefix,
+// followed by the option's name without "--sharedgpu-".
 inline constexpr char kInheritedOption[] = "SLURM_SPANK__SLURM_SPANK_OPTION_sharedgpu_sharedgpu_";
 
-// srun sets this to 1 for its step if this srun has made the job itself. slurmstepd removes the variable.
+// srun sets this to 1 for its step if the same srun has created the job. slurmstepd removes the variable.
 inline constexpr char kJobOfSrun[] = "SHAREDGPU_JOB_OF_SRUN";
 
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 
-// The job's variables that a container of the job needs. The batch system's variables tell the interposer
-// which option to name when it refuses an allocation. The variables of the deadline pipe are not in this
-// list, since the pipe's descriptors do not reach the inside of a container.
+// The job's variables that a container of the job needs. From the batch system's variables, the interposer
+// learns which option of this batch system to state in the message about a refused allocation. The variables
+// of the deadline pipe are not in this list, since the pipe's descriptors do not reach the inside of a
+// container.
 inline constexpr const char* kContainerVariables[] = {kSocket,
                                                       kArbiterTimeout,
                                                       kOnNoArbiter,

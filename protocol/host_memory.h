@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the kernel's files about host memory: the limits and usage of memory cgroups, and the machine's
-// memory. From these files, the interposer decides how much host memory to allocate, and the arbiter computes
-// how much the interposer could allocate. Pure; any thread; no exceptions.
+// Parses the Linux kernel's files about host memory: the limits and usage of memory cgroups, and the
+// machine's memory. From these files, the interposer decides how much host memory to allocate, and the
+// arbiter computes how much the interposer could allocate. Pure; any thread; no exceptions.
 #pragma once
 
 #include <algorithm>
@@ -42,10 +42,10 @@ inline std::uint64_t field(std::string_view text, std::string_view key) {
 // The cgroup version (v1 or v2) of a hierarchy.
 enum class Version : std::uint8_t { v1, v2 };
 
-// The names of a group's files. memory.high is treated as a limit: above this value, the kernel slows the job
-// to a crawl until memory is reclaimed, and pinned memory cannot be reclaimed.
+// The names of a group's files. memory.high counts as a limit. Above this value, the Linux kernel slows the
+// job down very much until memory is reclaimed, and pinned memory cannot be reclaimed.
 struct Files {
-  const char* limits[2];  // the second is null in version 1, which has only one limit file
+  const char* limits[2];  // the second name is null in version 1, which has only one limit file
   const char* usage;
 };
 inline constexpr Files files_of(Version version) {
@@ -71,8 +71,8 @@ inline std::optional<Bytes> stated(Bytes limit) {
 }
 
 // The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
-// The kernel also charges page cache to the group, so the usage of a job that reads large files is always
-// near its limit. But the kernel reclaims page cache on demand, so this function subtracts page cache.
+// The Linux kernel also charges page cache to the group, so the usage of a job that reads large files is
+// always near its limit. This function subtracts page cache, since the kernel reclaims it on demand.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
   const bool v2 = version == Version::v2;
   const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +
@@ -99,14 +99,13 @@ inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }
 
-// The smallest limit from which `bytes` remain when the limit's margin is subtracted. The result may be one
-// byte higher than necessary.
+// The smallest limit that leaves `bytes` after its margin is subtracted. The result may be one byte too high.
 inline Bytes limit_for(Bytes bytes) {
   const Bytes with_part = bytes + Bytes{bytes.count / 31 + (bytes.count % 31 == 0 ? 0 : 1)};
   return std::max(bytes + mebibytes(32), std::min(with_part, bytes + gibibytes(1)));
 }
 
-// How much more host memory may be allocated for swap if `used` bytes are in use under `limit`.
+// The host memory that may still be allocated for swap if `used` bytes are in use under `limit`.
 inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
 
 }  // namespace sharedgpu::host_memory

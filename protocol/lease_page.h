@@ -34,8 +34,8 @@ struct LeasePage {
   // Nonzero while other tenants wait for this GPU: the session then checks regularly whether it is idle.
   alignas(64) std::atomic<std::uint32_t> contended{0};
   // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: the turn has no fixed end. Nonzero only if
-  // the policy divides the GPU's time by shares, other tenants wait, and the tenant has only this session:
-  // only then can the session yield the tenant's turn. Always zero if the arbiter's version lacks this field.
+  // the session can yield the tenant's turn: the policy divides the GPU's time by shares, other tenants wait,
+  // and the tenant has only this session. Always zero if the arbiter's version lacks this field.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }
@@ -64,8 +64,8 @@ class LeasePageWriter {
   // Opens or closes the gate; opening wakes the waiters. Idempotent.
   void set_open(bool open);
   void set_contended(bool contended);
-  // `queue`: the backlog limit, in GPU time, while `oversubscribed` is true; at most about an hour; zero: the
-  // default.
+  // `queue` is the backlog limit in GPU time, at most about an hour; zero means the default. The limit
+  // applies while `oversubscribed` is true.
   void set_oversubscribed(bool oversubscribed, Nanoseconds queue = {});
   void set_turn_ends(Nanoseconds at);
   bool is_open() const;

@@ -3,18 +3,18 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body, with
 // unused bytes zero. Both ends run on one host, so the byte order is the host's. A receiver drops the
-// connection of a peer that sends another size, another magic, too old a version or an unknown type. Messages
-// state totals (the bytes that are resident now), not differences ("4 more"), so that a lost or repeated
-// message cannot make the memory accounting drift.
+// connection of a peer whose message has another size, another magic, too old a version or an unknown type.
+// Messages state totals (the bytes that are resident now), not differences ("4 more"). So a lost or repeated
+// message cannot make the memory accounting wrong for long.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
 // before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as GPU memory
 // is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
-// Kernels of some sessions of a tenant may wait for work of other sessions that have already sent Released.
-// The arbiter then sends Step to such a session. The session makes one submission and sends Released again.
-// This is repeated until all of the tenant's sessions have drained.
+// CUDA kernels of one session of a tenant may wait for work of another session that has sent Released. The
+// arbiter then sends Step to the session that has sent Released. The session makes one submission and sends
+// Released again. This is repeated until all of the tenant's sessions have drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
@@ -44,11 +44,13 @@
 
 namespace sharedgpu {
 
-inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-// Libraries and arbiters of different versions meet, because jobs keep running while the arbiter is upgraded.
+inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU" An interposer and an arbiter of
+                                                             // different versions may be connected, because
+                                                             // jobs keep running while the arbiter is
+                                                             // upgraded.
 // So messages only grow: a new field is added at the end of a message, the value zero of the field means the
-// behaviour without the field, and each new field raises the version and is listed in versions.h. Two ends of
-// different versions use the lower version.
+// behaviour without the field, and each new field raises the version and is listed in versions.h. If the two
+// ends of a connection have different versions, they use the lower version.
 inline constexpr std::uint16_t kProtocolVersion = 15;
 inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
@@ -135,8 +137,8 @@ struct RunToken {
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
-  // The next fields give the session's state when it reconnects. The arbiter checks `held` against its
-  // ledger.
+  // The fields from `resuming` to `epoch` give the session's state when it reconnects. The arbiter checks
+  // `held` against its ledger.
   std::uint8_t resuming = 0;
   std::uint8_t held = 0;   // 1: the session held a lease (its gate was open) when the connection broke
   std::uint8_t wants = 0;  // 1: a thread waits at the gate
@@ -157,7 +159,7 @@ struct Welcome {
   Backend backend = Backend::swap;
 };
 
-// The arbiter does not serve the peer, for the reason given, and then closes the connection. A refused
+// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. A refused
 // session runs on the unmanaged CUDA driver. This is the one message that peers of all versions understand.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
@@ -168,8 +170,8 @@ struct Refused {
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  // `total` and `name` are as the driver reports them. The arbiter uses `total` and `name` only if it cannot
-  // ask the driver itself.
+  // The driver's total memory and name of the GPU. The arbiter uses `total` and `name` only if it cannot ask
+  // the driver itself.
   Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
   // A random number by which other sessions of the tenant import memory from this session. Zero: this session
@@ -200,8 +202,8 @@ struct MemoryUse {
   // of `swappable`, of `resident` and of `pinned`. When the arbiter has granted it, the memory is a part of
   // `pinned` only.
   Bytes settling = {};
-  // The maximum of evicted memory that all processes under the session's host memory limits can hold
-  // together; zero: no limit.
+  // The most evicted memory that all processes under the session's host memory limits can hold together;
+  // zero: no limit.
   Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
@@ -225,17 +227,18 @@ constexpr Traffic minus(Traffic a, Traffic b) {
 struct Exchanges {
   Traffic moved = {};    // the bytes that exchanges have copied; a part of Usage::moved
   Nanoseconds moving{};  // the time in which exchanges moved handles
-  // The time for which threads of the program have waited for exchanges; each thread counts by itself. It
-  // includes exchanges that were given up, and the time until the GPU's earlier work had ended.
+  // The time for which threads of the program have waited for exchanges; each thread counts by itself. The
+  // time includes waits for exchanges that were given up, and waits for the GPU's earlier work.
   Nanoseconds waited{};
-  // The sum over all exchanges of the bytes copied in the direction that copied more, since both directions
-  // copy at the same time; and the highest number of such bytes per second of one exchange. Their quotient
-  // is the time that the exchanges would have taken at the speed of the fastest one.
+  // An exchange copies in both directions at the same time, so only the bytes of the direction that copied
+  // more count. `copied` is the sum of these bytes over all exchanges, and `fastest` is the most such bytes
+  // per second in one exchange. copied / fastest is the time that all exchanges would have taken at the speed
+  // of the fastest exchange.
   Bytes copied = {};
   Bytes fastest = {};
-  // An estimate, from the times of a few launches, of the time by which kernels took longer because operands
-  // were away. Kernels without a timed launch do not count. A kernel that was never timed with all operands
-  // on the GPU counts with its whole time.
+  // The additional time that kernels took because operands were away, estimated from the times of a few
+  // launches. Kernels without a timed launch do not count. If a kernel was never timed with all operands on
+  // the GPU, its whole time counts.
   Nanoseconds slowed{};
   constexpr auto operator<=>(const Exchanges&) const = default;
 
@@ -244,7 +247,8 @@ struct Exchanges {
     return from_seconds(static_cast<double>(copied.count) / static_cast<double>(fastest.count));
   }
 };
-// Adds the counts, with the higher of the two speeds. Times are limited to the largest value.
+// Adds the bytes and times, and takes the higher of the two speeds. A sum of times is at most the largest
+// value of the type.
 constexpr Exchanges operator+(const Exchanges& a, const Exchanges& b) {
   const auto sum = [](Nanoseconds x, Nanoseconds y) {
     return x > Nanoseconds::max() - y ? Nanoseconds::max() : x + y;
@@ -273,8 +277,8 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
 // request for growth of `use` may state a lower `away`, because the new device memory takes the contents of
-// away memory. The arbiter judges the request by the lower value. But only a report without a request lowers
-// the amount that the arbiter counts.
+// away memory. The arbiter decides about the request with the lower value, but continues to count the earlier
+// amount until a report without a request states less.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   static constexpr std::uint16_t kAway = 14;  // the first version with away memory
@@ -286,13 +290,13 @@ struct Usage {
   // The same as use.host_limit, but computed from the host memory limits that all steps of the job share.
   Bytes job_host_limit = {};
   Traffic moved = {};
-  // Away memory: host memory in which handles lie that the GPU has no room for. It is mapped at the addresses
-  // of these handles. It is a part of neither `use.swappable` nor `use.host`.
+  // Away memory: host memory with the contents of handles for which the window has no room. It is mapped at
+  // the addresses of these handles. It is a part of neither `use.swappable` nor `use.host`.
   Bytes away = {};
   Exchanges exchanges = {};
-  // Host memory of the session that no cgroup is charged for: away memory, and unused host memory that is
-  // kept for exchanges. It may be less than `away`, which includes memory that is requested, and memory for
-  // which the window has room. Zero from earlier versions, of which `away` alone is known.
+  // The session's host memory for which no cgroup is charged: away memory, and unused host memory that is
+  // kept for exchanges. It may be less than `away`, which also includes memory that is only requested, and
+  // memory for which the window has room. Zero from versions of sessions that report only `away`.
   Bytes uncharged = {};
 };
 
@@ -301,32 +305,32 @@ struct Usage {
 // waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// The answer to a Usage whose `request` is not zero. Refused: this footprint can never be resident on the
-// GPU, or its evicted memory would exceed a host memory limit; the session undoes the growth and returns
-// CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is the new resident limit. A session that holds a lease, and
-// has not sent Released since its gate was closed, gets the answer when enough GPU memory is free for the
-// growth. Other sessions may get a lower limit than the growth needs; the new memory then becomes resident
-// with the next Restore. A request for growth of away memory is answered without waiting for GPU memory; a
-// Verdict that grants it does not raise the resident limit.
+// The answer to a Usage whose `request` is not zero. The growth is refused if the footprint could never be
+// resident on the GPU, or if its evicted memory would exceed a host memory limit. The session then undoes the
+// growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is the new resident limit.
+// A session that holds a lease gets the answer when enough GPU memory is free for the growth, unless it has
+// sent Released after its gate was closed. Other sessions may get a lower limit than the growth needs; the
+// new memory then becomes resident with the next Restore. The arbiter answers a request for away memory
+// without waiting for GPU memory, and such a Verdict does not raise the resident limit.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
-  // Nonzero: the growth is refused, because the tenant's sessions share host memory that can hold at most
-  // this much evicted memory. Zero: the growth is refused for lack of device memory.
+  // The reason of a refusal. Nonzero: the tenant's sessions share host memory that can hold at most this much
+  // evicted memory. Zero: device memory is lacking.
   Bytes host_most = {};
 };
 
 // A thread waits at the closed gate. If `host_short` is set, the job needs the host memory that its evicted
-// memory occupies: the evicted memory must be restored before the kernel kills the job.
+// memory occupies. The evicted memory must then be restored before the Linux kernel kills the job.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
   std::uint8_t host_short = 0;
 };
 
-// Sent while `contended` is set in the lease page: for the time `idle`, the session has submitted nothing,
-// and the GPU has had no work of the session. This time may have begun before `contended` was set.
+// For the time `idle`, the session has submitted nothing, and the GPU has had no work of the session. Sent
+// only while `contended` is set in the lease page. This time may have begun before `contended` was set.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -334,7 +338,7 @@ struct Idle {
 };
 
 // The numbers of deadlines that the program has met and missed since the last Deadlines message, see
-// docs/design/scheduling.md. Since version 7; not sent to an earlier arbiter.
+// docs/design/scheduling.md. Since version 7; never sent to an arbiter of an earlier version.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;
@@ -388,15 +392,14 @@ struct Step {
   std::uint64_t order = 0;  // the number of this order, as in Revoke
 };
 
-// `contended` has just been set in the lease page: the session checks at once whether it is idle, rather than
-// at its next regular check.
+// The arbiter has just set `contended` in the lease page. The session checks at once whether it is idle, and
+// does not wait for its next regular check.
 struct OthersWait {
   static constexpr MessageType kType = MessageType::others_wait;
 };
 
-// The arbiter is about to end the process, for the reason given; the session prints the reason on the user's
-// standard error. The arbiter sends SIGTERM a moment later. A session of an earlier version ignores this
-// message.
+// The arbiter will send SIGTERM to the process in a moment. The session prints `reason` on the user's
+// standard error. A session of an earlier version ignores this message.
 struct Cancelled {
   static constexpr MessageType kType = MessageType::cancelled;
   static constexpr std::uint16_t kSince = 9;
@@ -411,13 +414,13 @@ struct Notice {
   char text[240] = {};  // NUL-terminated
 };
 
-// No submission is in progress and the GPU has finished all work of the session.
+// The session has drained: no submission is in progress, and the GPU has finished all work of the session.
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
   std::uint64_t order = 0;  // number of the Revoke or Step that Released answers; the arbiter ignores answers
                             // to earlier orders
-  std::uint8_t wants = 0;   // 1: threads already wait at the gate
+  std::uint8_t wants = 0;   // 1: threads wait at the gate
   Nanoseconds overuse{};    // the time from Revoke to this Released
   MemoryUse use;
   // The smoothed GPU time of one submission of the session; zero if unknown.
@@ -425,18 +428,18 @@ struct Released {
 };
 
 // The session evicts handles, least recently used first, until at most `allowed` bytes are resident. The
-// session reports progress with Usage at least every 256 MiB, and once at the end. Memory for which there is
-// no host memory stays on the GPU; the last Usage then reports a `resident` above `allowed`, and `stuck`.
+// session reports progress with Usage at least every 256 MiB, and once at the end. If host memory is lacking,
+// some memory stays on the GPU. The last Usage then has a `resident` above `allowed`, and sets `stuck`.
 struct Evict {
   static constexpr MessageType kType = MessageType::evict;
   Bytes allowed;
 };
 
-// The maximum of host memory that evictions of this session are expected to need at once. The session can
-// allocate this memory in advance. Zero: no eviction is expected, and unused host memory may be returned.
-// Prepare is sent before the first Evict, and again when the amount grows, or has been smaller for some
-// seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from the host memory
-// of one job, perhaps at the same time.
+// The most host memory that evictions of this session are expected to need at once. The session can allocate
+// this memory in advance. Zero: no eviction is expected, and unused host memory may be returned. The arbiter
+// sends Prepare before the first Evict, when the amount has grown, and when the amount has been smaller for
+// some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from the host
+// memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -452,7 +455,7 @@ struct MemoryView {
   static constexpr MessageType kType = MessageType::memory_view;
   std::uint64_t request = 0;
   Bytes total;
-  Bytes free;       // bytes that this tenant may still allocate
+  Bytes free;       // the bytes that this tenant may allocate in addition to its present memory
   Bytes away = {};  // the part of `free` that would be away memory, because the GPU has no room for it
 };
 
@@ -462,7 +465,8 @@ enum class Bound : std::uint8_t {
   job = 1,    // the cgroup limit on the job's host memory
   units = 2,  // the host memory of the job's units (SwapPerUnit=)
   own = 3,    // the limit that the job has stated for its device memory
-  gpu = 4,    // the allocation exceeds the GPU's memory, and also one of the limits above
+  gpu = 4,    // the allocation exceeds the GPU's memory and also the job's host memory, the units' host
+              // memory or the job's own limit
 };
 
 // An allocation of the program was refused. The session asks which limit the allocation exceeds, to tell the
@@ -479,11 +483,11 @@ struct RefusalReply {
   static constexpr std::uint16_t kSince = 12;
   std::uint64_t request = 0;
   Bound bound = Bound::none;
-  std::uint8_t told = 0;    // 1: the job's user already has a message about this limit; a message about
-                            // `job`, `units` or `own` counts for all three
-  std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero: more than the node
-                            // has
-  Bytes most = {};          // the limit; for `job`, the part of it that may hold evicted memory
+  std::uint8_t told = 0;    // 1: the job's user has had a message about this limit; a message about `job`,
+                            // `units` or `own` counts for all three
+  std::uint32_t units = 0;  // if the bound is `units`: how many units would suffice; zero if the node has
+                            // fewer units than that
+  Bytes most = {};          // the limit; for `job`, only the part of the limit that may hold evicted memory
   Bytes needed = {};   // the size that the tenant would have with this allocation: for `job` and `units`, its
                        // evictable bytes; for `own` and `gpu`, its footprint on this GPU
   Bytes brought = {};  // the host memory of the job's units; zero: unlimited
@@ -491,9 +495,9 @@ struct RefusalReply {
 };
 
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
-// the arbiter, which only connects the two sessions: the arbiter answers with Lent and sends Wanted to the
-// exporter. Lent and Wanted each carry one end of a socket pair. The exporter sends Lend with the memory's
-// descriptor through its end. Each message carries one descriptor, and each descriptor is one piece of an
+// the arbiter. The arbiter connects the two sessions by a socket pair: it sends one socket to the importer
+// with Lent, and the other socket to the exporter with Wanted. The exporter sends Lend with the memory's
+// descriptor through its socket. Each message carries one descriptor, and each descriptor is one piece of an
 // allocation. An arbiter before version 9 makes no socket pair: the exporter sends Lend to the arbiter, which
 // copies outcome, pieces, size and descriptor to Lent.
 struct LoanName {
@@ -509,7 +513,7 @@ inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
 enum class LoanOutcome : std::uint8_t {
   given,    // the descriptor comes with the message
   unknown,  // no session of this tenant exports this memory
-  later,    // the arbiter has restarted, and the exporter may not have reconnected yet
+  later,    // the arbiter has restarted, and the exporter may reconnect later
   failed,   // the exporter failed to export the memory
   asked,    // the exporter answers through the descriptor that comes with the message
 };
@@ -545,9 +549,9 @@ struct Lent {
   Bytes size;
 };
 
-// Answered by StatusReply with the descriptor of a file that holds the JSON text. The peer must read the file
-// at once, because the arbiter empties it after some more answers. A peer that finds less than `size` bytes
-// in the file sends its query again.
+// Asks for the status. StatusReply comes with the descriptor of a file that has the JSON text. The peer must
+// read the file at once, because the arbiter empties it after some further answers. A peer that finds fewer
+// than `size` bytes in the file sends its query again.
 struct StatusQuery {
   static constexpr MessageType kType = MessageType::status_query;
 };
@@ -599,7 +603,7 @@ struct DrainReply {
 
 inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest priority is -1000
 
-// The options that a job may state; zero: not stated.
+// The options that a job may state. Zero means that the job does not state the option.
 struct JobOptions {
   static constexpr std::uint32_t kMostUnits = 1'000'000;  // the most units of a job on one node
   Bytes memory;                     // the largest footprint that the job may have (--sharedgpu-memory)
@@ -639,8 +643,8 @@ struct DeviceSet {
   constexpr bool has(unsigned minor) const { return minor < 64 && (bits >> minor & 1) != 0; }
 };
 
-// The GPUs that a tenant is placed on: its processes see these GPUs, in this order. Empty: the arbiter does
-// not choose the tenant's GPUs.
+// The placement of a tenant: its processes see these GPUs, in this order. Empty if the arbiter does not
+// choose the tenant's GPUs.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
@@ -649,19 +653,19 @@ struct GpuList {
   GpuUuid gpu[kMost];
 };
 
-// Without Slurm: creates a tenant for the command that `sharedgpu run` is about to start. The tenant exists
+// Creates a tenant, outside Slurm, for the command that `sharedgpu run` is about to start. The tenant exists
 // as long as this connection, or one of the tenant's sessions, exists.
 struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
-  std::uint8_t chosen = 0;  // 1: the user has chosen the GPUs, so the arbiter does not place the tenant
+  std::uint8_t chosen = 0;  // 1: the user has chosen the GPUs, and the arbiter must not choose them
   DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
   // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from root and
   // SlurmUser only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
-  // If `vouched` is set: the host memory for the program itself, in addition to the memory that its units
-  // bring; zero: not stated.
+  // The host memory for the program itself, in addition to the memory that its units bring; only if `vouched`
+  // is set. Zero: not stated.
   Bytes host_memory = {};
 };
 struct RunReply {
@@ -672,8 +676,8 @@ struct RunReply {
   // The percentage of a GPU's threads that the tenant's processes may use under MPS
   // (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero: the processes run without MPS.
   std::uint32_t threads = 0;
-  std::uint32_t confined =
-      0;                    // 1: a control group of the run limits its host memory, and the sender is in it
+  std::uint32_t confined = 0;  // 1: the run has a control group that limits its host memory, and the sender
+                               // is in this group
   std::uint64_t units = 0;  // if RunRequest::vouched was set: the units that the arbiter counts for the run
 };
 // RunReply must have no padding: in a body of this size that ends in padding, GCC 12's
@@ -700,9 +704,9 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// From slurmstepd, as root or SlurmUser only: the job's units and options. The first RegisterJob of a job
-// places the job. The placement lasts as long as any session of the job, or any process that has sent this
-// message for the job.
+// The job's units and options. Only slurmstepd sends this, as root or SlurmUser. The first RegisterJob of a
+// job places the job. The placement lasts as long as a session of the job exists, or a process that has sent
+// this message for the job.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
@@ -710,7 +714,7 @@ struct RegisterJob {
   JobOptions options;
   // The GPUs that belong to the step's units, if the step can open their device files; empty if unknown.
   DeviceSet devices = {};
-  DeviceSet whole = {};  // GPUs that the step holds through gres/gpu, not shared
+  DeviceSet whole = {};  // GPUs that the step holds alone, through gres/gpu
   JobClass job_class = {};
   std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
   // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units; zero:
@@ -725,14 +729,15 @@ struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
-  // The number of GPUs at the head of `gpus` that the step holds whole. Zero if GpuList is too short for all
-  // whole GPUs and one shared GPU, or if the arbiter does not know all whole GPUs.
+  // The first GPUs of `gpus` are those that the step holds alone, through gres/gpu. This is their number.
+  // Zero if GpuList is too short for all of them and one shared GPU, or if the arbiter does not know all of
+  // them.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as in RunReply
 };
 
-// From slurmstepd, as root or SlurmUser only, before RegisterJob: the job has several nodes, and the arbiter
-// of its first node coordinates its turns. Since version 11.
+// The job has several nodes, and the arbiter of its first node coordinates its turns. Only slurmstepd sends
+// this, as root or SlurmUser, before RegisterJob. Since version 11.
 struct RegisterGang {
   static constexpr MessageType kType = MessageType::register_gang;
   static constexpr std::uint16_t kSince = 11;
@@ -749,8 +754,9 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// From slurmstepd, as root or SlurmUser only: Slurm is about to stop the job's processes, or to continue
-// them. The job's sessions release the lease and evict memory as far as they can before Slurm stops them.
+// Slurm is about to stop the job's processes, or to continue them. Only slurmstepd sends this, as root or
+// SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
+// them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;
@@ -761,8 +767,8 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// From slurmd's epilog, as root or SlurmUser only: the job's run on this node is over. A later job with the
-// same number is another run.
+// The job's run on this node is over. Only slurmd's epilog sends this, as root or SlurmUser. A later job with
+// the same number is another run.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
   std::uint32_t job = 0;
@@ -784,7 +790,7 @@ struct LeaseReply {
   Nanoseconds lease{};
   std::uint8_t known = 0;  // 0: no session of this step ever connected
   Traffic moved = {};      // the bytes copied between the GPUs and the host
-  Nanoseconds waited{};    // the time of waiting for a lease
+  Nanoseconds waited{};    // the time for which the step has waited for a lease
 };
 
 // The totals of a job on this node so far, for all its steps and GPUs, including finished sessions. Allowed
@@ -801,7 +807,7 @@ struct JobReply {
   // job's last process.
   std::uint8_t lives = 0;
   std::uint8_t backends = 0;  // the backends of the job's sessions, one bit for each Backend
-  // Time in which several steps of the job hold the lease at once is added only once.
+  // If several steps of the job hold the lease at the same time, this time counts only once.
   Nanoseconds lease{};
   Nanoseconds waited{};
   Nanoseconds overuse{};
@@ -846,15 +852,14 @@ struct GpuLossReply {
   char fault[64] = {};  // why the GPU was lost; NUL-terminated
 };
 
-// From a process that answers NVML calls and may have no session: asks for the memory and the processes of a
-// GPU as the process's tenant sees them. The arbiter identifies the tenant of the process as it does for
-// Hello. A process without a tenant sees the GPU as if no other process used the GPU.
+// Asks for the memory and the processes of a GPU as the sender's tenant sees them. The sender answers NVML
+// calls of a program, and may have no session. The arbiter identifies the tenant of the process as it does
+// for Hello. A process without a tenant sees the GPU as if no other process used it.
 struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
   GpuUuid gpu;
-  // The index of the first process to report, because one reply may be too small for all of the tenant's
-  // processes.
+  // The index of the first process to report. One reply may be too small for all of the tenant's processes.
   std::uint32_t first = 0;
 };
 struct GpuReply {
@@ -889,13 +894,14 @@ struct Message {
     message.type = Body::kType;
     Body clean = content;
 #if __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(&clean);  // the padding bytes would show the peer a part of our stack
+    __builtin_clear_padding(&clean);  // otherwise the padding bytes would show the peer a part of this
+                                      // process's stack
 #endif
     std::memcpy(message.body, &clean, sizeof clean);
     return message;
   }
 
-  // The body. The type of the body must be that of this message.
+  // The body. `Body` must be the type that belongs to the message's `type`.
   template <class Body>
   Body as() const {
     Body result;

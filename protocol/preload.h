@@ -2,8 +2,8 @@
 // Edits of LD_PRELOAD. Pure.
 //
 // The loader separates entries by spaces and colons. Our library is recognized by its file name. So the
-// library is loaded only once, even if another installation or a batch step has already added the library to
-// the value.
+// library is loaded only once, even if another installation or a batch step has added the library to the
+// value before.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace sharedgpu {
 
-// `value` with `library` (a path) as its last entry and nowhere else; all other entries stay as they are.
+// Returns `value` with `library` (a path) as its last entry and nowhere else. All other entries stay
+// unchanged.
 std::string with_preload(std::string_view value, std::string_view library);
 
 // `value` without the entries that have the file name of `library`.

@@ -14,7 +14,7 @@ namespace sharedgpu {
 
 Status replace_file(const std::string& path, std::string_view text, Durable durable) {
   const std::string unfinished = path + ".new";
-  unlink(unfinished.c_str());  // left by a process that has died
+  unlink(unfinished.c_str());  // a process that has died may have left this file
   UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool is_written = file && write_all(file.get(), text.data(), text.size()) &&
                           (durable == Durable::no || fsync(file.get()) == 0) && close(file.release()) == 0;

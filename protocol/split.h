@@ -29,7 +29,7 @@ inline std::string join(const std::vector<std::string>& parts, char separator) {
   return text;
 }
 
-// The number, if all of `text` is one decimal number that fits; otherwise nullopt.
+// The number, if all of `text` is one decimal number that fits the type; otherwise nullopt.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number = 0;

@@ -13,10 +13,11 @@ class [[nodiscard]] Status {
  public:
   // Success.
   Status() = default;
-  // A failure. `code` is a nonzero errno value; if no system call failed, the value with the nearest meaning,
-  // such as EINVAL for wrong input. `message` names what failed: "/var/lib/x: No space left on device".
+  // A failure. `code` is a nonzero errno value. If no system call failed, it is the value with the nearest
+  // meaning, such as EINVAL for wrong input. `message` states the object and the error: "/var/lib/x: No space
+  // left on device".
   Status(int code, std::string message) : code_(code), message_(std::move(message)) {}
-  // A failure of a call that concerns `subject`, with this errno value.
+  // The failure of a system call on `subject`, such as a path, with this errno value.
   static Status of_errno(int error, const std::string& subject) {
     return {error, subject + ": " + std::strerror(error)};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantities that the parts of sharedgpu exchange. Types carry the unit: a byte count is never a time,
-// and a tenant's number is never a session's.
+// The quantities that the parts of sharedgpu exchange. Each quantity has a type of its own, so a byte count
+// cannot be used as a time, or a tenant's number as a session's number.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 // host.
 using Nanoseconds = std::chrono::nanoseconds;
 
-// The time, or the largest value if it is longer. `seconds` must not be negative.
+// Converts seconds to nanoseconds. A longer time becomes the largest value. `seconds` must not be negative.
 constexpr Nanoseconds from_seconds(double seconds) {
   constexpr std::chrono::duration<double> kMost = Nanoseconds::max();
   const std::chrono::duration<double> time(seconds);
@@ -55,7 +55,7 @@ struct Id {
 };
 using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
 using SessionId = Id<struct SessionTag>;  // one process of a tenant on one GPU
-using Epoch = Id<struct EpochTag>;        // number of a tenant's turn; only grows
+using Epoch = Id<struct EpochTag>;        // number of a tenant's turn; never decreases
 
 // A GPU by its UUID, as cuDeviceGetUuid and NVML give it.
 struct GpuUuid {

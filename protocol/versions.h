@@ -8,8 +8,8 @@
 
 namespace sharedgpu {
 
-// A field of a message's body. In a message of an earlier version, the field's place may hold any bytes,
-// because padding is sent as it is.
+// A field of a message's body. In a message of an earlier version, the bytes of the field may have any
+// values, because they were padding there.
 struct AddedField {
   std::uint16_t version;
   MessageType type;
@@ -52,13 +52,13 @@ inline constexpr AddedField kAddedFields[] = {
 
 #undef SHAREDGPU_ADDED
 
-// MemoryUse and JobOptions lie before other fields of messages, so a new field in them would move these other
-// fields.
+// In messages, MemoryUse and JobOptions are followed by other fields. A new field in these structs would move
+// the fields behind them.
 static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
 static_assert(sizeof(JobOptions) == 40 && offsetof(RunRequest, chosen) == 40 &&
               offsetof(RegisterJob, devices) == 56);
 
-// Zeroes the fields that the sender's version did not have.
+// Sets the fields that the sender's version does not have to zero.
 inline void clear_what_was_added_since(Message& message) {
   for (const AddedField& field : kAddedFields)
     if (field.type == message.type && field.version > message.version)

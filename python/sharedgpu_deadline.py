@@ -5,8 +5,8 @@
         output = model(frame)
         torch.cuda.synchronize()
 
-Does nothing outside `sharedgpu run --deadline`, and never blocks: a report that cannot be written at once is dropped.
-Needs only Python 3.6.
+Does nothing if the program was not started with `sharedgpu run --deadline`. Never blocks: a report that cannot be
+written at once is dropped. Needs only Python 3.6.
 """
 import contextlib
 import os
@@ -15,8 +15,8 @@ import time
 
 
 def _fd():
-    """The pipe for reports, or None. An inherited number may belong to another file by now, so the file must be the
-    pipe whose other end SHAREDGPU_DEADLINE_READ ("FD:INODE") names."""
+    """The pipe for reports, or None. The inherited descriptor number may belong to another file now. So the file must
+    be a pipe with the inode number in SHAREDGPU_DEADLINE_READ ("FD:INODE")."""
     try:
         fd = int(os.environ["SHAREDGPU_DEADLINE_FD"])
         inode = int(os.environ["SHAREDGPU_DEADLINE_READ"].split(":")[1])
@@ -33,15 +33,15 @@ def tell(met):
         return False
     try:
         os.write(fd, b"met\n" if met else b"missed\n")
-    except OSError:  # the pipe is full, or its other end is closed: Python ignores SIGPIPE
+    except OSError:  # the pipe is full, or its read end is closed (Python ignores SIGPIPE)
         return False
     return True
 
 
 @contextlib.contextmanager
 def deadline(seconds=None):
-    """Reports whether the block took at most `seconds` (default: the value of `--deadline`). A block that raises has
-    missed.
+    """Reports whether the block took at most `seconds` (default: the value of `--deadline`). If the block raises an
+    exception, it has missed the deadline.
 
     GPU work counts only if the block waits for it."""
     if seconds is None:
