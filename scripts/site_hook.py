@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hook of mkdocs.yml: the site contains README.md as its home page, and all other pages of the repository.
 
-The source of a page keeps its place in the repository, so its links also work there. In the site, a page of docs/ keeps
-its name, README.md is index.md, and any other file X is project/X.
+The source of a page stays at its place in the repository, and its links are relative to this place. In the site, a page
+of docs/ keeps its name, README.md is index.md, and any other file X is project/X.
 """
 import posixpath
 import re
@@ -17,7 +17,7 @@ LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 
 
 def place_in_site(path: str) -> str:
-    """The source path in the site of a file of the repository."""
+    """Converts a path in the repository to the path of the same file in the site."""
     if path == "README.md":
         return "index.md"
     return path[len("docs/"):] if path.startswith("docs/") else "project/" + path
@@ -30,7 +30,7 @@ def path_in_repository(place: str) -> str:
 
 
 def slug(heading: str, separator: str) -> str:
-    """The anchor of a heading, the same as in the repository's view of a page."""
+    """The anchor of a heading, the same as on the web page of the repository."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", separator)
 
 
@@ -94,7 +94,7 @@ def on_page_markdown(markdown, page, config, files):
 
     def in_site(link):
         target = posixpath.normpath(posixpath.join(folder, link[2]))
-        if (ROOT / target).is_dir():  # a link to a folder shows its README
+        if (ROOT / target).is_dir():  # a link to a folder leads to the folder's README
             target = posixpath.join(target, "README.md")
         here = posixpath.dirname(page.file.src_path)
         return link[1] + posixpath.relpath(place_in_site(target), here or ".") + link[3]

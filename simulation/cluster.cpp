@@ -21,7 +21,7 @@ void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// Ranks jobs in an order that changes with each epoch, and is the same on all nodes.
+// Ranks jobs in an order that is the same on all nodes and changes with each epoch.
 class Epochs final : public Policy {
  public:
   explicit Epochs(std::uint64_t epoch) : Policy("epochs", {.preemption = Preemption::free}), epoch_(epoch) {}
@@ -59,11 +59,12 @@ class Cluster {
   struct Node {
     std::unique_ptr<Core> core;  // null while the node's arbiter is down
     std::vector<std::unique_ptr<Policy>> policies;
-    unsigned life = 0;  // number of starts of the arbiter; messages to an earlier life are lost
+    unsigned life =
+        0;  // number of stops of the arbiter; messages that were sent before the last stop are lost
     std::uint64_t alarms = 0;
     LeaseBook written;  // the leases that the arbiter's ledger would have
     Nanoseconds last_written{};
-    std::optional<HeardNodes> heard;  // kept in a file, so this outlives the arbiter
+    std::optional<HeardNodes> heard;  // an arbiter keeps this in a file, so it outlives the arbiter
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
     std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
@@ -74,8 +75,8 @@ class Cluster {
   };
   struct Job {
     std::vector<Process*> processes;
-    unsigned started = 0;  // number of kernels that have run
-    bool busy = false;     // the next kernel is running
+    unsigned started = 0;  // number of kernels of each process that have run
+    bool busy = false;     // the kernels after these are running
   };
 
   static TenantId tenant_of(std::size_t job) { return TenantId{job + 1}; }
@@ -102,7 +103,7 @@ class Cluster {
   bool linked(unsigned one, unsigned other) const {
     return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
   }
-  // Sends the letters of the arbiter's gangs, and passes their orders on to the core.
+  // Sends the letters of the gangs on this node, and passes the orders of gangs to the core.
   void tend(unsigned node);
   void tell_nodes(unsigned node, const GangDesk::Run& run);
   void tell_jobs(unsigned node, Nanoseconds asked);
@@ -149,20 +150,20 @@ struct Cluster::Process final : Session, simulation::Process {
   std::size_t member = 0;
   bool here = false;  // the process has begun and has not ended
   bool attached = false;
-  bool working = false;  // the process's memory was granted, so the job's processes can work together
+  bool working = false;  // the process's memory was granted; processes of a job work only together
   bool waiting = false;  // the process waits at the gate
   bool lonely = false;   // the process waits until all processes of its job are working
   bool full = false;     // the process has as many unfinished kernels as a process may submit in advance
   bool thinking = false;
   std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;
-  Bytes granted;  // the process's memory before that request
+  Bytes granted;  // the process's memory before the request `asking`
   unsigned submitted = 0;
   unsigned done = 0;
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
   Nanoseconds to_arbiter{},
-      from_arbiter{};  // the arrival times of the latest messages: a later message never arrives earlier
+      from_arbiter{};  // the arrival times of the latest messages; messages do not overtake each other
   unsigned idle_watch = 0;
 
   Nanoseconds drain(Session&, MessageType) override { return submitted > done ? 1ms : 0ms; }
@@ -287,7 +288,7 @@ void Cluster::stop(unsigned node) {
 
 void Cluster::restart(unsigned node) {
   Node& its = nodes_[node];
-  if (its.core) return;  // the arbiter was restarted already, at the end of another outage
+  if (its.core) return;  // the end of another outage has restarted the arbiter
   Recovered recovered;
   recovered.leases = its.written;
   recovered.last_record = its.last_written;

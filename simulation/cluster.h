@@ -4,7 +4,7 @@
 //
 // The processes of a job work in lockstep, as with NCCL: the n-th kernel of a process ends only after every
 // process of the job has submitted its n-th kernel. Each node has one GPU. Sessions follow the protocol
-// (session.h). Arbiters and links between nodes may fail for a while.
+// (session.h). Arbiters and links between nodes may fail and recover.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@
 
 namespace sharedgpu::simulation {
 
-// The ways in which jobs that span nodes can get their turns.
+// The ways in which jobs on several nodes can get their turns.
 enum class Coordination : std::uint8_t {
   none,    // each node decides by itself
   epochs,  // each node decides by itself; all nodes use one order of jobs, which changes with each clock
@@ -38,7 +38,8 @@ struct ClusterJob {
   Nanoseconds computes{};  // mean duration of a kernel after all processes have submitted it
   unsigned ahead = 1;      // number of kernels that a process submits before it waits for the first one
   Nanoseconds starts{};
-  Nanoseconds spread = std::chrono::milliseconds(200);  // all processes of the job come within this time
+  Nanoseconds spread = std::chrono::milliseconds(200);  // the processes of the job begin at random times
+                                                        // within this time after `starts`
   unsigned grows_at = 0;  // the iteration in which each process allocates `growth` more; zero: never
   Bytes growth;
 };
@@ -52,8 +53,8 @@ struct Outage {
                                  // `node` is down
 };
 
-// Slurm announces on one node of a job, or on all, that it suspends the job's processes, and resumes them
-// later. Suspended processes still drain.
+// Slurm announces that it suspends a job's processes, on one or all nodes of the job, and resumes them later.
+// Suspended processes can drain.
 struct Suspension {
   Nanoseconds at{};
   Nanoseconds lasts{};
@@ -100,8 +101,8 @@ struct ClusterResult {
   std::vector<Job> jobs;
   Nanoseconds took{};         // time until all jobs had ended
   std::uint64_t letters = 0;  // letters between arbiters, including those of a node to itself
-  unsigned given_up =
-      0;  // how often the tenant of a gang began to have turns on its node without the coordinator's orders
+  unsigned given_up = 0;  // number of times that a gang's tenant began to have turns on its node without the
+                          // coordinator's orders
   unsigned turns = 0;  // turns of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.has_ended(); });
@@ -119,8 +120,8 @@ void add_restarts(ClusterScenario& scenario, unsigned restarts);
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.
 // The bound is two turns of each other job, and one timeout for a process that cannot drain because it lacks
 // memory. Each other job may have two turns before this job: a turn that began before this job asked, and a
-// turn that was offered before this job had become the job that has waited longest. A turn includes the
-// handoffs of all memory in and out, and the work that is on the GPU when the turn ends.
+// turn that was offered while another job had waited longest. A turn includes the time to restore and evict
+// all memory, and the work that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

@@ -46,7 +46,7 @@ Piece carry_out(const Step& step, Session& session, Process& process, Bytes chun
   if (session.has_stepped) return released(session, process, step.epoch, step.order);
   if (const auto piece = restore(session, step.allowed, chunk)) return *piece;
   if (session.page.open)
-    return finished(session);  // the open gate shows that the order was given before the arbiter restarted
+    return finished(session);  // the gate is open, so this order is from before a restart of the arbiter
   session.has_stepped = session.in_turn = true;
   return {.pause = process.submit_once(session)};
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of a session as the arbiter's core sees it: its lease page, its memory, and the orders that it
-// carries out one after another. The tests' worlds, the simulator and the benchmarks share this one model of
-// the interposer. Each of them models the programs in its own way (Process).
+// carries out one after another. The property tests, the simulator and the benchmarks share this model of the
+// interposer. Each of them models the programs in its own way (Process).
 //
-// The owner of the session advances the time, delivers messages in both directions, and has orders carried
-// out piece by piece. The model behaves correctly; tests model hostile sessions themselves.
+// The owner of the session advances the time, delivers messages in both directions, and calls carry_out() for
+// each piece of an order. The model behaves correctly; tests model hostile sessions themselves.
 #pragma once
 
 #include <deque>
@@ -42,7 +42,7 @@ struct Session {
   MemoryUse use;
   Bytes resident_limit;
   bool in_turn = false;        // the session may have work on the GPU: from Ready or an open gate to Released
-  std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the current one
+  std::deque<Message> orders;  // Restore, Evict, Revoke and Step messages; the first is the current order
   bool obeying = false;        // the current order has begun
   bool has_stepped = false;    // the current Step has let the waiting thread, if any, submit
 
@@ -65,8 +65,8 @@ class Process {
   // time until the next call, or zero if the process has no work on the GPU and submits none before its next
   // turn.
   virtual Nanoseconds drain(Session& session, MessageType order) = 0;
-  // Called when all memory that the Step allows is resident: a thread that waits at the gate may submit once.
-  // Returns the time until the session drains.
+  // Called when all memory that the Step message allows is resident. A thread that waits at the gate may then
+  // submit once. Returns the time until the session drains.
   virtual Nanoseconds submit_once(Session&) { return {}; }
   virtual bool can_evict(Session&) { return true; }
   virtual bool waits(const Session& session) const = 0;  // returns true if a thread waits at the gate
@@ -76,9 +76,9 @@ class Process {
 // The messages in which a session answers its orders.
 using Report = std::variant<Released, Ready, Usage>;
 
-// A piece of an order.
+// The result of carrying out one piece of an order.
 struct Piece {
-  bool finished = false;              // the order is finished; the next one is current
+  bool finished = false;              // the order is finished, and the next order is current
   Bytes copied = {};                  // bytes copied in this piece, in either direction; copying takes time
   Nanoseconds pause{};                // time until the next piece; ignored if bytes were copied
   std::optional<Report> report = {};  // message to be sent after the piece

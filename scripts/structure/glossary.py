@@ -3,8 +3,9 @@
 
 import re
 
-# Entries: a word to avoid, its replacement, and the folder to which the rule applies (empty: everywhere). The
-# word is a regular expression for words of comments and of identifiers; told_allowed reads as "told allowed".
+# Entries: a word to avoid, its replacement, and the folder to which the rule applies (empty: everywhere). The word to
+# avoid is a regular expression for words of comments and of identifiers. The identifier told_allowed counts as the
+# words "told allowed".
 WORDS = [
     ("settle[sd]?|settling", "pin in place (memory), advance (core), reap (copies)", ""),
     ("told allowed|allowed", "resident limit", ""),
@@ -58,10 +59,10 @@ WORDS = [
     ("for want of|be it", "for lack of, even if", ""),
 ]
 
-# Beginnings of sentences whose subject is no noun.
+# First words of sentences whose subject is no noun.
 HEADLESS = re.compile(r"(Who|What|Whom|Whose|Those|Of|Where|How|Whether)\b")
 
-# Phrases of comments about the past.
+# Phrases of comments about the history of the code.
 HISTORY = {
     "no longer": re.compile(r"\bno longer\b"),
     "any more": re.compile(r"\bany ?more\b"),

@@ -21,7 +21,7 @@ def unit_of(path: str) -> str:
 
 
 def units_of(sources: list[Source]) -> dict[str, set[str]]:
-    """For each unit, the units whose headers it includes."""
+    """Returns, for each unit (a header and the source of the same name), the units whose headers it includes."""
     units: dict[str, set[str]] = {unit_of(file.path): set() for file in sources}
     for file in sources:
         for _, header in file.includes:
@@ -32,7 +32,7 @@ def units_of(sources: list[Source]) -> dict[str, set[str]]:
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
-    """The cycles: sets of units in which each reaches all others."""
+    """The include cycles: sets of units in which each unit includes all others, directly or indirectly."""
     reached: dict[str, set[str]] = {}
     for begin in edges:
         found, rest = set(), list(edges[begin])
@@ -75,7 +75,7 @@ class Measures:
 
     @functools.cached_property
     def words(self) -> list[tuple[int, int, str, str]]:
-        """For each word of the glossary its count, the number of files, the word and its replacement."""
+        """For each word of the glossary: its count, the number of files that have it, the word and its replacement."""
         rows = []
         texts = {file.path: words_of(file) for file in self.sources}
         for written, better, folder in glossary.WORDS:
@@ -86,7 +86,8 @@ class Measures:
 
     @functools.cached_property
     def mutual_calls(self) -> list[tuple[str, str, str, list[str], list[str]]]:
-        """Class, file, file, and the methods that the first calls in the second, and the second in the first."""
+        """The rows have a class, two files A and B of its methods, the methods in B that A calls, and the methods in A
+        that B calls."""
         pairs = []
         by_class: dict[tuple[str, str], list[Function]] = collections.defaultdict(list)
         for function in self.functions:
@@ -107,7 +108,7 @@ class Measures:
 
 
 def words_of(file: Source) -> str:
-    """The words of comments and identifiers in lower case, with full stops between identifiers."""
+    """The words of all comments and identifiers in lower case, with a full stop between two identifiers."""
     comments = " . ".join(comment.text for comment in file.comments)
     identifiers = re.findall(r"[A-Za-z_]\w*", comments + " " + file.code)
     several = [each for each in identifiers if re.search("_|[a-z][A-Z]", each)]
@@ -121,7 +122,7 @@ def mutual_calls_of(name: str, functions: list[Function]) -> list[tuple[str, str
     where: dict[str, set[str]] = collections.defaultdict(set)
     for function in functions:
         where[function.name].add(unit_of(function.path))
-    # A method that several files define is left out: a call may mean any of them.
+    # Leaves out a method that several files define, since a call may be a call of any of them.
     home = {method: min(units) for method, units in where.items() if len(units) == 1}
     names = "|".join(map(re.escape, home)) or "(?!)"
     called = re.compile(rf"(?:(?<![\w.>:])|(?<=this->)|(?<={re.escape(name)}::))({names})\s*\(")
@@ -137,8 +138,9 @@ def mutual_calls_of(name: str, functions: list[Function]) -> list[tuple[str, str
 class FieldWrites:
     """The files of CORE that write each field of its classes.
 
-    The class behind a name comes from a declaration in the function, from the type of a field, or else from the name
-    itself (session: Session). A write behind an unknown name counts if only one class has a field of that name.
+    The class of an object comes from a declaration in the function or from the type of a field. If there is neither, it
+    comes from the object's name (session: Session). A write to a field of an object without a known class counts if
+    only one class has a field of this name.
     """
 
     MUTATORS = r"push_back|pop_back|emplace|emplace_back|insert|insert_or_assign|erase|clear|reset|assign|swap|resize"
@@ -147,7 +149,7 @@ class FieldWrites:
     BEFORE = re.compile(r"(?:\+\+|--|\bstd::exchange\()" + PATH.replace(r"(?<![\w.>])", ""))
 
     def __init__(self, measures: Measures):
-        # Also finds a class by its name without the classes around it.
+        # The keys are class names without the names of enclosing classes.
         self.classes = {each.name.split("::")[-1]: each for each in measures.classes if in_core(each.path)}
         self.found: dict[str, dict[str, set[str]]] = {each.name: {} for each in self.classes.values()}
         self.owners: dict[str, list[Class]] = collections.defaultdict(list)
@@ -155,7 +157,7 @@ class FieldWrites:
             for name in each.fields:
                 self.owners[name].append(each)
         names = "|".join(sorted(self.classes, key=len, reverse=True)) or "(?!)"
-        # The parameter is the class itself, a reference or pointer to it, or a container of it.
+        # The variable's type is the class, a reference or pointer to the class, or a container of objects of the class.
         behind = r"(?:[^;(){}=]*>)?\s*(?:const\s*)?[&*]*\s*(?:const\s*)?(\w+)\s*(?=[,;:)={(])"
         self.declared = re.compile(rf"\b({names}){behind}")
         self.named = re.compile(rf"\b({names})\b")
@@ -182,7 +184,7 @@ class FieldWrites:
             return
         holder = self.classes.get(variables.get(first, "")) or self._class_of_field(function.owner, first)
         holder = holder or self.classes.get("".join(part.title() for part in first.split("_")))
-        chain: list[tuple[Class, str]] = []  # what is written together with the last one
+        chain: list[tuple[Class, str]] = []  # the enclosing fields, which a write to the last field changes, too
         for (name, _), (_, link) in zip(steps[1:], steps):
             if link == "->":
                 chain = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the sources: files, comments, string literals, classes and functions.
 
-The C++ is read by its braces and semicolons, as clang-format lays it out: a brace that follows a word without a space
-begins an initializer, so that no compiler is needed and every machine counts the same.
+Finds the parts of C++ by braces and semicolons, and relies on the layout of clang-format: a brace that follows a word
+without a space begins an initializer. So no compiler is needed, and the counts are the same on every machine.
 """
 
 import bisect
@@ -26,7 +26,8 @@ TOKEN = re.compile(
 
 
 def list_files(root: pathlib.Path) -> list[str]:
-    """The paths of the files under version control and of new ones, or of all files if there is no repository."""
+    """The paths of the files under version control and of new files. If there is no repository, the paths of all
+    files."""
     command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
     if (root / ".git").exists():
         listed = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,7 +65,7 @@ class Function:
 class Class:
     path: str
     line: int
-    name: str  # with the classes around it: Outer::Inner
+    name: str  # with the names of enclosing classes: Outer::Inner
     methods: list[str] = dataclasses.field(default_factory=list)
     fields: dict[str, str] = dataclasses.field(default_factory=dict)  # name to type
 
@@ -78,7 +79,7 @@ class Source:
         self.is_code = path.endswith(CODE)
         self.comments: list[Comment] = []
         self.strings: list[tuple[int, str]] = []  # line and text
-        self.includes: list[tuple[int, str]] = []  # the includes with quotes
+        self.includes: list[tuple[int, str]] = []  # the headers that are included with quotes, with their lines
         self.functions: list[Function] = []
         self.classes: list[Class] = []
         self._line_starts = [0] + [match.end() for match in re.finditer("\n", self.text)]
@@ -139,13 +140,14 @@ LABEL = re.compile(r"^\s*(?:public|private|protected)\s*:")
 OPERATOR = re.compile(r"\boperator\s*(?:\(\)|\[\]|[^\s\w(]+|\w+)")
 NO_MEMBER = re.compile(r"^\s*(?:using|friend|typedef|static_assert|enum|(?:class|struct|union)\s+\w+\s*$)")
 ALIGNAS = re.compile(r"\b(?:alignas|decltype|__attribute__)\s*\((?:[^()]|\([^()]*\))*\)")
-# A function's name, with the classes before it.
+# A function's name, with the names of its classes: Class::function.
 CALLED = re.compile(r"((?:~?\w+\s*::\s*)*~?\w+)\s*\(")
 FUNCTION_POINTER = re.compile(r"\(\s*(?:\w+\s*::\s*)*\*\s*(\w+)[\s\[\]]*\)\s*\(")
 
 
 def flatten(text: str) -> str:
-    """The text in the same length, with blanks in place of template arguments and alignment, and operators as words."""
+    """Returns a text of the same length, with blanks in place of template arguments and alignment, and with names of
+    operators as one word."""
     def blank(match: re.Match) -> str:
         return " " * len(match.group())
 
@@ -166,7 +168,8 @@ class Reader:
         self.code = source.code
         self.scopes = [Scope("namespace")]
         self.head_from = 0
-        self.after_class = False  # up to the next semicolon variables of the class that has just ended may follow
+        self.after_class = False  # true between the end of a class and the next semicolon, where variables of this
+                                  # class may be declared
 
     def read(self) -> None:
         for match in re.finditer("[{};]", self.code):
@@ -204,7 +207,7 @@ class Reader:
         call = CALLED.search(flat)
         if "=" in flat[: call.start() if call else None]:
             return Scope("initializer")
-        if call and call[1] == "catch":  # of a function that is a try block
+        if call and call[1] == "catch":  # the handler of a function whose body is a try block
             return Scope("block")
         if not call:
             return self._class_scope(flat, position) if CLASS.search(flat) else Scope("initializer")
