@@ -85,7 +85,7 @@ struct Piece {
   bool stuck = false;                 // true: nothing more can be evicted at present
 };
 
-// Carries out the next piece of the current order, with copies of at most `chunk`. Call only while there is
+// Carries out the next piece of the current order, and copies at most `chunk` bytes. Call only while there is
 // an order.
 Piece carry_out(Session& session, Process& process, Bytes chunk);
 

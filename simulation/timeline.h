@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated clock with a queue of events, which happen one after another as fast as the computer can run
-// them.
+// A simulated clock with a queue of events. The events happen one after another, without waits between them.
 //
 // Events at the same time happen in the order in which they were scheduled. Not thread-safe.
 #pragma once
@@ -23,7 +22,7 @@ class Timeline {
 
   Nanoseconds now() const { return now_; }
 
-  // Schedules an event. If `time` has passed already, the event happens at the present time.
+  // Schedules an event. If `time` is in the past, the event happens at the present time.
   void at(Nanoseconds time, Task task) {
     plans_.push_back({.at = std::max(time, now_), .order = ++order_, .task = std::move(task)});
     std::push_heap(plans_.begin(), plans_.end());
@@ -47,8 +46,8 @@ class Timeline {
   // Sets the time. Call only if no event is scheduled before `time`.
   void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
 
-  // Sets the only alarm, which replaces the previous alarm, as the core's action ArmTimer does. With nullopt
-  // there is no alarm.
+  // Sets the alarm, like the core's action ArmTimer. There is only one alarm, so this call replaces the
+  // previous alarm. With nullopt there is no alarm.
   void set_alarm(std::optional<Nanoseconds> time, Task task) {
     const std::uint64_t number = ++alarms_;
     alarm_ = time;

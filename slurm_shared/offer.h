@@ -17,5 +17,5 @@ using SharedGpuOfferFunction = bool(std::size_t index, SharedGpuOffer* offer);
 
 // sharedgpu_whole_gpu(INDEX, &minor): sets the minor number of the device file of a GPU of gres/gpu. INDEX is
 // the GPU's number in SLURM_JOB_GPUS and SLURM_STEP_GPUS. `minor` is -1 if the device is a part of a GPU
-// (MIG), or not from NVIDIA. Returns false if gres/gpu has no such GPU or is not loaded.
+// (MIG), or if it is not an NVIDIA GPU. Returns false if gres/gpu has no such GPU or is not loaded.
 using SharedGpuWholeGpuFunction = bool(int index, int* minor);

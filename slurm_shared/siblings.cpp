@@ -15,7 +15,7 @@ std::string_view parent(std::string_view path) {
   return slash == path.npos ? std::string_view() : path.substr(0, slash);
 }
 
-// Returns the folder of the plugin that contains this code; empty if it is not known.
+// Returns the folder of the plugin that contains this code; empty if the folder is unknown.
 std::string folder() {
   Dl_info info = {};
   char path[PATH_MAX];

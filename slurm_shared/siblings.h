@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of the installation. No path is compiled in, so the installation can be moved: each file is looked
-// for in the folders above the folder of the calling plugin. So PREFIX/lib/slurm/*.so finds
+// Paths of the installation. Searches for each file in the folders above the folder of the calling plugin. No
+// path is compiled in, so the installation can be moved. For example, PREFIX/lib/slurm/*.so finds
 // PREFIX/bin/sharedgpu, and plugins in Slurm's own folder, such as /usr/lib/x86_64-linux-gnu/slurm-wlm or
 // /usr/lib64/slurm, find /usr/bin/sharedgpu.
 #pragma once
@@ -21,8 +21,9 @@ std::string find_above(std::string_view start, std::string_view file);
 // Keeps the calling plugin loaded even if Slurm closes it, because threads run in it.
 void stay_loaded();
 
-// Returns a function of another sharedgpu plugin in this folder, or null if that plugin is not loaded in this
-// process. If `for_good` is true, the other plugin then stays loaded until the process ends.
+// Returns a function of another sharedgpu plugin in the folder of the calling plugin, or null if that plugin
+// is not loaded in this process. If `for_good` is true, the other plugin then stays loaded until the process
+// ends.
 void* sibling_function(const char* file, const char* name, bool for_good = false);
 
 }  // namespace sharedgpu

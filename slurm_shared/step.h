@@ -15,14 +15,14 @@ struct SharedGpuStep {
   std::uint32_t tasks = 0;       // number of the step's tasks on this node; 0 if unknown
   const char* socket = nullptr;  // path of the arbiter's socket
 
-  // This mutex is held during queries to Slurm about the step's tasks, and guards `ended`. Once `ended` is
-  // set, queries are forbidden, because Slurm would answer a query by an error message in the job's output.
+  // This mutex is held during queries to Slurm about the step's tasks, and guards `ended`. No query is
+  // permitted once `ended` is set: Slurm would then write an error message into the job's output.
   pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
   bool ended = false;
 };
 
-// Returns null if the step holds no units. Set before the first task starts; valid for the life of the
-// process. Exported by spank_sharedgpu.so.
+// Returns null if the step holds no units. The result is set before the first task starts, and stays valid
+// until the process ends. Exported by spank_sharedgpu.so.
 using SharedGpuStepFunction = SharedGpuStep*();
 __attribute__((visibility("default"))) SharedGpuStepFunction sharedgpu_step;
 }

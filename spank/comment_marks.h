@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates files in the spool of pending AdminComments: a file (mark) for each job that has held units on this
-// node, named by the job's number. comment/spool.h describes the other files of the spool.
+// Creates files in the spool of pending AdminComments. Each job that has held units on this node has a file
+// (mark), whose name is the job's number. comment/spool.h describes the other files of the spool.
 #pragma once
 
 #include "spank/plugin.h"
@@ -13,11 +13,11 @@ namespace sharedgpu {
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);
-// Returns true if there is any mark or other pending work.
+// Returns true if the spool has a mark or other pending work.
 bool has_marks(const Settings& settings);
 
 // Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that
-// has ended here; 0 if no job has ended. Does nothing if sharedgpu-comment is not installed.
+// has ended on this node; 0 if no job has ended. Does nothing if sharedgpu-comment is not installed.
 void start_comment(const Configuration& configuration, std::uint32_t ended,
                    std::vector<std::string> environment);
 

@@ -28,8 +28,8 @@ void remove_preload(spank_t spank) {
 
 enum class Runtime { absent, unprepared, prepared };
 
-// Reads oci.conf, which is in the folder of slurm.conf. If this node has none, Slurm ignores the option
-// --container. The runtime is prepared if a command of oci.conf calls `sharedgpu oci`.
+// Reads oci.conf, which is in the folder of slurm.conf. If this node has no oci.conf, Slurm ignores the
+// option --container. The runtime is prepared if a command of oci.conf calls `sharedgpu oci`.
 Runtime read_oci_conf() {
   const char* conf = std::getenv("SLURM_CONF");
   const std::string named = conf == nullptr ? "" : conf;
@@ -44,8 +44,9 @@ Runtime read_oci_conf() {
   return Runtime::absent;
 }
 
-// Passes the step's variables for containers to the container runtime, whose commands (oci.conf) slurmstepd
-// starts with its own environment, not the step's.
+// Passes the step's variables for containers to the container runtime. slurmstepd starts the runtime's
+// commands (oci.conf) with its own environment instead of the step's, so this function sets the variables
+// there.
 void tell_runtime(spank_t spank) {
   for (const char* name : environment::kContainerVariables)
     if (const std::string value = get_variable(spank, name); !value.empty()) setenv(name, value.c_str(), 1);

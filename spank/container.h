@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps in containers. The loader complains at each command about an LD_PRELOAD whose library the container
-// lacks, so such a step gets no LD_PRELOAD, and a line on stderr says that it runs without GPU sharing.
+// Steps in containers. If a container lacks the interposer, the loader prints an error about LD_PRELOAD at
+// each command. A step in such a container gets no LD_PRELOAD, and a line on stderr tells the user that it
+// runs without GPU sharing.
 #pragma once
 
 #include <string>

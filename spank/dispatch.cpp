@@ -5,7 +5,7 @@
 #include "spank/plugin.h"
 #include "spank/step_environment.h"
 
-// A const at namespace scope is local to its file in C++ unless it was declared extern before.
+// In C++, a const at namespace scope is local to its file unless it was first declared extern.
 #pragma GCC visibility push(default)
 extern "C" {
 extern const char plugin_name[];

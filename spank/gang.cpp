@@ -10,8 +10,8 @@
 namespace sharedgpu {
 namespace {
 
-// An arbiter of an earlier version closes the connection instead of answering. An arbiter that is killed
-// before it answers also closes the connection, but its successor answers.
+// An arbiter of an earlier version closes the connection instead of answering. If an arbiter is killed before
+// it answers, its connection closes, too, but the next arbiter answers.
 constexpr int kTries = 3;
 
 int ask_some_times(const char* socket, const Message& question, Nanoseconds patience, Message& answer) {

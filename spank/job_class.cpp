@@ -28,8 +28,8 @@ std::string file_of(const Settings& settings, std::uint32_t job) {
   return folder_of(settings) + "/" + std::to_string(job);
 }
 
-// Replaces a name that no section of sharedgpu.conf can have, because it is too long or has a blank, by a
-// dash.
+// Returns a dash in place of a name that no section of sharedgpu.conf can have, because it is empty, too long
+// or has a blank.
 std::string name_or_none(const char* name) {
   if (name == nullptr || *name == '\0' || std::strlen(name) > JobClass::kLongest) return "-";
   const bool whole = std::all_of(name, name + std::strlen(name), [](char c) { return c > ' ' && c <= '~'; });
@@ -54,8 +54,8 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
-// If slurmd is killed, a job may end without an epilog, so that nobody removes the file with the job's class.
-// The next prolog removes files of jobs that have started no step for kLong.
+// If slurmd is killed, a job may end without an epilog, and the file with the job's class stays. The next
+// prolog removes the files of jobs that have started no step for kLong.
 void forget_old_jobs(const std::string& folder) {
   constexpr std::chrono::hours kLong{24 * 30};
   const auto oldest = std::filesystem::file_time_type::clock::now() - kLong;

@@ -17,8 +17,8 @@ namespace sharedgpu {
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
 // Call this as root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
-// Removes the file with the job's class. Call this in the epilog. Without an epilog, the file is removed
-// after thirty days without a step of the job.
+// Removes the file with the job's class. Call this in the epilog. If the epilog does not run, a later prolog
+// removes the file after thirty days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);
 
 }  // namespace sharedgpu

@@ -20,7 +20,7 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
   return number;
 }
 
-// A range of numbers. `first` is a text, because leading zeros are part of a node's name.
+// A range of numbers in node names. `first` is a text, because leading zeros are a part of the name.
 struct Numbers {
   std::string_view first;
   std::uint64_t count = 1;
@@ -75,12 +75,12 @@ std::optional<JobNodes> take_names(std::string_view& list) {
 }
 
 // Infixes in the names of the variables for a heterogeneous job's components. sbatch and salloc set these
-// variables, and srun does if it creates the job itself.
+// variables. srun sets them, too, if it creates the job itself.
 constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
 
 // Returns the node list of the component with the number `job`; empty if `job` is no component of a
-// heterogeneous job. For Slurm the components are jobs, each with its own number and nodes. If a step spans
-// some components, its node list has the nodes of all these components.
+// heterogeneous job. In Slurm each component is a job with its own number and nodes. If a step runs on
+// several components, the node list of the step has the nodes of all these components.
 std::string list_of_component(std::uint32_t job, const Variables& variables) {
   for (const std::string name : kComponentNames)
     for (int i = 0; i < kMostComponents; ++i) {
@@ -105,8 +105,8 @@ std::optional<JobNodes> parse_nodes(std::string_view list) {
   return nodes;
 }
 
-// For a step started from outside (srun --jobid), SLURM_JOB_NODELIST has only the nodes of the step, or the
-// list of another job. So SLURM_JOB_NODELIST is tried last.
+// If a step is started from outside its job (srun --jobid), SLURM_JOB_NODELIST has only the nodes of the
+// step, or the list of another job. So SLURM_JOB_NODELIST is tried last.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
   std::string list = list_of_component(job, variables);
   if (list.empty()) list = variables("SLURM_NODELIST");

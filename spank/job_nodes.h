@@ -21,7 +21,7 @@ struct JobNodes {
 // long for RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 
-// The value of a variable of the step's environment; empty if unset.
+// A function that returns the value of a variable of the step's environment; empty if unset.
 using Variables = std::function<std::string(const char* name)>;
 
 // The nodes of `job`, in the same order for all of its steps, including steps on a subset of the nodes.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `slurmstepd spank prolog`, as root, before a job's first step on the node: starts the arbiter if none
-// runs, for instance because somebody stopped it, and stores the class of the job for its steps.
-// `slurmstepd spank epilog`, after the job's last process has ended: reports the end of the run, and starts
-// the writing of its AdminComment.
+// `slurmstepd spank prolog`, as root, before a job's first step on the node: starts the arbiter if none runs,
+// and stores the class of the job for its steps.
+// `slurmstepd spank epilog`, after the job's last process has ended: reports the end of the run to the
+// arbiter, and starts the program that writes the run's AdminComment.
 #include <unistd.h>
 
 #include "protocol/ask.h"
@@ -16,8 +16,8 @@ namespace sharedgpu {
 void job_script_prolog(spank_t spank, int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
   if (!configuration.good) return;
-  // Slurm gives this process an environment made for the job. The arbiter gets the environment of slurmd,
-  // this process's parent.
+  // Slurm has made this process's environment for the job. So the arbiter gets the environment of slurmd, the
+  // parent of this process.
   const std::vector<std::string> environment = environment_of(getppid());
   ensure_arbiter(configuration, with_node_name(environment, command_line_of(getppid())));
   std::uint32_t job = 0;
@@ -30,8 +30,8 @@ void job_script_epilog(spank_t spank, int count, char** arguments) {
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   Configuration configuration = configure(count, arguments);
   forget_job_class(configuration.settings, job);
-  Message answer;  // not used: if EndJob fails, the arbiter recognizes the next run by its prolog or by its
-                   // step numbers
+  Message answer;  // not used: without EndJob, the arbiter recognizes the job's next run by its prolog or by
+                   // its step numbers
   ask(configuration.settings.socket.c_str(), Message::of(EndJob{.job = job}), std::chrono::seconds(2),
       answer);
   if (!has_mark(configuration.settings, job)) return;

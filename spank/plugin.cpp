@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// Called by srun, sbatch and salloc as they parse their command lines, and by slurmstepd with the values
-// that they sent.
+// srun, sbatch and salloc call this function for options of their command lines. slurmstepd calls it with the
+// values that these commands have sent.
 int take_option(int index, const char* value, int remote) noexcept try {
   std::string problem =
       set_option(given_options(), static_cast<std::size_t>(index), value == nullptr ? "" : value);
@@ -32,7 +32,7 @@ GivenOptions& given_options() {
 void register_options(spank_t spank) {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
     std::string name = std::string(kSlurmPrefix + 2) + kOptions[i].name;  // Slurm adds the dashes
-    // Slurm copies the strings, but takes them without const.
+    // Slurm copies the strings, but its types lack const.
     spank_option option = {.name = name.data(),
                            .arginfo = const_cast<char*>(kOptions[i].value),
                            .usage = const_cast<char*>(kOptions[i].help),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in slurmstepd, as root, after Slurm has parsed the options and before a task exists, unless
-// noted. For a step with sharedgpu units, prepares its environment and sends the job's options to the
-// arbiter. For a step without units, removes all variables of sharedgpu from its environment.
+// Unless a comment says otherwise, this code runs in slurmstepd, as root, after Slurm has parsed the options
+// and before a task exists. For a step with sharedgpu units, prepares its environment and sends the job's
+// options to the arbiter. For a step without units, removes all variables of sharedgpu from its environment.
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -63,8 +63,8 @@ void remote_task_init(spank_t spank) {
                        has_units ? prepare_container(spank) : std::string());
 }
 
-// Runs as root, in slurmstepd, when all tasks have been forked. So no task is forked while the threads that
-// start here run.
+// Runs as root, in slurmstepd, when all tasks have been forked. So no fork happens while the threads run that
+// this function starts.
 void remote_task_post_fork(spank_t spank) {
   pid_t task = 0;
   if (published.units == 0 || spank_get_item(spank, S_TASK_PID, &task) != ESPANK_SUCCESS) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slurm's spank.h, for C++ compiled with hidden visibility: gives default visibility to the hooks, which
-// spank.h declares and this plugin defines, so that Slurm can find them.
+// Includes Slurm's spank.h in C++ that is compiled with hidden visibility. Slurm must find the hooks that
+// spank.h declares and this plugin defines, so this file gives them default visibility.
 #pragma once
 
 #pragma GCC visibility push(default)

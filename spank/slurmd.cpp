@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in slurmd, as root, at startup, and starts the arbiter. So the arbiter is in slurmd's cgroup
-// and not in a job's, and outlives a restart of slurmd.
+// This code runs in slurmd, as root, at startup, and starts the arbiter. So the arbiter runs in slurmd's
+// cgroup and not in a job's cgroup, and outlives a restart of slurmd.
 #include <unistd.h>
 
 #include "slurm_shared/offer.h"
@@ -38,7 +38,7 @@ void compare_all_units(const Configuration& configuration) {
 
 void slurmd_init(int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
-  // The arbiter is not started, because it would refuse this configuration too, and because its socket is
+  // Does not start the arbiter, since it would refuse this configuration, too, and since its socket is
   // unknown.
   if (!configuration.good) {
     log_error("configuration error: not starting the arbiter; jobs use the GPU without sharing");

@@ -30,7 +30,8 @@ constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr std::uint32_t kNoValue = 0xfffffffe;  // NO_VAL of slurm.h
 constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-std::string shown;  // the step's GPUs, if it also holds whole GPUs of gres/gpu; otherwise empty
+std::string shown;  // the step's GPUs, if the step holds shared GPUs and whole GPUs of gres/gpu; otherwise
+                    // empty
 // Message for the job's stderr, written before its first task starts.
 std::string notice;
 
@@ -39,8 +40,8 @@ void set_variable(spank_t spank, const char* name, const std::string& value) {
     log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
 }
 
-// Returns the number of the step's units. The GRES plugin has just set or removed the variable, overriding
-// the user's value. If the GRES plugin is not loaded, the value comes from the user and is not trusted.
+// Returns the number of the step's units, from SHAREDGPU_UNITS. If the GRES plugin is loaded, it has set or
+// removed this variable. If it is not loaded, the value comes from the user and is not trusted.
 std::uint32_t read_units(spank_t spank) {
   std::string text = get_variable(spank, environment::kUnits);
   if (text.empty()) return 0;
@@ -52,9 +53,9 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-// Returns the GPUs that the step holds through gres/gpu. gres/gpu has just set or removed SLURM_JOB_GPUS and
-// SLURM_STEP_GPUS. If gres/gpu is not loaded, the variables name no GPUs of gres/gpu. Returns nullopt if the
-// minor number of a GPU is unknown, or above 63.
+// Returns the GPUs that the step holds through gres/gpu, from SLURM_JOB_GPUS or SLURM_STEP_GPUS. If gres/gpu
+// is loaded, it has set or removed these variables. If it is not loaded, they have no GPUs of gres/gpu.
+// Returns nullopt if the minor number of a GPU is unknown, or above 63.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -79,8 +80,8 @@ struct Variables {
   std::function<void(const char*)> unset;
 };
 
-// Removes the library and its variables. A job that a batch step submits inherits the batch step's
-// environment, and the job's steps inherit it in turn, even steps without units.
+// Removes the interposer and its variables. A job that a batch step submits inherits the batch step's
+// environment. So do the steps of this job, even steps without units.
 void remove_ours(const Variables& variables) {
   const std::string library = interposer_path();
   std::string preload = variables.get(kPreload);
@@ -96,15 +97,16 @@ void remove_ours(const Variables& variables) {
     variables.unset(name);
 }
 
-// Removes the names of GPUs that this step inherited from the step that started it, perhaps on another node.
+// Removes the GPUs in variables that this step inherited from the step that started it, perhaps on another
+// node.
 void remove_leaked_gpus(spank_t spank) {
   const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
   spank_unsetenv(spank, environment::kGpus);
 }
 
-// Removes the request that qsub (etc/slurm-torque) passed in sbatch's environment: the request is for this
-// job, not for jobs that this job submits.
+// Removes the request for units that qsub (etc/slurm-torque) passed in sbatch's environment. The request is
+// for this job, not for jobs that this job submits.
 void remove_request(spank_t spank) {
   const std::string request = get_variable(spank, environment::kQsubGres);
   if (request.empty()) return;
@@ -118,9 +120,9 @@ void show(spank_t spank, const std::string& gpus) {
   set_variable(spank, environment::kGpus, gpus);
 }
 
-// The step sees the first of the GPUs that it may open, as many as it requested. With ConstrainDevices=yes,
-// the step may open the GPUs of its units. A step that also holds whole GPUs sees only its whole GPUs, as set
-// by gres/gpu.
+// Shows the step as many GPUs as it requested: the first GPUs that it may open. With ConstrainDevices=yes,
+// these are GPUs of its units. A step that also holds whole GPUs sees only its whole GPUs, as set by
+// gres/gpu.
 void show_unplaced(spank_t spank, const SlurmStep& step) {
   if (!step.whole || !step.whole->empty()) return;
   std::string numbers = "0";
@@ -168,7 +170,7 @@ SlurmStep read_step(spank_t spank) {
   return step;
 }
 
-// For a job that is no element, Slurm gives zero as the array, and NO_VAL as the index.
+// If the job is not an element of an array, Slurm returns zero as the array, and NO_VAL as the index.
 ArrayElement array_element_of(spank_t spank) {
   ArrayElement element;
   if (spank_get_item(spank, S_JOB_ARRAY_ID, &element.array) != ESPANK_SUCCESS ||
@@ -218,8 +220,8 @@ void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& 
   if (step.whole && step.whole->empty()) show(spank, "none");
 }
 
-// Ignores the user's CUDA_VISIBLE_DEVICES, which was meant for another host: the job's GPUs are chosen here.
-// GPUs that gres/gpu has set in the variable belong to the job, and come first.
+// Replaces the user's CUDA_VISIBLE_DEVICES, which was meant for another host, by the GPUs of the arbiter's
+// reply. The first of them are the GPUs that gres/gpu has given to the step.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply) {
   set_threads(spank, settings, reply.threads);
   if (reply.gpus.count == 0) return show_unplaced(spank, step);
@@ -239,8 +241,9 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 }
 
 void set_task_environment(spank_t spank, Nanoseconds deadline, const std::string& line) {
-  // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. Each index
-  // counts the GPUs that the task may open, or the host's GPUs, but never the GPUs in `shown`.
+  // If gres/gpu has bound the task to some GPUs, it has set CUDA_VISIBLE_DEVICES to indices. Such an index is
+  // a number among the GPUs that the task may open, or among the host's GPUs, but never among the GPUs in
+  // `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
   notice += line;

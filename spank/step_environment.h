@@ -17,23 +17,25 @@ struct SlurmStep {
   StepName name;
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
-  std::string types;  // types of the units, as in SHAREDGPU_UNIT_TYPES; empty: untyped, or unknown
+  std::string types;  // types of the units, as in SHAREDGPU_UNIT_TYPES; empty if the units have no types, or
+                      // unknown types
   DeviceSet devices;  // the GPUs that correspond to the units
   std::optional<DeviceSet>
-      whole;  // the GPUs of gres/gpu that the step holds too; nullopt if their numbers are unknown
+      whole;  // the GPUs that the step holds through gres/gpu; nullopt if their numbers are unknown
 };
 
 SlurmStep read_step(spank_t spank);
 
-// The job as an element of a job array; zeros if the job is no element.
+// The job's array and its index in this array; zeros if the job is not an element of an array.
 ArrayElement array_element_of(spank_t spank);
 
 // Empty if unset.
 std::string get_variable(spank_t spank, const char* name);
 
-// Removes the library and its variables from this process's environment, which a batch script with units has
-// passed on; slurmstepd sets them again for a step with units. Slurm copies the environment of srun into the
-// configuration of a step's container before SPANK plugins of slurmstepd can change it. In srun, as the user.
+// Removes the interposer and its variables, which come from a batch script with units, from this process's
+// environment. slurmstepd sets them again for a step with units. srun has to remove them, since Slurm copies
+// srun's environment into the configuration of a step's container before SPANK plugins in slurmstepd can
+// change it. Call this in srun, as the user.
 void remove_inherited();
 
 // Removes the inherited variables that were meant only for the step that started this step. For a step
@@ -43,10 +45,11 @@ void remove_leaked(spank_t spank, bool has_units);
 // Sets the variables that load and configure the interposer.
 void set_environment(spank_t spank, const Settings& settings);
 
-// Sets the GPUs that the arbiter has chosen, and the part of their threads that the step may use.
+// Sets the variables for the GPUs that the arbiter has chosen, and for the part of the GPUs' threads that the
+// step may use.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply);
-// Sets the GPUs of a step that could not be registered: no shared GPU with OnNoArbiter=fail, otherwise GPUs
-// without sharing.
+// Sets the GPUs of a step that could not be registered. With OnNoArbiter=fail, it gets no shared GPU;
+// otherwise, it uses GPUs without sharing.
 void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings);
 
 // Call this as the user, in the task's own process, with the task's stderr. `deadline` is zero if the job

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// This code runs in srun in a job, as the user, before srun reads its options. If a step states no memory,
-// srun takes the step's memory from the job's environment:
+// This code runs in an srun inside a job, as the user, before srun reads its options. If a step states no
+// memory, srun takes the step's memory from the job's environment:
 //
 // - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
 //   wait for one another. Slurm sets this variable in each job with units, because units bring memory per
-//   node. While srun reads its options, this code replaces the value by 0: a step with this value claims no
-//   memory, and may use all memory of its job.
-// - SLURM_MEM_PER_GPU in an allocation of salloc is the value that salloc was given. It lacks the memory that
-//   the job's units bring, so a step would request less memory than its job has. This code replaces the
-//   variable's value by the job's value. In a batch job, the variable already has the job's value.
+//   node. So this code sets the value to 0 while srun reads its options. A step with the value 0 claims no
+// memory, and may use all memory of its job.
+// - SLURM_MEM_PER_GPU in an allocation of salloc is the value that salloc was given. This value lacks the
+// memory that the job's units bring, so a step would request less memory than its job has. This code replaces
+// the
+//   variable's value by the job's value. In a batch job, the variable has the job's value.
 //
-// A step that states its memory gets the memory that it states.
+// This code does not change the memory of a step that states its memory.
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 
@@ -81,8 +82,9 @@ std::string& memory_of_job() {
   return memory;
 }
 
-// If the value differs from the job's value, the user has set it, and it stays. If the user has set memory
-// per CPU or GPU, removes the memory per node, because srun refuses to start with both.
+// Sets SLURM_MEM_PER_NODE to 0, unless its value `memory` differs from the job's memory: then the user has
+// set it. If the user has set memory per CPU or GPU, removes SLURM_MEM_PER_NODE, because srun refuses to
+// start with both.
 void claim_no_memory(const slurm_job_info_t& job, const char* memory) {
   if (std::to_string(job.pn_min_memory) != memory) return;
   memory_of_job() = memory;
@@ -101,7 +103,7 @@ void local_init() {
   if (number == nullptr || (per_node == nullptr && per_gpu == nullptr)) return;
   const char* const kind = std::getenv("ENVIRONMENT");
   const bool is_batch = kind != nullptr && std::string_view(kind) == "BATCH";
-  // Does not query slurmctld about batch jobs without units.
+  // A batch job without units needs no query to slurmctld.
   if (is_batch && (per_node == nullptr || std::getenv(environment::kUnits) == nullptr)) return;
   const auto job_number = parse_number<std::uint32_t>(number);
   const Jobs jobs = job_number ? load_jobs(*job_number) : nullptr;

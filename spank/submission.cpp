@@ -35,7 +35,8 @@ class SlurmOptions {
     free_(&value);
     return text;
   }
-  // The name that an option states; nullopt if it states none, or several.
+  // The value of an option that is a list of names, such as --partition; nullopt if the list is empty or has
+  // several names.
   std::optional<std::string> name(const char* option) const {
     std::string name = value(option);
     return name.empty() || name.find(',') != name.npos ? std::nullopt : std::optional(name);
@@ -62,8 +63,8 @@ std::optional<bool> requests_units(const SlurmOptions& options, bool is_step) {
   return is_step && gres.empty() ? std::nullopt : std::optional(false);
 }
 
-// Returns true in a salloc whose shell runs on this host and not as a step of the job. Only salloc has the
-// variable `saopt`. `slurm_conf` is what Slurm's library has read of slurm.conf.
+// Returns true in a salloc that runs its shell on this host, and not as a step of the job. Only salloc has
+// the variable `saopt`. Slurm's library stores the contents of slurm.conf in the variable `slurm_conf`.
 bool is_salloc_without_step() {
   const auto* conf = static_cast<const slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf"));
   if (conf == nullptr || dlsym(RTLD_DEFAULT, "saopt") == nullptr) return false;
@@ -71,8 +72,9 @@ bool is_salloc_without_step() {
          std::strstr(conf->launch_params, "use_interactive_step") == nullptr;
 }
 
-// In a heterogeneous job the options of a component stay set for the next components. So if an earlier
-// component has units, it is unknown whether the options were meant for a component without units.
+// In a heterogeneous job, the options of one component stay set for the next components. So if an earlier
+// component has units, a component without units may have options that were meant for the earlier component.
+// This function then returns nullopt.
 std::optional<bool> unless_earlier(std::optional<bool> has_units) {
   static bool earlier = false;
   if (earlier && has_units == false) return std::nullopt;

@@ -75,7 +75,8 @@ void write_summary(spank_t spank, const std::string& socket) {
   if (job == 0) return;
   Channel channel;
   Message answer;
-  // Without an arbiter, a job for which nobody asks for the line ends at once.
+  // If neither the site nor the job has requested the line, the job's end does not wait for an arbiter that
+  // is starting.
   const Patience patience{.connect = always ? kMostWait : Nanoseconds{}, .answer = kMostWait};
   if (ask(socket.c_str(), Message::of(JobQuery{.job = job}), patience, channel, answer) != 0) return;
   if (answer.type != MessageType::job_reply) return;

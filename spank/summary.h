@@ -3,8 +3,8 @@
 // sharedgpu.conf(5). In slurmstepd.
 //
 // The last step of a job is its batch step or its interactive step. If srun itself has made the job, the last
-// step is the step of this srun. The steps of a salloc without interactive step write no line, since any of
-// them may be the last one. A job on several nodes writes one line, on its first node and about that node.
+// step is the step of this srun. In a salloc without an interactive step, no step writes the line, since any
+// step may be the last step. A job on several nodes writes one line, about its first node.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@
 
 namespace sharedgpu {
 
-// In srun, as the user: notes in the environment whether this srun makes the job itself.
+// Called in srun, as the user. Stores in the environment whether this srun creates the job itself.
 void note_job_of_srun(bool makes_job);
 
-// Call before the first task starts. Notes whether this step is to write the line, and removes the note of
-// note_job_of_srun() from the environment.
+// Call before the first task starts. Determines whether this step has to write the line, and removes the
+// variable of note_job_of_srun() from the environment.
 void plan_summary(spank_t spank, const SlurmStep& step, const Settings& settings);
 
 // Call when the last task of the step has ended. Waits at most two seconds for the arbiter. If neither the
-// site nor the job asks for the line, does not wait for an arbiter that is just starting.
+// site nor the job has requested the line, does not wait for an arbiter that is starting.
 void write_summary(spank_t spank, const std::string& socket);
 
 }  // namespace sharedgpu

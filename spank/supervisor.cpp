@@ -27,8 +27,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// The daemon's side of the double fork. slurmd has threads, so only async-signal-safe calls are made here.
-// Writes errno to `report` if the program cannot be executed.
+// Runs in the daemon's process, after the double fork. slurmd has threads, so this function makes only
+// async-signal-safe calls. Writes errno to `report` if the program cannot be executed.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int report) {
   constexpr int kReport = 3;
   if (int null = open("/dev/null", O_RDWR); null >= 0)
@@ -74,7 +74,8 @@ std::string start_supervisor(const std::string& command, const std::string& conf
                              const std::vector<std::string>& environment) {
   std::vector<std::string> words = {command, "supervise"};
   if (!config.empty()) words.insert(words.end(), {"--config", config});
-  words.insert(words.end(), {"--tenants", "jobs"});  // processes outside jobs are not accepted as tenants
+  words.insert(words.end(), {"--tenants", "jobs"});  // with this option, the arbiter does not accept
+                                                     // processes outside jobs as tenants
   return start_daemon(words, environment);
 }
 

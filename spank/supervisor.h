@@ -8,9 +8,9 @@
 namespace sharedgpu {
 
 // Starts `sharedgpu supervise --config CONFIG --tenants jobs` in a new session, with the given environment
-// and none of the caller's descriptors, and leaves no child behind. An empty `config` means the default.
-// Returns an empty string once the program has been executed, or an error. A second arbiter on one socket
-// ends by itself, so a redundant start is harmless.
+// and none of the caller's descriptors. The new process is not a child of the caller. An empty `config` means
+// the default. Returns an empty string once the program has been executed, or an error. If another arbiter
+// listens on the socket, the new arbiter ends by itself.
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 

@@ -28,11 +28,11 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
 constexpr auto kRepeat = 5s;
-// After a suspension begins, stopped tasks get SIGCONT for this long. By the end of this time SIGTSTP has
-// taken effect, and Slurm has not yet frozen the processes.
+// The time from the beginning of a suspension for which stopped tasks get SIGCONT. It is long enough for
+// SIGTSTP to take effect, and ends before Slurm freezes the processes.
 constexpr auto kSignals = 1s;
 
-// The number in one line of /proc/PID/status, such as "PPid:\t12"; 0 if there is no such line.
+// Returns the number in a line of /proc/PID/status, such as 12 in "PPid:\t12"; 0 if there is no such line.
 std::uint64_t status_line(const std::string& status, const char* name, int base) {
   const std::size_t at = status.find(std::string("\n") + name + ":");
   return at == std::string::npos ? 0
@@ -111,7 +111,7 @@ class Watch {
   StepName step_;
   std::string socket_;
   bool freezes_;
-  Clock::time_point running_ = Clock::now();  // last time the step was seen not to be suspended
+  Clock::time_point running_ = Clock::now();  // the last time when the step was not suspended
   bool told_ = false;
   Clock::time_point tried_{};  // time of the last attempt to notify the arbiter
   bool unheard_ = false;       // the arbiter may not have received the last notice
@@ -124,7 +124,7 @@ void* run(void* watch) {
   return nullptr;
 }
 
-// The thread may run until the process ends, so its state is never destroyed.
+// The thread may run until the process ends, so the Watch object is never destroyed.
 Watch* start(const StepName& step, const std::string& socket) {
   auto* test = reinterpret_cast<SuspendTest*>(dlsym(RTLD_DEFAULT, "acct_gather_suspend_test"));
   if (test == nullptr) {

@@ -37,7 +37,7 @@ struct s_p_hashtbl_t;
 int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t* tres, bool locked);
 extern slurmdb_tres_rec_t** assoc_mgr_tres_array;
 // Polls the step and returns a copy of the record of task `pid`; null if no task of the step has this pid.
-// From 23.02 on, another argument says whether to poll.
+// From 23.02 on, an additional argument determines whether the function polls.
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
 jobacctinfo_t* jobacct_gather_stat_task(pid_t pid);
 #else

@@ -17,7 +17,7 @@ extern "C" {
 // Opaque (22.05 to 26.05).
 struct job_record;
 
-// A partition. Members that only fill the layout have no comment.
+// A partition. Members without a comment are only here for the layout.
 struct part_record {
   std::uint32_t magic;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -37,7 +37,8 @@ struct part_record {
   double* billing_weights;
   char* billing_weights_str;
   std::uint32_t cpu_bind;
-  std::uint64_t def_mem_per_cpu;  // MiB per node, or per CPU with the flag MEM_PER_CPU; 0: none
+  std::uint64_t def_mem_per_cpu;  // memory in MiB per node, or per CPU with the flag MEM_PER_CPU; 0: no
+                                  // request
   std::uint32_t default_time;
   char* deny_accounts;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -91,11 +92,11 @@ struct part_record {
   std::uint32_t total_cpus;
   std::uint32_t max_cpu_cnt;
   std::uint32_t max_core_cnt;
-  std::uint16_t cr_type;  // SelectTypeParameters of the partition; 0: those of the cluster apply
+  std::uint16_t cr_type;  // SelectTypeParameters of the partition; 0 if those of the cluster apply
 };
 constexpr std::uint32_t PART_MAGIC = 0xaefe8495;
 
-// A line NodeName= of slurm.conf. Members that only fill the layout have no comment.
+// A line NodeName= of slurm.conf. Members without a comment are only here for the layout.
 struct config_record {
   std::uint16_t boards;
   std::uint16_t core_spec_cnt;  // cores reserved for the system
@@ -132,9 +133,9 @@ constexpr std::uint16_t kSelectOneTaskPerCore = 0x0100;
 // Exported by slurmctld (22.05 to 26.05).
 extern part_record* default_part_loc;  // null: none
 part_record* find_part_record(char* name);
-// A copy of a job that has not ended. Reads the job's script and environment from files. `environment[0]`
-// points to one allocation that holds all strings of the environment. Free this allocation and the array
-// before slurm_free_job_desc_msg(), which would free each string separately.
+// Returns a copy of a job that has not ended. Reads the job's script and environment from files.
+// `environment[0]` points to one allocation that holds all strings of the environment. Free this allocation
+// and the array before slurm_free_job_desc_msg(), which would free each string separately.
 job_desc_msg_t* copy_job_record_to_job_desc(job_record* job);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to continue.

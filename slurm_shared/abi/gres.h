@@ -35,7 +35,7 @@ struct gres_slurmd_conf_t {
 };
 static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
-// A flag of a record (22.05 to 26.05).
+// A flag of a gres.conf record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
 
 // The first members of Slurm's type buf_t, a buffer (22.05 to 26.05). `processed` counts the bytes written or
@@ -58,7 +58,7 @@ struct node_config_load_t {
   int (*xcpuinfo_mac_to_abs)(char* mac, char** abs);
 };
 
-// A device file that jobs with a unit of the GRES may open. Slurm compares paths, reads all members and
+// A device file that jobs with a unit of the GRES may open. Slurm reads all members, compares paths, and
 // writes `alloc`.
 struct gres_device_t {
   int index;  // number of the unit, over all records of the node
@@ -101,8 +101,8 @@ void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
 }
 
-// Returns true if the record is of GRES `name`. `plugin_id` is the last member: if it is the ID of `name`,
-// all members have the declared layout, and `record.name` is safe to dereference.
+// Returns true if the record is of GRES `name`. `plugin_id` is the last member. If it is the ID of `name`,
+// all members have the declared layout, so the function may dereference `record.name`.
 inline bool is_record_of(const gres_slurmd_conf_t& record, const char* name) {
   return record.plugin_id == gres_build_id(const_cast<char*>(name)) && std::strcmp(record.name, name) == 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Checks the release of Slurm. The layouts in this folder hold for the series from 22.05 to 26.05: they were
-// compared with the sources of each series. Headers of other releases are refused here. Slurm itself refuses
-// a plugin built for another release (plugin_version). The loader refuses a plugin that needs a function
-// missing from the daemon, since all functions are resolved at load.
+// Checks the release of Slurm. The layouts in this folder are valid for the series from 22.05 to 26.05: they
+// were compared with the sources of each series. This file refuses to compile with headers of other releases.
+// Slurm itself refuses a plugin built for another release (plugin_version). The loader resolves all functions
+// at load, and refuses a plugin that needs a function which the daemon lacks.
 //
 // To support a newer release:
 //   1. Compare with the sources of the release: this folder, gres/gres_sharedgpu.cpp (the functions that a
@@ -12,7 +12,7 @@
 //   3. `git grep SLURM_VERSION_NUM` finds the code that differs between releases. Raise kNewestSlurm in
 //      arbiter/cli/doctor_checks.cpp; tests/unit/arbiter/cli/doctor.cpp expects it.
 //   4. Add a suite for the release to tests/cluster/release-root, and run the tests: `./check --releases`.
-//   5. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
+//   5. `git grep -F 26.05` finds the texts that state the newest release: docs/compatibility.md, README.md,
 //      CHANGELOG.md and others.
 #pragma once
 
