@@ -3,7 +3,8 @@
 import collections
 from datetime import datetime
 
-SETTLES = 2.5  # seconds: if a process ends while no arbiter runs, the next arbiter notices it
+SETTLES = 2.5  # seconds that a lease may exceed its process: if a process ends while no arbiter runs, the next arbiter
+               # notices it
 
 
 def moment(text):
@@ -11,7 +12,7 @@ def moment(text):
 
 
 def tenants_by_pid(folder):
-    """The tenant of each session's process, by its pid and the order in which pids came."""
+    """Returns the pid of the process of each run's latest session."""
     seen = {}
     for path in sorted(folder.glob("ledger*"), key=lambda each: each.stat().st_mtime):
         if path.suffix == ".new":
@@ -24,7 +25,7 @@ def tenants_by_pid(folder):
 
 
 def check(node, ended):
-    """The number of leases, and the faults in them."""
+    """Returns the number of leases, and the faults in them."""
     turns = node.ledger("--by", "turn")
     steps = node.ledger("--by", "step")
     if turns is None or steps is None:

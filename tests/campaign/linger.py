@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile user that passes the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER and data
-that nobody reads. If the kernel keeps them from the arbiter (Linux 6.16 and later), it goes on trying, and counts the
-attempts.
+"""A hostile program that passes the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER and
+data that nobody reads. If the Linux kernel refuses to pass them (Linux 6.16 and later), the program continues to send
+them, and counts the attempts.
 
 linger.py SOCKET CONNECTIONS SECONDS UID
 """
@@ -18,7 +18,7 @@ import time
 
 
 def lingering(listener):
-    """A socket whose last close takes long, and its other end."""
+    """Returns a socket whose last close takes long, and the socket at the other end of the connection."""
     one = socket.create_connection(listener.getsockname())
     other, _ = listener.accept()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 10))
@@ -51,10 +51,9 @@ def main():
         try:
             peer.connect(path)
             one, other = lingering(listener)
-            with contextlib.suppress(PermissionError):  # the kernel refuses it
+            with contextlib.suppress(PermissionError):  # the Linux kernel refuses to pass the descriptor
                 peer.sendmsg([b"\0" * 16], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))])
-            # Closed in another thread: if the arbiter has closed its copy already, this close takes
-            # long.
+            # Closes the socket in another thread: this close takes long if the arbiter has closed its copy before.
             threading.Thread(target=one.close, daemon=True).start()
             kept.append((peer, other))
             sent += 1
@@ -65,9 +64,9 @@ def main():
             time.sleep(0.01)
         if len(kept) > connections:
             kept.pop(0)
-    # The same line as that of tests/programs/flood.
+    # Prints the same line as tests/programs/flood.
     print(f"linger: {sent} connections, {sent} messages, 0 answers, turned away {refused} times", flush=True)
-    os._exit(0)  # closes may still go on
+    os._exit(0)  # does not wait for threads that are closing sockets
 
 
 main()

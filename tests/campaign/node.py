@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# A node for a campaign: an arbiter, simulated GPUs, tenants, and the faults found.
+# The simulated node of a campaign, with an arbiter, simulated GPUs and tenants; and the list of the faults found.
 #
-# A campaign runs in its own namespaces of mounts and pids, with its own /dev/shm (isolate()). So nothing is
-# left when the campaign ends, however it ends, and all files in /dev/shm are the campaign's.
+# A campaign runs in its own namespaces of mounts and pids, with its own /dev/shm (isolate()). So nothing is left when
+# the campaign ends, even if it is killed, and all files in /dev/shm belong to the campaign.
 import contextlib
 import json
 import os
@@ -119,8 +119,9 @@ class Node:
         return len(os.listdir(f"/proc/{self.arbiter.pid}/fd"))
 
     def lasting_descriptors(self):
-        """Returns the least of several counts of descriptors, since a survey or the end of a connection needs some
-        for a moment. Does not count the descriptors of the last answers to `sharedgpu status`, eight at most."""
+        """Counts the arbiter's descriptors several times, and returns the smallest count, since a survey or the end of
+        a connection needs some descriptors for a moment. Leaves out the descriptors of the last answers to `sharedgpu
+        status`, at most eight."""
         def look():
             folder = f"/proc/{self.arbiter.pid}/fd"
             targets = []
@@ -136,7 +137,7 @@ class Node:
         return fewest
 
     def resident(self):
-        """In bytes: its own memory and the pages that it shares."""
+        """The arbiter's resident memory in bytes: its own memory and shared pages."""
         for line in open(f"/proc/{self.arbiter.pid}/status"):
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) << 10
@@ -147,7 +148,7 @@ class Node:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def limit_descriptors(self, most):
-        """Returns the limits before."""
+        """Sets the arbiter's limit, and returns the earlier limits."""
         before = resource.prlimit(self.arbiter.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(self.arbiter.pid, resource.RLIMIT_NOFILE, (most, before[1]))
         return before
@@ -155,7 +156,7 @@ class Node:
     # ---- tenants ----
 
     def tenant(self, program, *arguments, log="/dev/null", nice=0, user=None):
-        """Starts a test program as a tenant. The tenant's process is the returned process."""
+        """Starts a test program as a tenant. The returned process is the process of the tenant."""
         def prepare():
             os.nice(nice)
             if user is not None:

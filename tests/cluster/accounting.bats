@@ -10,20 +10,20 @@ teardown() { cluster_teardown; }
 
 batch=4294967291
 
-# shown JOB STEP In|Out TRES: the value in sacct for the job's last run.
+# shown JOB STEP In|Out TRES: prints the value in sacct for the job's last run.
 shown() { sacct --noconvert -n -P -j "$1.$2" -o "TRESUsage$3Tot" | tail -n 1 | tr , '\n' | sed -n "s/^gres\/$4=//p"; }
 
-# told JOB STEP COLUMN: that column of the ledger's last record about a step, in whole MiB.
+# told JOB STEP COLUMN: prints a column of the ledger's last record about a step, in whole MiB.
 told() {
   awk -v job="$1" -v step="$2" -v column="$3" \
     '$3 == "used" && $5 == job && $6 == step {n = $column} END {m = int(n / 1048576 + 0.5); print (m == 0 && n > 0 ? 1 : m)}' "$dir/sharedgpu/ledger"
 }
 evicted=7 restored=8
 
-# run_seconds JOB: the lease time of the job's last run on this node, rounded as sacct shows it.
+# run_seconds JOB: prints the lease time of the job's last run on this node, rounded as sacct shows it.
 run_seconds() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --format json | jq '.[-1].lease_seconds | round'; }
 
-# has_held JOB SECONDS: succeeds if the job has held a lease for this time, even if it still runs.
+# has_held JOB SECONDS: succeeds if the running job has held a lease for at least this time.
 has_held() {
   sharedgpu status --json | jq -e --argjson job "$1" --argjson least "$2" '.tenants[] | select(.job == $job and .lease_seconds >= $least)' >/dev/null
 }
@@ -52,7 +52,7 @@ has_held() {
   for job in "$batch_job" "$srun_job"; do
     scontrol requeue "$job"
     wait_until 30 has_state "$job" PENDING
-    scontrol update JobId="$job" StartTime=now+2 # Slurm would wait for two minutes; see failures.bats
+    scontrol update JobId="$job" StartTime=now+2 # otherwise Slurm would wait for two minutes; see failures.bats
   done
   for job in "$batch_job" "$srun_job"; do
     wait_until 60 again "$job"
@@ -66,7 +66,7 @@ has_held() {
   near "$(shown "$srun_job" 0 In sharedgpu_lease)" "$(run_seconds "$srun_job")"
 }
 
-# most_of STEP ""|Node: the longest lease time of a task of the step (TRESUsageInMax), or the node of this task.
+# most_of STEP ""|Node: prints the longest lease time of a task of the step (TRESUsageInMax), or the node of this task.
 most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p'; }
 
 # All of these jobs fit on the GPU together, so none waits.
@@ -82,7 +82,7 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   late=$(submit --gres=sharedgpu:1 -- $small --seconds 300)
   interactive=$(salloc --gres=sharedgpu:1 srun --interactive $small --seconds 2 2>&1 | sed -n 's/^salloc: Granted job allocation //p')
   [ "$interactive" ]
-  # Slurm checks for late jobs twice a minute.
+  # Slurm checks twice a minute which jobs have exceeded their end time.
   wait_until 60 has_held "$late" 1
   scontrol update JobId="$late" EndTime=now+1
   wait_until 60 has_held "$killed" 2
@@ -100,14 +100,14 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   [ "$(raw_of "$array" | wc -l)" = 2 ]
   [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
   shown_steps "$interactive" | grep '^interactive [1-9]'
-  # For sharedgpu this host is one node, so a job on both of Slurm's nodes is reported once.
+  # Slurm's two nodes are one host with one arbiter, so the summary of a job on both nodes has only this host.
   for job in "$side" "$nodes" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do
     expect_summary "$job" ".nodes == [\"$(hostname -s)\"] and (.lease_seconds - $(held "$job") | fabs < 0.01)"
   done
 }
 
 @test "sacct agrees with the ledger if short processes run beside a step's task" {
-  # Some processes have lower numbers than the task, so Slurm visits them first.
+  # Some processes of the step have lower pids than the task, so Slurm visits them before the task.
   cat >"$dir/jobs/churn" <<'SCRIPT'
 #!/bin/bash
 if [[ -w /proc/sys/kernel/ns_last_pid ]]; then echo $(($(</proc/sys/kernel/pid_max) - 400)) >/proc/sys/kernel/ns_last_pid; fi
@@ -124,7 +124,7 @@ SCRIPT
   expect_agreement "$job"
 }
 
-# The sums in sacct for all jobs so far that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
+# Prints the sums in sacct over all ended jobs that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
 billed() {
   sacct -a -D --noconvert -n -P -S "$1" -o JobIDRaw,User,End,ElapsedRaw,AllocTRES,TRESUsageInTot | awk -F'|' '
     $1 !~ /[.]/ { counts = $3 !~ /Unknown/ && match($5, /gres\/sharedgpu=[0-9]+/)
@@ -134,7 +134,8 @@ billed() {
 }
 
 @test "sharedgpu report adds up the numbers of sacct" {
-  since=$(date +%Y-%m-%dT%H:%M:%S) # leaves out earlier jobs, since the report counts parallel steps only once
+  since=$(date +%Y-%m-%dT%H:%M:%S) # leaves out the jobs of earlier tests, since the report counts parallel steps only
+                                   # once
   for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {
     sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
@@ -147,20 +148,21 @@ billed() {
 }
 
 twice() { local shown; shown=$(shown_steps "$1" | sed -n 's/^0 //p') && near "$shown" $((2 * $2)); }
-# The numbers of an array's elements or of a heterogeneous job's parts.
+# Prints the job numbers of an array's elements or of a heterogeneous job's components.
 raw_of() { sacct --noconvert -n -P -X -j "$1" -o JobIDRaw; }
 ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
 
 answers() { sharedgpu status --json >/dev/null 2>&1; }
 
-# If slurmd is killed while it launches a job, the launch is lost: Slurm shows the job as running, and the job has no
-# output.
+# Succeeds when all jobs have ended, except jobs whose launch was lost because slurmd was killed during the launch.
+# Slurm shows such a job as running, but the job has no output.
 all_others_ended() {
   local job
   [[ -z $(squeue -h -t PENDING) ]] || return 1
   for job in $(squeue -h -o %i); do [[ ! -e $dir/jobs/$job ]] || return 1; done
 }
-# When a node registers, Slurm requeues jobs that should have begun 20 s ago (BatchStartTimeout and MessageTimeout).
+# When a node registers, Slurm requeues its jobs that should have begun at least 20 s ago (BatchStartTimeout and
+# MessageTimeout) and have not.
 find_lost_launches() {
   sleep 22
   for service in slurmd1 slurmd2; do
@@ -182,10 +184,11 @@ find_lost_launches() {
     echo "kill $service"
     if [[ $service == arbiter ]]; then
       for pid in $(arbiter_pid); do kill -9 "$pid"; done
-      # A daemon that is killed repeatedly is restarted more slowly, and a job whose wait times out runs unmanaged.
+      # The supervisor restarts an arbiter more slowly after each kill, and a job whose wait for the arbiter times out
+      # runs unmanaged.
       wait_until 30 answers
     elif [[ $service == slurmctld ]]; then
-      # A slurmctld that is killed may forget that a job has ended, which is not tested here.
+      # Stops slurmctld instead of killing it: a killed slurmctld may forget that a job has ended.
       "$CLUSTER" stop "$dir" "$service"
       "$CLUSTER" start "$dir" "$service"
     else

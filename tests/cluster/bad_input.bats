@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Mistakes in the configuration: each gives a message that names the place, and no job is lost. Every test has its own
-# cluster.
+# Mistakes in the configuration. Each mistake causes a message that shows its place, and no job fails. Every test has
+# its own cluster.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -41,7 +41,7 @@ up() {
 # Checks the log of slurmd on both nodes.
 slurmd_says() { grep -qF -- "$1" "$dir"/log/slurmd-*1 && grep -qF -- "$1" "$dir"/log/slurmd-*2; }
 
-# A job with units ends right, without sharing.
+# Succeeds if a job with units ends with the right result, without sharing.
 job_ends_right() {
   local job
   job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
@@ -97,7 +97,7 @@ job_ends_right() {
   slurmd_says "plugstack.conf: config: 'sharedgpu.conf' is not an absolute path"
 }
 
-# Overwrites the release number in a plugin by another one.
+# Overwrites the release number in a plugin by another release number.
 spoil_version() {
   local file=$1 address bytes
   address=$(nm -D "$file" | awk '$3=="plugin_version"{print $1}')

@@ -1,13 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Swapped memory is charged to the job's own memory (--mem) and not to other jobs, and never ends a job.
+# Host memory for swap is charged to the job's own memory (--mem) and not to other jobs. Swap never makes the Linux
+# kernel kill a job.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 
 setup() {
   cluster_setup
-  # The simulated GPU's memory is charged to a process beside the jobs, as on a separate board.
+  # The simulated GPU's memory is charged to a process outside the jobs, since a real GPU's memory is not host memory.
   export SIMGPU_BOARD=$dir/run/board
   "$dir/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
   board=$!
@@ -20,7 +21,7 @@ teardown() {
   kill "$board"
 }
 
-# tenant JOB EXPRESSION: a Python expression over `t`, the job in `sharedgpu status`.
+# tenant JOB EXPRESSION: prints the value of a Python expression over `t`, the job's entry in `sharedgpu status`.
 tenant() {
   sharedgpu status --json |
     python3 -c "import json, sys; t = [t for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0]; print($2)"

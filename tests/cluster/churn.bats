@@ -1,26 +1,26 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that are submitted, cancelled and requeued at random over two nodes, while slurmds and the arbiter are killed
-# now and then: at the end nothing of them is left, and nothing is counted twice.
+# Jobs are submitted, cancelled and requeued at random on two nodes, while slurmds and the arbiter are killed from time
+# to time. At the end, no file or process of the jobs is left, and no lease time is counted twice.
 #
 #   CHURN_JOBS   number of jobs (default 16; a thousand take some ten minutes)
-#   CHURN_SEED   seed of the random choices (default 1); timing adds variation
+#   CHURN_SEED   seed of the random choices (default 1); runs with one seed differ in timing
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# Files, sockets and shared memory of a node's jobs, without those that daemons keep while they run.
+# Lists the files, sockets and shared memory of a node's jobs, but not those that daemons keep while they run.
 files_left() {
-  # Slurm's own state of a node has other names after each restart. The file with a job's class stays for thirty days if
-  # slurmd was killed before the job's epilog.
+  # After each restart, the files with Slurm's own state of a node have other names. The file with a job's class stays
+  # for thirty days if slurmd was killed before the job's epilog.
   find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' \
     -not -path "$dir/run/jobs/*" | sort
 }
-# Folders of jobs in any hierarchy.
+# Lists the control groups of jobs in all hierarchies.
 groups_left() { find /sys/fs/cgroup -type d -path "*$name*" -name 'job_*' 2>/dev/null; }
-# Processes that run a test program, or a slurmstepd of this cluster.
+# Lists the processes that run a test program, and the slurmstepds of this cluster.
 processes_left() {
   local pid
   for pid in /proc/[0-9]*; do
@@ -42,8 +42,8 @@ nodes_are_idle() {
   resume_nodes
   [[ $(sinfo -h -N -o %T | sort -u) == idle ]]
 }
-# Slurm drains a node whose slurmd was killed while it started a job, and does not know whether it has that job. As an
-# administrator would, the test resumes the node. Any other reason fails the test.
+# If slurmd is killed while it starts a job, Slurm does not know whether the node runs the job, and drains the node. The
+# test resumes the node, as an administrator would. If a node is drained for another reason, the test fails.
 resume_nodes() {
   local node
   for node in $(sinfo -h -R -o '%E|%N' | sed -n 's/^Duplicate jobid.*|//p'); do
@@ -51,7 +51,8 @@ resume_nodes() {
   done
 }
 
-# some_job NUMBER [SQUEUE_OPTION...]: prints the job that the number chooses. RANDOM in a subshell ignores the seed.
+# some_job NUMBER [SQUEUE_OPTION...]: prints one of the jobs, which the random NUMBER chooses. The caller passes the
+# number, since RANDOM in a subshell ignores the seed.
 some_job() {
   local jobs
   mapfile -t jobs < <(squeue -h -o %i "${@:2}")
@@ -84,7 +85,7 @@ cancel_some() {
 requeue_some() {
   local number=$RANDOM job
   job=$(some_job "$number" -t RUNNING)
-  # Slurm lets a requeued job wait for two minutes.
+  # Sets the start time of the requeued job, which Slurm would otherwise delay by two minutes.
   if [[ $job ]] && scontrol requeue "$job" 2>/dev/null; then
     requeued=$((requeued + 1))
     scontrol update job="$job" StartTime=now 2>/dev/null || true
@@ -102,10 +103,10 @@ kill_some_daemon() {
   fi
 }
 
-# The lease seconds of jobs by the ledger, as "JOB SECONDS", for one GPU.
+# Prints the jobs' lease seconds on the only GPU from the ledger, as "JOB SECONDS".
 by_ledger() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by tenant --format json | jq -r '.[] | "\(.tenant | ltrimstr("job ")) \(.lease_seconds)"'; }
-# Jobs that have run once and completed, as "JOB SECONDS ELAPSED STEPS". Excludes jobs on two nodes: sacct adds up both
-# nodes, and this host's only arbiter reports the whole job for each of them.
+# Prints the completed jobs that have run only once, from sacct, as "JOB SECONDS ELAPSED STEPS". Leaves out jobs on two
+# nodes: the only arbiter reports the whole job for each node, and sacct adds up both.
 by_sacct() {
   sacct --noconvert -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
     { split($1, part, "."); job = part[1] }

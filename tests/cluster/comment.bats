@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# AdminComment keeps the text of the site, and is written despite outages at the end of a job. accounting.bats tests
-# its contents for jobs of all kinds.
+# sharedgpu keeps the site's text in AdminComment, and writes its summary even if there are outages at the end of a job.
+# accounting.bats tests the summary for jobs of all kinds.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -9,7 +9,7 @@ setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
 comment() { sacct -n -P -X -j "$1" -o AdminComment%5000; }
-# Slurm may send the job's comment to the database a moment after the job's end. The summary is then added again.
+# Slurm may write the job's comment to the database a moment after the job's end. sharedgpu then adds the summary again.
 reads() { [[ $(comment "$1") == "$2"* ]]; }
 writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # other writers may belong to another cluster
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }
@@ -65,9 +65,9 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 }
 tenant_holds() { ! has_no_tenant "$1"; }
 
-# What jobstats writes about a job, and how it reads it. This re-states the rule of its jobstats.py (github.com/
-# PrincetonUniversity/jobstats): behind "JS1:" comes JSON with "nodes", in gzip and base64. If JOBSTATS names a folder
-# with jobstats' sources, jobstats itself reads the data too.
+# Writes and reads a comment of jobstats, by the rule of its jobstats.py (github.com/PrincetonUniversity/jobstats):
+# after "JS1:" follows JSON with "nodes", in gzip and base64. If JOBSTATS is a folder with jobstats' sources, jobstats
+# itself reads the data, too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
 # Without padding in base64, appended text would be part of the data.
@@ -78,7 +78,7 @@ for n in range(3):
   if len(packed) % 3 == 0: break
 print("JS1:" + base64.b64encode(packed).decode())' "$1"
 }
-# jobstats' EpilogSlurmctld uses sacctmgr for this, but sacctmgr of Slurm 22.05 stores the text in lower case.
+# The EpilogSlurmctld of jobstats calls sacctmgr here, but sacctmgr of Slurm 22.05 stores the text in lower case.
 jobstats_stores() { # JOB TEXT
   local cluster
   cluster=$(scontrol show config | sed -n 's/^ClusterName *= //p')
@@ -115,7 +115,7 @@ reported() { # SINCE PARTITION: the lease hours of the jobs in the partition sin
   scontrol update JobId="$short" AdminComment=JS1:Short
   scontrol release "$first" "$later" "$short"
   for job in "$first" "$later" "$short"; do expect_state "$job" COMPLETED; done
-  # The order of jobstats' EpilogSlurmctld: sharedgpu has written, and jobstats replaces the text.
+  # The order of jobstats' EpilogSlurmctld: it replaces the text after sharedgpu has written its summary.
   wait_until 40 has_summary_in "$later" AdminComment
   jobstats_stores "$later" "$theirs"
   for job in "$first" "$later" "$short"; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Slurm's option --container, with crun and the oci.conf of etc/containers/slurm. The image is a folder with a few
-# programs of this host. crun runs without control groups, since it supports no host that has both versions.
+# programs of this host. crun runs without control groups, since it does not support hosts that have both versions of
+# cgroups.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -36,7 +37,7 @@ make_bundle() {
     linux: {namespaces: [{type: "pid"}, {type: "mount"}]}}' >"$dir/bundle/config.json"
 }
 
-# oci_conf SED: installs the example with the edit.
+# oci_conf SED: installs the example after an edit by the sed expression.
 oci_conf() {
   sed "s|crun --root=/tmp/crun-%u|$dir/crun|g; $1" "$dir/prefix/share/sharedgpu/containers/slurm/oci.conf" >"$dir/etc/oci.conf"
   cat >"$dir/crun" <<SCRIPT

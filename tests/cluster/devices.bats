@@ -8,7 +8,8 @@ load lib/gpus
 setup() { gpus_setup; }
 teardown() { gpus_teardown; }
 
-# opens SRUN_ARGUMENTS... -- WHAT: a step and a batch script with these arguments open WHAT.
+# opens SRUN_ARGUMENTS... -- OUTPUT: succeeds if the probe prints OUTPUT in a step and in a batch script with these
+# arguments.
 opens() {
   local options=() job
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
@@ -81,8 +82,8 @@ extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
   wait_until 20 extern_opens "$without" "ctl units="
 }
 
-# sees SRUN_ARGUMENTS... -- NUMBERS: a step and a batch script with these arguments see the GPUs with these numbers,
-# in this order.
+# sees SRUN_ARGUMENTS... -- NUMBERS: succeeds if a step and a batch script with these arguments see the GPUs with these
+# numbers, in this order.
 sees() {
   local options=() number names="" job
   while [[ $1 != -- ]]; do options+=("$1"); shift; done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Slurm's commands in the documentation are understood by Slurm, and the installed files that the documentation names
-# exist. Words that stand for the reader's own (JOB, job.sh, ./simulate, gpu1) are replaced. scripts/check-commands
+# Slurm accepts its commands in the documentation, and the installed files that the documentation mentions exist. The
+# test replaces words that stand for the reader's own names (JOB, job.sh, ./simulate, gpu1). scripts/check-commands
 # finds the commands.
 
 bats_require_minimum_version 1.5.0
@@ -9,16 +9,17 @@ load lib/jobs
 setup() { cluster_setup; root=$BATS_TEST_DIRNAME/../..; }
 teardown() { cluster_teardown; }
 
-# runs WORD...: one command, in a form that needs no more than this cluster.
+# runs WORD...: runs one command, in a form for which this cluster suffices.
 runs() {
   case $1 in
     sbatch | srun) [[ "$*" == *--help* || "$*" == *--jobid* ]] || set -- "$1" --test-only "${@:2}" ;;
-    salloc) set -- salloc "${options[@]}" true ;; # the options alone: the command behind them needs a terminal
+    salloc) set -- salloc "${options[@]}" true ;; # only the options, since the command that follows them needs a
+                                                  # terminal
   esac
   "$@"
 }
 
-# options_of WORD...: the words before the program.
+# options_of WORD...: sets `options` to the options before the program.
 options_of() {
   options=()
   while [[ ${2-} == -* ]]; do options+=("$2"); shift; done

@@ -7,7 +7,7 @@ load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
-# tenant JOB FILTER: the entry of a job in the status; nothing if there is none.
+# tenant JOB FILTER: applies a jq filter to the job's entry in the status; prints nothing if there is no entry.
 tenant() { sharedgpu status --json | jq -r --argjson job "$1" ".tenants[] | select(.job == \$job) | $2"; }
 in_its_turn() { [[ $(tenant "$1" .state) == running ]]; }
 waits() { [[ $(tenant "$1" .state) == out && $(tenant "$1" .wants) == true ]]; }
@@ -101,7 +101,7 @@ ends_right() {
   ends_right "$second"
 }
 
-# has_in_environment PATTERN...: the processes whose environment has all of these lines.
+# has_in_environment PATTERN...: prints the processes that have all of these lines in their environment.
 has_in_environment() {
   local process pattern
   for process in /proc/[0-9]*; do
@@ -119,7 +119,7 @@ steppers_of() {
   done | sort -u
 }
 
-# All processes on the nodes end at once, and files in memory are lost.
+# Simulates a power failure: all processes on the nodes end at once, and files in memory are lost.
 lose_power() {
   "$CLUSTER" kill "$dir" slurmd1
   "$CLUSTER" kill "$dir" slurmd2
@@ -135,7 +135,7 @@ lose_power() {
 @test "the nodes lose power: a job runs again from its beginning beside a later one, and its first run does not count" {
   job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds \$((SLURM_RESTART_COUNT ? 2 : 600))")
   wait_until 20 in_its_turn "$job"
-  sleep 23 # for BatchStartTimeout and ten seconds, slurmctld counts a job as just starting
+  sleep 23 # for BatchStartTimeout and ten more seconds, slurmctld treats a job as starting
   lose_power
   SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd1
   SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd2
@@ -159,13 +159,13 @@ lose_power() {
   wait_until 5 arbiter_pid
 }
 
-# The prolog of a job starts the arbiter.
+# Starts the arbiter, by the prolog of a job.
 arbiter_starts() {
   srun -Q --gres=sharedgpu:1 true
   wait_until 20 arbiter_pid
 }
 
-# The arbiter and its supervisor are gone, and no job can start others.
+# Ends the arbiter and its supervisor, and keeps jobs from starting new ones.
 without_arbiter() {
   arbiter_starts
   pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # only the supervisor of this cluster

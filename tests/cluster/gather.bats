@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Accounting by jobacct_gather/linux, and with an interconnect plugin of the site beside that of sharedgpu.
+# Accounting by jobacct_gather/linux, and accounting with the site's own interconnect plugin in addition to the plugin
+# of sharedgpu.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

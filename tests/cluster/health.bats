@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A GPU of a node is lost: the effects on its jobs, on the node and on the job on the other GPU, and the output of
-# sinfo, sacct and the ledger.
+# The effects of a lost GPU on its jobs, on the node, on the job on the other GPU, and on the output of sinfo, sacct and
+# the ledger.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -33,7 +33,7 @@ fault() {
 serves() { sharedgpu status >/dev/null 2>&1; }
 gpu() { sharedgpu status --json | jq -r ".gpus[] | select(.number == $1) | $2"; }
 has_condition() { [[ $(gpu "$1" .condition) == "$2" ]]; }
-# The number of the GPU that a process of the job is on.
+# Prints the number of the GPU that the job uses.
 gpu_of() { sharedgpu status --json | jq -r --argjson job "$1" '.gpus[] as $g | .tenants[] | select(.job == $job and .footprint_bytes > 0 and .placed == [$g.uuid]) | $g.number'; }
 is_on() { [[ $(gpu_of "$1") == "$2" ]]; }
 # job_id prints the job number of an element of an array, and element prints its name. The job number of one element is
@@ -58,11 +58,12 @@ has_reason() { [[ $(reason) == *"$1"* ]]; }
 was_requeued() { [[ $(scontrol -o show job "$1" | grep "^JobId=$1 ") == *' JobState=PENDING '*' Restarts=1 '* ]]; }
 states() { sacct -n -P -X -D -j "$1" -o JobIDRaw,State | sed -n "s/^$1|//p" | xargs; }
 
-# lost JOB: the column `lost` of the ledger for each run of the job and each GPU.
+# lost JOB: prints the column `lost` of the ledger for each run of the job and each GPU.
 lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq -r '.[].lost' | xargs; }
 
 @test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs are requeued, and the other GPU's job goes on" {
-  # One element has the number of the array. If this element is requeued, the other one must not be requeued with it.
+  # The job number of one element is the number of the array. If sharedgpu requeues this element, Slurm must not requeue
+  # the other element with it.
   submit_to 0 --requeue --array=1-2 --gres=sharedgpu:1 -- \
     bash -c "$hold 40% --seconds \$((SLURM_RESTART_COUNT ? 1 : 600))"
   there=("${jobs[@]}")
@@ -86,7 +87,7 @@ lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by ten
   for job in "${there[@]}"; do
     expect_state "$(element "$job")" COMPLETED
     output_has "$job" "$verified"
-    # A job whose program ends at the driver's error may have failed before slurmctld requeues the job.
+    # A program may end at the driver's error, so its job may fail before slurmctld requeues it.
     [[ $(states "$job") =~ ^(REQUEUED|FAILED)\ COMPLETED$ ]]
     [ "$(lost "$job")" = "Xid 79 -" ]
   done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The job_submit plugin: the host memory that units bring. Each node has 16 CPUs, 128 GiB and 8 units; a unit of type
-# small stands for 1 GiB of host memory, one of type large for 3 GiB.
+# The job_submit plugin: the host memory that units bring. Each node has 16 CPUs, 128 GiB and 8 units. A unit of type
+# small brings 1 GiB of host memory, and a unit of type large brings 3 GiB.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -44,7 +44,7 @@ reconfigure() {
 
 held() { sbatch --parsable --hold "$@" --wrap true 2>"$dir/jobs/said"; }
 
-# is_from RELEASE: whether this Slurm is of that release or a later one.
+# is_from RELEASE: succeeds if Slurm has this release or a later release.
 is_from() { [[ ! $(sbatch --version | grep -oE '[0-9]+\.[0-9]+' | head -n 1) < $1 ]]; }
 
 # memory JOB: prints the memory of the job as `scontrol show job` shows it.
@@ -58,7 +58,7 @@ memory_is() {
   [[ $now == "$2" ]] || { echo "job $1 has $now, not $2"; return 1; }
 }
 
-# Each way to request memory, and units: the options, the memory without the plugin and with it.
+# Each way to request memory and units. Columns: the options, the memory without the plugin, the memory with the plugin.
 requests="
 --mem=500 | MinMemoryNode=500M | MinMemoryNode=500M
 --mem=500 --gres=gpu:1 | MinMemoryNode=500M | MinMemoryNode=500M
@@ -110,7 +110,7 @@ requests_have() {
 }
 
 @test "device memory that the job's own memory could never hold is swapped to that of its units" {
-  # The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
+  # The simulated GPU's memory is charged to a process outside the jobs, since a real GPU's memory is not host memory.
   export SIMGPU_BOARD=$dir/run/board
   "$SHAREDGPU_FIRST_CLUSTER/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
   board=$!
@@ -128,12 +128,12 @@ requests_have() {
     output_has "$job" "$verified"
   done
   expect_state "$without" FAILED
-  # The limit suffices for 192 MiB, its margin of 32 MiB and what the program uses itself; both processes together print
-  # one line.
+  # The limit suffices for 192 MiB of swap, the margin of 32 MiB and the program's own memory. Both processes together
+  # print one line.
   output_has "$without" "could never hold more than 96 MiB of it while other jobs have the GPU; request --mem="
   [ "$(grep -c "device memory refused" "$dir/jobs/$without")" = 1 ]
 }
-# figures_are JOB EXPRESSION VALUE: an expression over `t`, the job in `sharedgpu status`.
+# figures_are JOB EXPRESSION VALUE: compares the value of an expression over `t`, the job's entry in `sharedgpu status`.
 figures_are() {
   local now
   now=$(sharedgpu status --json |
@@ -195,7 +195,7 @@ accounted() { [[ $(sacct -n -P -X -j "$1" -o ReqMem,AllocTRES) =~ ^1224M.*mem=12
 
 @test "steps of one job run side by side, each with all memory of the job" {
   echo "$limit" >limit
-  # together UNITS: four steps that each wait for the other three.
+  # together UNITS: runs four steps, each of which waits for the other three.
   cat >together <<'SCRIPT'
     step='touch begun.$1.$2
       for each in 1 2 3 4; do until [[ -e begun.$1.$each ]]; do sleep 0.1; done; done
@@ -209,7 +209,7 @@ SCRIPT
   [ "$(grep -c "^limit 4596$" <<<"$output")" = 4 ]
   [ "$(grep -c "^limit 20480$" "$dir/jobs/$job")" = 8 ]
   [ "$(grep -c "^per node 20480$" "$dir/jobs/$job")" = 8 ]
-  # A step that states its memory gets this memory.
+  # If a step states its memory, it gets the stated memory.
   job=$(submit -n 2 -N 1 --gres=sharedgpu:small:1 -- \
     bash -c "srun --mem=700 -n 1 bash limit; SLURM_MEM_PER_CPU=300 srun -n 1 -c 1 bash limit")
   expect_state "$job" COMPLETED
@@ -298,7 +298,7 @@ SCRIPT
   memory_is "$job" MinMemoryCPU=4G
   scontrol update jobid="$job" Partition=main
   memory_is "$job" MinMemoryNode=8G
-  # The job's own request stays as it is.
+  # The job's own request stays unchanged.
   job=$(held --mem=600 --gres=sharedgpu:small:1)
   scontrol update jobid="$job" NumCPUs=2
   memory_is "$job" MinMemoryNode=1624M
@@ -324,7 +324,7 @@ SCRIPT
     memory_is "$(held -n 2 -N 2 --mem=500 --tres-per-task=gres/sharedgpu:small:1)" MinMemoryNode=1524M
   fi
 }
-# 22.05 writes gres:NAME, 24.11 gres/NAME.
+# Slurm 22.05 writes gres:NAME, and 24.11 writes gres/NAME.
 separator() {
   local job
   job=$(held --gres=sharedgpu:small:1)
@@ -333,7 +333,7 @@ separator() {
 
 @test "the elements of an array and the components of a heterogeneous job have each their own part" {
   array=$(held --array=1-3 --mem=500 --gres=sharedgpu:small:1)
-  scontrol update jobid="${array}_2" Gres=sharedgpu:small:2 # an element with a record of its own
+  scontrol update jobid="${array}_2" Gres=sharedgpu:small:2 # an element for which slurmctld has a separate job record
   scontrol update jobid="$array" MinMemoryNode=600
   memory_is "${array}_1" MinMemoryNode=1624M
   memory_is "${array}_2" MinMemoryNode=2648M

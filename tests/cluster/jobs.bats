@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The ways to start a job: as any user, by sbatch, srun and salloc, as an array, with preloads of its own.
+# The ways to start a job: as any user, by sbatch, srun and salloc, as an array, and with the user's own LD_PRELOAD.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -9,7 +9,7 @@ teardown() { cluster_teardown; }
 
 ours="$SHAREDGPU_CLUSTER_DIR/prefix/lib/sharedgpu/libsharedgpu.so"
 show_preload='echo "preload=[$LD_PRELOAD]"'
-# Counts a word in a list.
+# count LIST WORD: prints how often the word is in the list.
 count() { tr ': ' '\n\n' <<<"$1" | grep -cxF "$2"; }
 preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
 
@@ -51,8 +51,7 @@ preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
   job=$(submit --ntasks=3 --nodes=1 --gres=sharedgpu:1 -- srun bash -c "$hold 20% --seconds 5; true")
   expect_state "$job" COMPLETED
   wait_until 20 has_lease "$job"
-  # The lease time is at most the time that passed. If each task counted, it would be three times as
-  # much.
+  # The lease time is at most the elapsed time. If each task counted separately, it would be three times as long.
   [ "$(lease_seconds "$job")" -le $(($(sacct -n -X -j "$job" -o ElapsedRaw) + 1)) ]
   [ "$(lease_seconds "$job")" -ge 3 ]
 }

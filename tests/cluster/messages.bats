@@ -14,7 +14,7 @@ teardown() {
   fi
 }
 
-# Slurm reads its configuration, and an arbiter that has not asked Slurm yet takes over.
+# Makes Slurm read its configuration again, and restarts the arbiter, so that it asks Slurm again.
 another_answer() {
   scontrol reconfigure
   wait_until 20 scontrol ping >/dev/null
@@ -24,7 +24,7 @@ another_answer() {
   wait_until 20 another_arbiter "$old"
 }
 
-# summaries FILE: the number of lines about the use of the GPU.
+# summaries FILE: prints the number of lines about the use of the GPU.
 summaries() { grep -c "^sharedgpu: job .* with the GPU, .* waiting for it; moved " "$dir/jobs/$1" || true; }
 used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for it; moved 0 B to host memory, 0 B back$"; }
 
@@ -66,7 +66,7 @@ used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for
   scancel "$array"
   wait_until 60 no_jobs
   not_shown() { ! shown 1 && ! shown 2; }
-  wait_until 60 not_shown # although the jobs ended only a moment ago
+  wait_until 60 not_shown # the elements have ended, so the status does not show them
 }
 
 @test "a job that exceeds its own limit is told so once, with the option and the value that would suffice" {

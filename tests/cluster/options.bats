@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The options that srun, sbatch and salloc learn from the SPANK plugin.
+# The options that the SPANK plugin adds to srun, sbatch and salloc.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -15,7 +15,7 @@ teardown() { cluster_teardown; }
   done
 }
 
-# refused OPTION=VALUE: each command refuses it, naming option and value.
+# refused OPTION=VALUE: succeeds if each command refuses the option, and states the option and the value in its message.
 refused() {
   local option=${1%%=*} value=${1#*=}
   run sbatch --gres=sharedgpu:1 "$1" --wrap true
@@ -53,13 +53,13 @@ refused() {
 
 @test "an unknown backend is refused at submission" { refused --sharedgpu-backend=magic; }
 
-# of_each ARGUMENT...: stderr of sbatch, srun and salloc with these arguments. All jobs run.
+# of_each ARGUMENT...: prints the stderr of sbatch, srun and salloc with these arguments. All jobs run.
 of_each() {
   sbatch --wait -o /dev/null "$@" --wrap true 2>&1 >/dev/null
   srun "$@" true 2>&1 >/dev/null
   salloc "$@" true 2>&1 >/dev/null
 }
-# told LINE ARGUMENT...: each command prints this line once.
+# told LINE ARGUMENT...: succeeds if each command prints LINE once.
 told() {
   local all
   all=$(of_each "${@:2}" | grep sharedgpu)
@@ -83,7 +83,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   [ -z "$stderr" ]
   SBATCH_GRES=sharedgpu:1 run -0 --separate-stderr sbatch -o /dev/null --sharedgpu-memory=64MiB --wrap true
   [ -z "$stderr" ]
-  # Steps have the units of their job; srun does not know them.
+  # A step has the units of its job, but srun does not know how many units the job has.
   run -0 salloc --gres=sharedgpu:1 srun --sharedgpu-memory=64MiB true
   [[ $output != *"has no effect"* ]]
   run -0 salloc --gres=sharedgpu:1 srun --gres=none --sharedgpu-memory=64MiB true
@@ -114,7 +114,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   [ "$(held --sharedgpu-share=25 -p main)" = \
     "sbatch: sharedgpu: --sharedgpu-share=25 has no effect here: shares count under Policy=elastic or deadline, not under priority" ]
   [ "$(held --sharedgpu-share=80)" = "sbatch: sharedgpu: --sharedgpu-share=80 requests more than MaxRequest=50%: it counts as 50" ]
-  # A login node without the file, and one with an error in it.
+  # Tests a login node with an error in sharedgpu.conf, and a login node without sharedgpu.conf.
   echo Policy=none >>"$conf"
   [ -z "$(held --sharedgpu-deadline=1s)" ]
   rm "$conf"
@@ -198,7 +198,8 @@ renew_arbiter() {
   renew_arbiter status_of "$one" '.qos == "urgent" and .priority == 100'
   wait_until 20 policy_is fcfs
   [ -e "$dir/run/jobs/$one" ]
-  touch -d "40 days ago" "$dir/run/jobs/999999" # of a job whose slurmd was killed before the epilog
+  touch -d "40 days ago" "$dir/run/jobs/999999" # the file of a job that has ended without an epilog, since its slurmd
+                                                # was killed
   two=$(submit --partition=main --gres=sharedgpu:1 --sharedgpu-priority=7 \
     --export=ALL,SLURM_JOB_QOS=urgent,SLURM_JOB_PARTITION=extra -- $hold 10% --seconds 600)
   wait_until 60 status_of "$two" '.partition == "main" and .qos != "urgent" and .priority == 7'
@@ -217,7 +218,7 @@ renew_arbiter() {
   renew_arbiter policy_is round-robin
 }
 
-# A stand-in replaces the daemon: the test checks the variables of the steps.
+# A stand-in replaces the MPS daemon, since this test only checks the variables of the steps.
 @test "steps with units get the variables of the MPS daemon and of their threads, and others do not" {
   cp "$BATS_TEST_DIRNAME/../stand_ins/nvidia-cuda-mps-control" "$dir/prefix/bin/"
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Two jobs that together need more than the GPU has.
+# Two jobs that together need more memory than the GPU has.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -58,6 +58,6 @@ teardown() { cluster_teardown; }
   passed=$(($(date +%s) - begin))
   wait_until 20 has_lease "$first"
   wait_until 20 has_lease "$second"
-  # Each job's seconds are rounded.
+  # The sum may be 2 s too large, since each job's seconds are rounded.
   [ $(($(lease_seconds "$first") + $(lease_seconds "$second"))) -le $((passed + 2)) ]
 }

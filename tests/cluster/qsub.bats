@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Slurm's own qsub, with the wrapper of etc/slurm-torque before it.
+# Slurm's own qsub, called by the wrapper in etc/slurm-torque.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -12,7 +12,8 @@ teardown() { cluster_teardown; }
 
 gres_of() { scontrol show job "$1" | sed -n 's/.*TresPerNode=\(gres[:/]\)\?//p'; }
 
-# script LINE...: a job script of these lines that holds device memory and prints the variables that it would pass on.
+# script LINE...: writes a job script with these lines. The script holds device memory, and prints the variables that
+# jobs submitted by it would inherit.
 script() {
   printf '%s\n' '#!/bin/bash' "$@" "#PBS -o $dir/jobs/out -j oe" "$hold 50% --seconds 1" \
     'echo "cpus=$SLURM_CPUS_ON_NODE units=$SHAREDGPU_UNITS passes=[$SBATCH_GRES$SHAREDGPU_QSUB_GRES]"' >"$dir/jobs/script"
@@ -43,6 +44,7 @@ IN
   [ "$(gres_of "$job")" = sharedgpu:2 ]
   [[ $(scontrol show job "$job") == *Comment=both* ]]
   [ "$(gres_of "$(hold_it "$qsub" -l gres=sharedgpu:3 -l walltime=10:00)")" = sharedgpu:3 ]
-  # Slurm's own qsub drops the request silently. If that changes, the wrapper is no longer needed.
+  # Slurm's own qsub ignores the request without a message. If a release of Slurm fails this test, it does not need the
+  # wrapper.
   [ -z "$(gres_of "$(hold_it qsub -l gres=sharedgpu:3)")" ]
 }

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that sacct agrees with the ledger about a job's steps.
 
-# Prints the configuration files of the arbiters that have a ledger: that of each host, or the file that all
-# nodes share.
+# Prints the configuration file of each arbiter with a ledger: a file for each host, or the one file that all nodes
+# share.
 ledgers() { compgen -G "$dir/host*/sharedgpu.conf" || echo "$dir/etc/sharedgpu.conf"; }
 
-# The times may differ by a second for each arbiter.
+# near A B: succeeds if the seconds A and B differ by at most one second for each arbiter.
 near() { local difference=$(($1 - $2)) most; most=$(ledgers | wc -l); ((difference >= -most && difference <= most)); }
 
-# told_steps JOB: "STEP SECONDS" of each step that a ledger knows, over all GPUs of a host and then over all hosts, as
-# sacct would round them.
+# told_steps JOB: prints "STEP SECONDS" for each step in a ledger. The seconds are the sums over all GPUs of a host,
+# rounded as in sacct, and added up over all hosts.
 told_steps() {
   local ledger
   for ledger in $(ledgers); do
@@ -21,7 +21,7 @@ told_steps() {
 shown_steps() {
   sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
 }
-# Every step of the ledger is in sacct with the same seconds, and other steps have no lease time.
+# Succeeds if sacct has every step of the ledger with the same seconds, and other steps have no lease time in sacct.
 agree() {
   local step told shown
   while read -r step told; do

@@ -4,17 +4,17 @@
 
 readonly cgroup_root=/sys/fs/cgroup
 
-# "v1" or "v2": what this host offers to Slurm.
+# Prints the version of cgroups that Slurm uses on this host: "v1" or "v2".
 cgroup_version() { if [[ -e $cgroup_root/cgroup.controllers ]]; then echo v2; else echo v1; fi; }
 
-# With cgroup v2 and no systemd, Slurm expects a slice whose controllers are switched on.
+# With cgroup v2 and no systemd, Slurm needs a cgroup system.slice with enabled controllers.
 prepare_cgroups() {
   [[ $(cgroup_version) == v2 ]] || return 0
   mkdir -p "$cgroup_root/system.slice"
   local group
   for group in "$cgroup_root" "$cgroup_root/system.slice"; do
-    # Switches on one controller at a time, so that a controller that the kernel lacks does not keep the
-    # others off.
+    # Enables one controller at a time: if the Linux kernel lacks one of them, a single write for all controllers would
+    # enable none.
     for controller in cpuset cpu memory pids io; do
       echo "+$controller" >"$group/cgroup.subtree_control" 2>/dev/null || true
     done

@@ -22,7 +22,7 @@ save_settings() {
   for name in "${names[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$dir/settings"
 }
 
-# each_node WORD: the word with the number of each node behind it.
+# each_node WORD: prints the word once for each node, followed by the node's number.
 each_node() {
   local i
   for ((i = 1; i <= CLUSTER_NODES; ++i)); do echo "$1$i"; done
@@ -30,8 +30,8 @@ each_node() {
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# Prints the first port of a row of free ports, which has two more ports than there are nodes. The ports are
-# below 32768, where the range begins from which Linux assigns ports.
+# Prints the first of several consecutive free ports: one for each node, and two more. The ports are below 32768, where
+# the range of ports begins that Linux assigns itself.
 free_ports() {
   local base offset taken count=$((2 + CLUSTER_NODES))
   for _ in {1..100}; do
@@ -58,19 +58,20 @@ node() { echo "$CLUSTER_NAME$1"; }
 has_hosts() { [[ $CLUSTER_HOSTS == yes ]]; }
 address() { if has_hosts; then echo "127.0.0.$((10 + $1))"; else echo 127.0.0.1; fi; }
 
-# The file of the simulated GPU: in a folder of which each host has its own copy, or one file for all nodes.
+# The file of the simulated GPU. If each node is a host, each host has its own copy of the folder with this file;
+# otherwise all nodes share one file.
 gpu_folder() { echo "/dev/shm/sharedgpu-$CLUSTER_PORT${1:+-$1}"; }
 gpu_state() { if has_hosts; then echo "$(gpu_folder)/gpu"; else gpu_folder; fi; }
 
 # The environment of this cluster's users and daemons. All processes of a host share one simulated GPU.
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
-  # Small contexts for the small GPU, in the same proportion as on a real one.
+  # The contexts on the small GPU are small, in the same proportion as on a real GPU.
   printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_DEVICES=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
     "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "$(gpu_state)"
 }
 
-# The plugins' folder in the prefix; nothing if packages have put the plugins into Slurm's own folder.
+# Prints the plugins' folder in the prefix; prints nothing if packages have installed the plugins in Slurm's own folder.
 own_plugins() { if [[ $CLUSTER_PREFIX && -d $CLUSTER_PREFIX/lib/slurm ]]; then echo "$CLUSTER_PREFIX/lib/slurm"; fi; }
 
 configure() {
@@ -192,8 +193,8 @@ AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
 AcctGatherNodeFreq=0
 CONF
   fi
-  # The nodes together have more processors and memory than this host, whose real size does not matter for the
-  # tests.
+  # In slurm.conf, the nodes together have more processors and memory than this host. The host's real size does not
+  # matter for the tests.
   local i gres
   for ((i = 1; i <= CLUSTER_NODES; ++i)); do
     gres=CLUSTER_GRES$i

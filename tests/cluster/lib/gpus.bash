@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# A second cluster, beside the one of the suite, whose nodes look as if they had GPUs (see with-gpus), with
-# ConstrainDevices=yes. The first node has one GPU of each of two types, and shares both. The second node has
-# four GPUs of one type, of which two are shared and two are ordinary gres/gpu. All test files that use this
+# A second cluster, in addition to the cluster of the suite. Its nodes look as if they had GPUs (see with-gpus), and it
+# has ConstrainDevices=yes. The first node has one GPU of each of two types, and shares both. The second node has
+# four GPUs of one type: two are shared, and two are ordinary gres/gpu. All test files that use this
 # cluster share it; it is stopped at the end of the suite.
 
 gpus_setup() {
@@ -55,7 +55,7 @@ echo "units=${SHAREDGPU_UNITS-}"
 PROBE
 }
 
-# The lines with TEXT in the log of slurmd of the mixed node.
+# gpus_say TEXT: prints the lines with TEXT in the log of slurmd of the mixed node.
 gpus_say() { grep -hF -- "$1" "$dir/log/slurmd-$mixed"; }
 
 # gpus_restart STATE LINES...: restarts slurmd of the mixed node with LINES as its gres.conf, and waits until
@@ -64,9 +64,9 @@ gpus_restart() {
   "$CLUSTER" stop "$dir" slurmd2
   printf '%s\n' "${@:2}" >"$dir/etc/gres.conf"
   : >"$dir/log/slurmd-$mixed"
-  # Slurm drains a node that was invalid, until an administrator resumes it.
+  # After an invalid configuration, Slurm keeps the node drained until an administrator resumes it.
   CLUSTER_PATIENCE=1 "$CLUSTER" start "$dir" slurmd2 2>/dev/null || true
-  # Until then the node has the state that it had with the earlier slurmd.
+  # Until the new slurmd has registered, the node has its earlier state.
   wait_until 20 gpus_say "slurmd started on"
   if [[ $1 == idle ]]; then scontrol update nodename="$mixed" state=resume 2>/dev/null || true; fi
   wait_until 10 gpus_state "$1"

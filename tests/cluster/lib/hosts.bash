@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# A second cluster, beside the one of the suite, whose two nodes are hosts of their own, with an arbiter and a ledger
-# each. All test files that use this cluster share it; it is stopped at the end of the suite.
+# A second cluster, in addition to the cluster of the suite. Each of its two nodes is a host with its own arbiter and
+# ledger. All test files that use this cluster share it; it is stopped at the end of the suite.
 
 hosts_setup() {
   cluster_setup
@@ -30,7 +30,7 @@ hosts_up() {
   touch "$dir/up"
 }
 
-# asking I COMMAND...: runs the command so that it asks the arbiter of node I.
+# asking I COMMAND...: runs the command with the socket of node I's arbiter.
 asking() { SHAREDGPU_SOCKET=$dir/host$1/sharedgpud.sock "${@:2}"; }
 
 # The pid of the arbiter of node I.

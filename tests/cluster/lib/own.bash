@@ -4,7 +4,7 @@
 # this host and have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from
 # teardown_file().
 
-# own_cluster_up LIBRARIES LINE...: the simulated driver is in LIBRARIES; the lines are added to
+# own_cluster_up LIBRARIES LINE...: starts the cluster with the simulated driver in LIBRARIES, and adds the lines to
 # sharedgpu.conf. A test file may set OWN_SLURM_CONF to lines that are added to slurm.conf, and OWN_GRES_CONF
 # to the lines of gres.conf.
 own_cluster_up() {

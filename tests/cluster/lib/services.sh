@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Starts and stops the daemons of the cluster in $dir.
 #
-# Each daemon runs in the foreground in a session of its own; its pid is in $dir/run/SERVICE.pid. The
+# Each daemon runs in the foreground in a Unix session of its own; its pid is in $dir/run/SERVICE.pid. The
 # environment variable SHAREDGPU_CLUSTER marks the daemon and the processes that it starts (slurmstepd, the
 # arbiter), so that `down` finds all of them.
 
@@ -13,8 +13,8 @@ command_of() {
       printf '%s\n' munged --foreground --force --key-file="$dir/etc/munge.key" --socket="$dir/run/munge.sock" \
         --pid-file="$dir/run/munged-self.pid" --log-file="$dir/log/munged-self" --seed-file="$dir/run/munge.seed" ;;
     mariadbd)
-      # Speed before safety: this database lives for minutes. With snapshot isolation (on by default since MariaDB 11.6)
-      # slurmdbd ends at a conflict of two writes.
+      # The options prefer speed to safety, since this database exists only for minutes. They switch off snapshot
+      # isolation (the default since MariaDB 11.6), since with it slurmdbd ends at a conflict of two writes.
       printf '%s\n' mariadbd --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --socket="$dir/run/mysql.sock" \
         --pid-file="$dir/run/mariadbd-self.pid" --skip-networking --innodb-buffer-pool-size=32M --skip-log-bin \
         --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --skip-innodb-doublewrite \
@@ -33,15 +33,15 @@ command_of() {
   esac
 }
 
-# True if the service answers.
+# Succeeds if the service answers.
 is_ready() {
   case $1 in
     munged) munge -S "$dir/run/munge.sock" -n >/dev/null 2>&1 ;;
     mariadbd) [[ -S $dir/run/mysql.sock ]] ;;
-    # A client that connects too early may wait longer than the daemon needs.
+    # Checks the port first: a client that connects too early may wait longer than the daemon needs to start.
     slurmdbd) port_answers $((CLUSTER_PORT + 1)) && SLURM_CONF=$dir/etc/slurm.conf timeout 3 sacctmgr -n show cluster >/dev/null 2>"$dir/log/sacctmgr" ;;
     slurmctld) SLURM_CONF=$dir/etc/slurm.conf timeout 3 scontrol ping 2>/dev/null | grep -q UP ;;
-    # The controller may report a node as up although its slurmd has ended, so slurmd is asked, too.
+    # slurmctld may report a node as up although its slurmd has ended. So this also checks that slurmd answers.
     slurmd[1-9])
       port_answers $((CLUSTER_PORT + 1 + ${1#slurmd})) &&
         [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated|completing)$ ]] ;;
@@ -65,7 +65,7 @@ start_service() {
   (
     # shellcheck disable=SC1091
     source "$dir/env"
-    unset SHAREDGPU_SOCKET # users need it, daemons read their configuration
+    unset SHAREDGPU_SOCKET # only users need this variable; daemons read the socket from their configuration
     export SHAREDGPU_CLUSTER=$dir SLURM_CONF=$dir/etc/slurm.conf MYSQL_UNIX_PORT=$dir/run/mysql.sock
     cd "$dir"
     close_inherited_files
@@ -76,7 +76,7 @@ start_service() {
   wait_until "${CLUSTER_PATIENCE:-30}" is_ready "$service" || { echo "cluster: $service did not come up" >&2; return 1; }
 }
 
-# bats and pipelines wait for all processes that hold their descriptors.
+# Otherwise bats or a pipeline would wait for the daemons, which would keep its descriptors open.
 close_inherited_files() {
   local fd
   for fd in /proc/self/fd/*; do
@@ -126,8 +126,8 @@ start_everything() {
   for start in "${starts[@]}"; do wait "$start" || return; done
 }
 
-# A server deletes the temporary tables of all servers with the same tmpdir when it starts, so each cluster
-# has its own tmpdir.
+# Each cluster has its own tmpdir: when a MariaDB server starts, it deletes the temporary tables of all servers with the
+# same tmpdir.
 create_database() {
   mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --auth-root-authentication-method=normal \
     --skip-name-resolve --skip-test-db --force >"$dir/log/install_db.out" 2>&1 &&
@@ -138,8 +138,8 @@ grant all on slurm_acct_db.* to slurm@localhost;
 SQL
 }
 
-# Processes of this cluster: those that carry its mark, those in its control groups, and those that run a program
-# of its own prefix.
+# Prints the processes of this cluster: processes with its SHAREDGPU_CLUSTER, processes in its control groups, and
+# processes that run a program of its prefix.
 processes() {
   local pid
   for pid in /proc/[0-9]*; do
