@@ -9,7 +9,7 @@
 namespace sharedgpu::job_submit {
 namespace {
 
-// Returns an empty text if there is no file, so that the defaults apply.
+// Returns an empty text if the file does not exist. The defaults then apply.
 std::string file_beside(const char* slurm_conf) {
   std::string path = slurm_conf == nullptr ? "" : slurm_conf;
   path.erase(path.find_last_of('/') + 1);

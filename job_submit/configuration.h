@@ -14,11 +14,11 @@ namespace sharedgpu::job_submit {
 // Any thread.
 class Configuration {
  public:
-  // Returns the host memory of units; nullopt if the plugin adds none to jobs. Reads sharedgpu.conf again if
-  // Slurm has read its own configuration since the last call (`slurm_read_at`). Reads the file in the folder
-  // of slurm.conf (`slurm_conf`), or the file in the default place if that folder has none. After each
-  // reading, logs the reason if the plugin adds no memory. If the file has an error, logs the error and keeps
-  // the earlier values.
+  // Returns the host memory of units; nullopt if the plugin adds no host memory to jobs. Reads sharedgpu.conf
+  // again if Slurm has read its own configuration since the last call (`slurm_read_at`). Reads the file in
+  // the folder of slurm.conf (`slurm_conf`), or the file in the default place if that folder has none. After
+  // each reading, logs the reason if the plugin adds no memory. If the file has an error, logs the error and
+  // keeps the earlier values.
   std::optional<UnitMemory> unit_memory(const char* slurm_conf, std::time_t slurm_read_at);
 
  private:

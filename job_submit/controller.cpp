@@ -22,7 +22,7 @@ constexpr std::size_t kLongestNames = 65536;
 
 std::string_view text_of(const char* text) { return text == nullptr ? std::string_view() : text; }
 
-// Returns nullopt for zero and for Slurm's special values, which mean that no number is stated.
+// Returns nullopt for zero and for Slurm's special values that mean "no number".
 std::optional<std::uint64_t> count_of(std::uint16_t number) {
   return number == 0 || number >= NO_VAL16 ? std::nullopt : std::optional<std::uint64_t>(number);
 }

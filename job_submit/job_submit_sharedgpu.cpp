@@ -6,8 +6,8 @@
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
 // the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
 // The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
-// resource. Each component of a heterogeneous job is a separate job here; all elements of an array together
-// are one job.
+// resource. slurmctld calls the plugin once for each component of a heterogeneous job, but only once for all
+// elements of an array.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -82,7 +82,7 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message, and removes variables that contradict it from a batch job's
+// Writes the request into the message. Removes variables that contradict the request from a batch job's
 // environment: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
 // SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
@@ -140,9 +140,9 @@ int submit(job_desc_msg_t& message, char** user_message) {
 }
 
 // Slurm changes the elements of an array, or the components of a heterogeneous job, one after the other with
-// the same message. So the plugin remembers its last change, and undoes it at the next call with the same
-// message, because each call has to find the user's request in the message. The flag JOB_MEM_SET marks a
-// message that this plugin has changed; Slurm ignores this flag in changes.
+// the same message. Each call has to find the user's request in the message. So the plugin records its last
+// change, and undoes it at the next call with the same message. The flag JOB_MEM_SET marks a message that
+// this plugin has changed. Slurm ignores this flag when it changes a job.
 struct LastChange {
   const job_desc_msg_t* message = nullptr;
   std::uint64_t stated = NO_VAL64;
@@ -187,7 +187,7 @@ void write_change(const Request& request, const job_desc_msg_t& job, job_desc_ms
   if (request.per == Per::gpu) {
     last_change.per_gpu = message.mem_per_tres == nullptr;
     for (const auto text : kRequests) {
-      // With GPUs per task, Slurm computes the GPUs of the job itself.
+      // If the job requests GPUs per task, Slurm itself computes the job's number of GPUs.
       const bool computed = text == &job_desc_msg_t::tres_per_job && names_gpus(job.tres_per_task);
       if (message.*text != nullptr || !names_gpus(job.*text) || computed) continue;
       message.*text = slurm_xstrdup(job.*text);
@@ -226,10 +226,9 @@ bool changes_allocation(const job_desc_msg_t& message) {
          stated.cpus_per_task || stated.tasks || stated.tasks_per_node;
 }
 
-// If the user changes the memory, the new value is the job's own request, as --mem is at submission. Any
-// other change keeps the job's own request, and the plugin computes the memory of the units again. If the
-// job's own request is the default, the job gets the default of its new partition, for its new number of
-// CPUs.
+// If the user changes the memory, the new value is the job's own request, like --mem at submission. Any other
+// change keeps the job's own request, and the plugin computes the memory of the units again. If the job's own
+// request is the default, the job gets the default of its new partition, for its new number of CPUs.
 int modify(job_desc_msg_t& message, job_record* record, char** user_message) {
   restore_stated_memory(message);
   const bool states_memory = message.pn_min_memory != NO_VAL64;
@@ -270,7 +269,7 @@ extern "C" {
 
 int init() {
   return guarded([] {
-    unit_memory();  // logs, at slurmctld's start, why no memory is added
+    unit_memory();  // if the plugin adds no memory, logs the reason when slurmctld starts
     return SLURM_SUCCESS;
   });
 }

@@ -27,8 +27,8 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 std::uint64_t least_nodes(const Job& job) { return std::max<std::uint64_t>(job.least_nodes.value_or(1), 1); }
 bool is_on_one_node(const Job& job) { return job.most_nodes == 1u; }
 
-// Returns the most of `total` tasks or other items that one node may get: Slurm must place at least one item
-// on each node, and may place all others on the same node.
+// Returns the largest number of `total` tasks or other items that one node may get. Slurm must place at least
+// one item on each node, and may place all others on one node.
 std::uint64_t most_of(std::uint64_t total, const Job& job) {
   return std::max<std::uint64_t>(minus(total, least_nodes(job) - 1), 1);
 }
@@ -80,7 +80,7 @@ std::uint64_t most_cpus(const Job& job, const Nodes& nodes) {
   if (job.whole_nodes && nodes.any()) return nodes.most_cpus;
   std::uint64_t cpus = cpus_of_tasks(job, nodes);
   if (!job.tasks_per_node) cpus = std::max(cpus, most_of(job.cpus.value_or(1), job));
-  // With one task per core, each CPU of this number (--mincpus) takes a whole core.
+  // With one task per core, each CPU of --mincpus takes a whole core.
   cpus = std::max(cpus, times(job.cpus_per_node.value_or(1), nodes.threads / tasks_per_core(job, nodes)));
   if (const auto per_gpu = counts_of(job.cpus_per_tres, "gpu"); !per_gpu.empty())
     cpus = std::max(cpus, times(sum(demand_of(job, "gpu").most), sum(per_gpu)));
@@ -194,7 +194,7 @@ bool is_for_whole_nodes(const Request& own, const Brought& brought) {
 }
 
 // Limits the sum of a request for whole nodes to the memory that the job can use. If the job's own request
-// alone exceeds that memory, returns the sum unchanged, so that the job is refused.
+// alone exceeds the memory that the job can use, returns the sum unchanged, and the job is refused.
 Mebibytes limited(Mebibytes own, Mebibytes sum, const Brought& brought) {
   const std::optional<Request>& limit = brought.most;
   Mebibytes most = brought.nodes.most_memory;

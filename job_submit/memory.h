@@ -15,10 +15,11 @@
 //   g per GPU of gres/gpu (DefMemPerGPU)         g x G + E per node, G: the most GPUs it may get on a node
 //   the same, stated by the job (--mem-per-gpu)  g + E / h per GPU, h: the least GPUs it may get on a node
 //
-// Counts and quotients are rounded up. Cores are counted as a whole, but only with the CPUs that the job may
-// use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If Slurm may
-// spread a job's tasks over nodes as it likes, the job gets on every node the memory that it needs on the
-// node with the most tasks. So on no node is the sum less than the job's own request.
+// Counts and quotients are rounded up. CPUs are counted in whole cores, but a core has only the CPUs that the
+// job may use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If
+// Slurm may distribute a job's tasks over the nodes freely, the job gets the same memory on every node: the
+// memory for the largest possible number of tasks on a node. So on no node is the sum less than the job's own
+// request.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once
@@ -58,8 +59,8 @@ struct Job {
   bool overcommit = false;
 };
 
-// The default requests in a partition: the partition's own, or else the cluster's; nullopt if neither is
-// configured.
+// The default requests in a partition: those of the partition or, if it has none, those of the cluster;
+// nullopt if neither is configured.
 struct Defaults {
   std::optional<Request> memory;  // per node or per CPU
   std::optional<Mebibytes> memory_per_gpu;
@@ -82,8 +83,8 @@ struct Demand {
 };
 Demand demand_of(const Job& job, std::string_view name);
 
-// The request that replaces the job's own: own memory and memory of the units, per node, CPU or GPU as the
-// table above states.
+// The request that replaces the job's own request: the job's own memory and the memory of the units, per
+// node, CPU or GPU as the table above states.
 struct Sum {
   Request request;
   Mebibytes per_node = 0;  // the least memory that the job gets on each node
@@ -104,8 +105,8 @@ struct Decision {
   std::optional<Sum> sum;  // nullopt: the plugin leaves the job's request unchanged
   std::string refusal;     // if no node has as much memory as `sum`: the text for the user; otherwise empty
 };
-// A job that names several partitions gets the largest of the sums for these partitions. The job is refused
-// if no node of these partitions has this much memory.
+// A job that requests several partitions gets the largest of the sums for these partitions. The job is
+// refused if no node of these partitions has this much memory.
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;

@@ -16,7 +16,8 @@ struct Allocation : Place {
 // The allocation that `address` lies in; nullopt if none.
 std::optional<Allocation> allocation_at(CUdeviceptr address);
 
-// Pins a part of an allocation in place, during a turn of this process. Returns the matching driver error.
+// Pins a part of an allocation in place, during a turn of this process. Returns CUDA_SUCCESS or a driver
+// error code.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
 // Repeats `attempt`, which pins the memory in place, in turns of this process while it returns
 // CUDA_ERROR_NOT_READY. Before an attempt, brings away memory to the GPU, and makes the memory one handle if
@@ -25,7 +26,7 @@ CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
                      const std::function<CUresult()>& attempt);
 // Pins the whole allocation.
 inline CUresult settle(const Place& place) { return settle(place, place.range.base, place.range.size); }
-// Pins the parts of this range that the program has mapped itself, and ignores the rest.
+// Pins the parts of this range that the program has mapped itself, and ignores all other parts.
 CUresult settle_mappings(CUdeviceptr address, Bytes size);
 
 }  // namespace sharedgpu::hooks

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory. Memory from an ordinary device pool is swapped like memory from cuMemAlloc. Memory
-// from a pool that can be shared with other processes is the driver's, and counted as pinned. Memory that is
-// allocated in a capture belongs to the graph.
+// Stream-ordered memory. Memory from an ordinary device pool is swapped like memory from cuMemAlloc. The
+// driver serves pools that can be shared with other processes, and their memory counts as pinned. Memory that
+// is allocated during a capture belongs to the graph.
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/allocate.h"
@@ -28,7 +28,7 @@ CUresult gated(Call real) {
 // If `pool` is null, allocates from the current pool of the stream's device.
 template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
-  // For invalid arguments, the driver itself returns the error.
+  // For invalid arguments, calls the driver, which returns the error.
   if (process::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (backlog::captured(stream)) {
     hooks::graph_memory::note_node({size});

@@ -3,9 +3,8 @@
 //
 // Each parameter of these functions is an integer, an enumeration, a pointer or a struct of eight bytes: one
 // register or one stack slot in the calling conventions of both x86-64 and AArch64. So a wrapper passes each
-// argument through as a word, without knowing its type, and functions that the installed cuda.h does not
-// declare get wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments
-// against cuda.h.
+// argument as a word, without knowing its type. Functions that the installed cuda.h does not declare get
+// wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments against cuda.h.
 #include <cstdint>
 
 #include "interposer/backlog/in_order.h"

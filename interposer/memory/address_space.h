@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reserved address ranges, and the program's blocks in them. Guarded by SwapCommon::mutex.
+// The reserved address ranges, and the program's blocks in these ranges. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <cuda.h>
@@ -32,7 +32,7 @@ class AddressSpace {
   // The handle that begins at this address; null if it has been freed.
   Handle* handle_at(CUdeviceptr address);
 
-  // Makes the whole range one block, or adds the first block of an arena.
+  // Adds the first block of a range. If the range is not an arena, this block takes the whole range.
   void add_block(Range& range, Bytes size);
   // Allocates a block of `size` bytes in an arena, and stores its address in `address`. Returns the arena's
   // range, or null if no arena has enough space.
@@ -46,8 +46,8 @@ class AddressSpace {
   // The range of the block that contains all of these addresses; null if there is none, or the block is being
   // freed.
   Range* find_whole(CUdeviceptr address, Bytes size) const;
-  // Marks the block as being freed: from now on no other thread frees or finds it. Returns false if the block
-  // is already marked, or there is no such block.
+  // Marks the block as being freed. After this call, no other thread frees or finds the block. Returns false
+  // if the block is already marked, or there is no such block.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
   // Removes a block from the block list without freeing its memory. Returns true if this was the last block

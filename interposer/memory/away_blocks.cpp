@@ -91,7 +91,7 @@ std::optional<AwayBlock> AwayBlocks::create(Bytes size) {
 // Returns false if the driver refuses to unmap the block. The block then stays unchanged.
 bool AwayBlocks::destroy(const AwayBlock& block) {
   if (device_.unmap(block.home, block.size) != CUDA_SUCCESS) return false;
-  device_.unreserve(block.home, block.size);  // a failure only leaks addresses
+  device_.unreserve(block.home, block.size);  // if this fails, only addresses are lost
   release(block);
   return true;
 }

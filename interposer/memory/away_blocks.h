@@ -46,7 +46,7 @@ class AwayBlocks {
   bool trim(Bytes keep);
 
  private:
-  using Unused = std::map<Bytes, std::vector<AwayBlock>>;  // by size; no vector is empty
+  using Unused = std::map<Bytes, std::vector<AwayBlock>>;  // the keys are sizes; no vector is empty
 
   AwayBlock pop(Unused::iterator size);
   std::optional<AwayBlock> create(Bytes size);

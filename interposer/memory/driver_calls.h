@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver functions that a Device is built on.
+// The driver functions that a Device calls.
 #pragma once
 
 #include <cuda.h>
@@ -25,8 +25,8 @@ namespace sharedgpu {
 #define SHAREDGPU_DRIVER_CALLS(CALL) \
   SHAREDGPU_NEEDED_CALLS(CALL) SHAREDGPU_LOOK_CALLS(CALL) SHAREDGPU_OTHER_CALLS(CALL)
 
-// The real driver's entry points, never the interposer's wrappers: work launched through these pointers does
-// not pass the gate.
+// Pointers to the driver's own functions. Calls through these pointers bypass the interposer's wrappers, so
+// their work does not pass the gate.
 struct DriverCalls {
 #define CALL(name) decltype(&::name) name = nullptr;
   SHAREDGPU_DRIVER_CALLS(CALL)

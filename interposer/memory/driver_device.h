@@ -23,11 +23,11 @@ class DriverDevice : public Device {
   // DriverDevice::synchronize() calls `synchronize`.
   DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize = {});
 
-  // Sets the context that copies run in. If `context` is null, copies fail with CUDA_ERROR_INVALID_CONTEXT.
+  // Sets the context in which copies run. If `context` is null, copies fail with CUDA_ERROR_INVALID_CONTEXT.
   // Thread-safe. Must be called with null or another context before the current one is destroyed.
   void use_context(CUcontext context);
 
-  // Sets whether another device gets access to memory that is mapped from now on.
+  // Determines whether another device gets access to memory that is mapped after this call.
   void set_peer(CUdevice peer, bool allowed);
 
   // The host NUMA node nearest to the GPU; nullopt if neither the driver nor the Linux kernel knows it.
@@ -93,7 +93,7 @@ class DriverDevice : public Device {
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
   std::atomic<CUcontext> context_{nullptr};     // written with both mutexes held
-  std::array<CUstream, Lane::kAll> streams_{};  // made at first use
+  std::array<CUstream, Lane::kAll> streams_{};  // created at first use
   FingerprintLauncher launcher_{calls_};
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };

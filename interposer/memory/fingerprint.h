@@ -12,20 +12,20 @@
 //                            value times key; a block's key is the product of its tile, lane and warp keys
 //   all to 2 x 61 bits       the sum over all parts, modulo p, of part times key
 //
-// All keys are random, drawn once per process, and known to that process alone. For any two different
-// contents of the same size, the probability of equal hashes is below 2^-100. Proof:
+// All keys are random. Each process draws its own keys once, and no other process knows them. For any two
+// different contents of the same size, the probability of equal hashes is below 2^-100. Proof:
 //
 // - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
 //   and all four jointly with 2^-128 (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other
 //   than 0). Two 64-bit numbers are equal modulo p for at most 17 differences, so for one of the two halves
 //   both values of a block become equal with probability at most (17 / 2^32)^2 < 2^-55.
-// - The sums: their difference is a polynomial of degree 4 in keys of 57 bits. Each key makes an existing
-//   difference vanish with probability at most 2^-57, all four together 2^-55.
+// - The difference between the sums of two contents is a polynomial of degree 4 in keys of 57 bits. Each key
+//   makes an existing difference vanish with probability at most 2^-57, all four together 2^-55.
 // - So one half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
 //   independent, with probability at most 2^-108.
 //
-// A process that knows the keys can construct different contents with equal hashes. But only the process that
-// owns the contents knows the keys.
+// A process that knows the keys could construct different contents with equal hashes, but only the process
+// that owns the contents knows the keys.
 #pragma once
 
 #include <array>

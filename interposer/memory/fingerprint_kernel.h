@@ -15,7 +15,7 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 #define KEY(i, at) " ld.param.u32 %k" #i ", [sharedgpu_fingerprint_key+" #at "];\n"
 #define LOAD(a, b, c, d, at) " ld.global.cs.v4.u32 {%x" #a ", %x" #b ", %x" #c ", %x" #d "}, [%at+" #at "];\n"
 
-// One of the four passes of NH, for a pair of words.
+// Computes one of the four passes of NH for a pair of words.
 #define PASS(sum, x, y, k, l)    \
   " add.u32 %p, %x" #x ", %k" #k \
   ";\n"                          \
@@ -64,9 +64,10 @@ inline constexpr char kKernelPtx[] =
     ".target sm_50\n"
     ".address_size 64\n"
     ".visible .entry sharedgpu_fingerprint(\n"
-    " .param .u64 sharedgpu_fingerprint_data,\n"   // the range: whole parts
+    " .param .u64 sharedgpu_fingerprint_data,\n"   // the address of the range, which consists of whole parts
     " .param .u64 sharedgpu_fingerprint_count,\n"  // number of parts
-    " .param .u64 sharedgpu_fingerprint_parts,\n"  // a struct Part for each part
+    " .param .u64 sharedgpu_fingerprint_parts,\n"  // the address of the results: a struct Part for each part
+                                                   // of the range
     " .param .u64 sharedgpu_fingerprint_stamp,\n"
     " .param .align 8 .b8 sharedgpu_fingerprint_key[928])\n"  // struct KernelKey
     ".maxntid 256, 1, 1\n"

@@ -2,8 +2,8 @@
 // Launches the fingerprint kernel in the current context. The kernel is compiled at its first use in a
 // context, and is lost when this context is destroyed.
 //
-// Used only by the thread that has made the context current. Fingerprints are optional: after a failure,
-// contents are copied without a fingerprint.
+// Only the thread that has made the context current may call these functions. Fingerprints are optional:
+// after a failure, contents are copied without a fingerprint.
 #pragma once
 
 #include <cuda.h>

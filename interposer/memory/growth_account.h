@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// `tried`: the caller can do without the growth, so the user is not told of a refusal.
+// With `tried`, the caller can do without the growth, so the user gets no message about a refusal.
 enum class Wish { needed, tried };
 
 class GrowthAccount {
@@ -49,11 +49,13 @@ class GrowthAccount {
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
   Bytes host_
-      GUARDED_BY(common_.mutex);  // the program's own host memory, as far as the arbiter has granted it
+      GUARDED_BY(common_.mutex);  // the part of the program's own host memory that the arbiter has granted
   Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the program's own host memory that the arbiter has not
                                                      // granted yet
-  Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit as last read; zero if there is none
-  Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the limit of the whole job; zero if there is none
+  Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit on host memory when it was last read; zero
+                                                     // if there is none
+  Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the same for the limit that all steps of the job
+                                                     // share; zero if there is none
   Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within the limit
 };
 

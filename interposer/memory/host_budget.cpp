@@ -20,7 +20,7 @@ using namespace host_memory;
 // sets no limit.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
 
-// Returns true for a temporary error, false if the file is hidden from the job permanently.
+// Returns true for a temporary error, and false if the job can never read the file.
 bool passes(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR; }
 
 // Reads a small file. The text is empty if the file does not exist.
@@ -41,7 +41,7 @@ class Text {
     close(fd);
   }
   std::string_view view() const { return {data_, size_}; }
-  // The errno value if reading has failed; zero if the file was read or does not exist.
+  // The errno value of a failed read; zero if the file was read or does not exist.
   int error() const { return error_; }
 
  private:
@@ -89,7 +89,7 @@ void CgroupBudget::find_groups() const {
 
 // Adds the group and its ancestors, including the root of the hierarchy. In a container, the path may be the
 // path on the host, and its lower levels may be missing in the container. Missing directories are left out.
-// The limits of a directory above a step's directory apply to the whole job.
+// A limit above the directory of a step applies to the whole job.
 void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;

@@ -78,7 +78,7 @@ class CgroupBudget final : public HostBudget {
     std::optional<Bytes> limit;
     Bytes used;
   };
-  // A group's limit, or the machine's memory, with its use.
+  // A limit and the memory in use under this limit: a group's limit, or the machine's memory.
   struct Bound {
     Bytes limit;
     Bytes used;          // without memory that the Linux kernel can reclaim

@@ -12,7 +12,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr unsigned kAllThreads = LinuxHost::kMostThreads;
-constexpr unsigned kRest = 60;  // number of calls of tend() for which growth pauses: about a minute
+constexpr unsigned kRest = 60;  // growth pauses for this many calls of tend(), which is about a minute
 
 }  // namespace
 
@@ -109,7 +109,7 @@ void HostPool::start() {
       if (worker.busy || !(wanted || (first && keep_))) continue;
       worker.busy = true;
     }
-    system_.join(worker.thread);  // the old thread has finished its work
+    system_.join(worker.thread);  // the previous thread of this worker has finished its work
     if (system_.start(worker.thread, work, &worker)) continue;
     const std::lock_guard lock(mutex_);
     worker.busy = false;
@@ -147,8 +147,8 @@ void HostPool::work(Worker& worker) {
   changed_.notify_all();
 }
 
-// Adds one slab if the pool holds less than `goal`. Growth before an eviction has Pace::ahead. After a
-// refusal by the driver or the Linux kernel, such growth pauses for about a minute.
+// Adds one slab if the pool holds less than `goal`. `pace` is Pace::ahead for growth before an eviction.
+// After a refusal by the driver or the Linux kernel, growth before an eviction pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
@@ -184,7 +184,7 @@ bool HostPool::grow(Bytes goal, Pace pace) {
 }
 
 // Counts the next slab in growing_, so that a concurrent bound() includes it. Returns the size of the slab;
-// zero if none may be added.
+// zero if no slab may be added.
 Bytes HostPool::claim_slab(Bytes goal, Pace pace) {
   Bytes missing;
   {
@@ -219,8 +219,8 @@ void HostPool::watch() {
   const std::lock_guard lock(mutex_);
   // If the pool's size changes during room(), `left` may be from before or after this change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
-  // `left` is zero if the budget could not be read, or if no memory is left; in the second case the speed
-  // does not matter.
+  // Skips the sample if `left` is zero: either the budget could not be read, or no memory is left and the
+  // speed does not matter.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
 }
 

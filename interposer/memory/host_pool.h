@@ -34,14 +34,14 @@ struct HostPiece {
   Bytes size;
 };
 
-// Host memory for one handle's contents, which consist of these pieces in this order.
+// Host memory for the contents of one handle. The order of the pieces is the order of the contents.
 using HostRoom = std::vector<HostPiece>;
 
 class HostPool {
  public:
   static constexpr unsigned kGranulesPerSlab = 64;
 
-  // The device, budget and system outlive the pool.
+  // The device, budget and system must outlive the pool.
   HostPool(Device& device, const HostBudget& budget, HostSystem& system, Bytes granule);
   ~HostPool();
   HostPool(const HostPool&) = delete;
@@ -129,7 +129,8 @@ class HostPool {
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> used_{0};
 
-  // The mutexes are taken in this order. mutex_ is never held across a call of the driver or the system.
+  // Locking order: start_mutex_, touch_mutex_, pin_mutex_, mutex_. mutex_ is never held across a call of the
+  // driver or the system.
   std::mutex start_mutex_;         // held by the thread that starts the workers
   std::array<Worker, 2> workers_;  // mutex_ guards `busy`, start_mutex_ guards `thread`
   std::mutex touch_mutex_;         // held by the thread that maps a slab and touches its pages

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operating system functions that the host pool needs, and nothing more. Tests inject failures here.
+// The operating system functions that the host pool needs. Tests replace this class to inject failures.
 //
 // Thread-safe.
 #pragma once
@@ -18,7 +18,7 @@ class HostSystem {
   // A thread, which runs only if start() has succeeded.
   struct Thread {
     pthread_t id{};
-    bool running = false;  // true from start() to join()
+    bool running = false;  // true between start() and join()
   };
 
   virtual ~HostSystem() = default;

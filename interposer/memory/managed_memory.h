@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The managed backend: cuMemAlloc returns managed memory. This memory takes part in turns like the swap
-// backend's memory, so that the driver has no reason to page it. Evictions and restores are prefetches.
+// backend's memory, so that the driver has no reason to page it. Evictions and restores are calls of
+// cuMemPrefetchAsync.
 #pragma once
 
 #include "interposer/memory/swap_memory.h"

@@ -34,9 +34,9 @@ class Books {
   };
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
-  // until the arbiter answers or is lost. If the arbiter is lost, the growth is granted, and only the
-  // driver's own limit remains. Before this function returns, set_allowed() has been called with the resident
-  // limit that the arbiter has sent.
+  // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
+  // granted, and only the driver limits the program's memory. Before this function returns, set_allowed() has
+  // been called with the resident limit that the arbiter has sent.
   virtual Answer grow() = 0;
   // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
   // (handle.h).
@@ -46,11 +46,11 @@ class Books {
   // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
   // wait for the process's turn, and for the process's work on the GPU. Returns false if it cannot do this.
   virtual bool make_room() { return false; }
-  // Requests a growth that has already happened and cannot be undone. So the function does not wait for the
+  // Requests a growth that has already happened and cannot be undone, so the function does not wait for the
   // answer.
   virtual void claim() {}
-  // Tells the user why an allocation of the program is refused. Also tells which option would have permitted
-  // the allocation, or that no option permits it. May ask the arbiter.
+  // Tells the user why an allocation of the program is refused. The message states the option that would
+  // permit the allocation, or that no option permits it. May ask the arbiter.
   struct Refusal {
     Bytes size;           // size of the refused allocation
     Bytes host_most;      // `host_most` of the Answer that refused the growth
@@ -72,13 +72,13 @@ class Books {
   virtual bool still_lent(CUdeviceptr /*base*/) { return false; }
 };
 
-// No GPU has as much memory as this (64 TiB). With this limit, sums of sizes cannot overflow, nor reach
-// values that the arbiter rejects as implausible.
+// A limit beyond the memory of any GPU (64 TiB). Sums of sizes below this limit cannot overflow, and the
+// arbiter does not reject them as implausible.
 inline constexpr Bytes kLargestAllocation{1ull << 46};
 
 struct AddressRange {
   CUdeviceptr base = 0;
-  Bytes size;  // as the program requested it
+  Bytes size;  // the size that the program requested
 };
 
 // A part of an exported allocation: one piece of physical memory, with a descriptor by which another process
@@ -95,7 +95,7 @@ struct Piece {
 struct Eviction {
   Bytes copied;
   Bytes unchanged;       // not copied, since host memory has a valid copy
-  Bytes uniform;         // not copied: all words were equal, so one word is kept
+  Bytes uniform;         // not copied, since all words are equal and one word suffices
   bool no_room = false;  // true: some handles stayed on the GPU for lack of host memory
 };
 
@@ -120,8 +120,8 @@ class Allocator {
   // and the resident limit is large enough, the memory is backed with physical memory when this function
   // returns; otherwise the next restore() backs it.
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
-  // Frees memory from allocate(). Waits for the GPU as cuMemFree does, except during a stream capture: then
-  // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
+  // Frees memory from allocate(). Waits for the GPU as cuMemFree does. During a stream capture, does not
+  // wait: the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
   // CUDA_ERROR_INVALID_VALUE if the memory has been freed already, nullopt if allocate() did not return it.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait for
@@ -146,16 +146,17 @@ class Pinning {
  public:
   virtual ~Pinning() = default;
 
-  // pin() counts growth of the device memory on this GPU that is not swappable (arrays, pools, memory of
-  // cuMemCreate that cannot be swapped), and unpin() counts its shrinking. pin() asks the arbiter first, and
-  // fails if the arbiter refuses, or if the total exceeds kLargestAllocation.
+  // pin() and unpin() count growth and shrinking of pinned memory on this GPU: arrays, pools, and memory of
+  // cuMemCreate that cannot be swapped. pin() first asks the arbiter. It fails if the arbiter refuses, or if
+  // the total would exceed kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // Counts and reports growth that has already happened; does not wait.
   virtual void pin_unasked(Bytes /*size*/) {}
 
-  // take_host() counts host memory that the program is about to make with cuMemCreate, since no cgroup is
-  // charged for it, and give_host() counts its end. take_host() fails if the job's host memory has no room.
+  // take_host() counts host memory that the program is about to create with cuMemCreate, since no cgroup is
+  // charged for it. give_host() subtracts it when the program frees it. take_host() fails if the job's host
+  // memory has no room.
   virtual CUresult take_host(Bytes /*size*/) { return CUDA_SUCCESS; }
   virtual void give_host(Bytes /*size*/) {}
 
@@ -199,7 +200,8 @@ class ReportSource {
   virtual Traffic moved() const { return {}; }
 };
 
-// Eviction and restore. For the turn thread, unless a function says otherwise.
+// Eviction and restore. Only the turn thread calls these functions, unless the comment of a function says
+// otherwise.
 class TurnMemory {
  public:
   virtual ~TurnMemory() = default;
@@ -221,9 +223,10 @@ class TurnMemory {
   // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
   // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
-  // contents. Needs host memory for all of the contents for a moment. No work of the process may be running.
-  // Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory is not on
-  // the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it back.
+  // contents. For a moment, needs host memory for all contents of the range. No work of the process may be
+  // running. Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory
+  // is not on the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it
+  // back.
   virtual CUresult merge(CUdeviceptr /*address*/) { return CUDA_SUCCESS; }
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
   // one included, may allocate host memory at the same time. Thread-safe; does not wait.
@@ -246,8 +249,7 @@ class Memory : public Allocator, public Pinning, public ReportSource, public Tur
   // Sets the size of the process's contexts on this GPU, which use() reports. Thread-safe, as are the other
   // functions here.
   virtual void set_context_size(Bytes size) = 0;
-  // Called when another device has got access to this memory: sets the access rights of all mapped memory
-  // again.
+  // Called when another device has got access to this memory. Updates the access rights of all mapped memory.
   virtual void renew_access() {}
   // The bytes that the program has freed, and that the interposer has not released yet. The interposer
   // releases them when memory is short.

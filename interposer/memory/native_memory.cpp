@@ -44,7 +44,7 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   return result;
 }
 
-// Erases the blocks before the driver frees them, as free() does.
+// Like free(), erases the blocks before the driver frees them.
 CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::map<CUdeviceptr, Bytes> going;
   Bytes size;

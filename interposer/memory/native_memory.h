@@ -18,7 +18,8 @@ struct NativeCalls {
 
 class NativeMemory final : public Memory {
  public:
-  // `patience`: how long allocate() waits for memory that the driver is still taking from another process.
+  // `patience` is how long allocate() waits for memory of another process that the driver has not released
+  // yet.
   NativeMemory(const NativeCalls& calls, Books& books, Nanoseconds patience = std::chrono::seconds(2))
       : calls_(calls), books_(books), patience_(patience) {}
 

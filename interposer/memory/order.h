@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of eviction and restore. Handles leave the GPU least recently used first, and return in reverse
-// order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
+// The order of eviction and restore. Handles are evicted least recently used first, and restored in the
+// reverse order. So the handle that is restored last would be evicted first. Not thread-safe.
 //
 // While a tenant runs, all of its memory is on the GPU and its kernels may use any of it, so the time of a
 // handle's last use is unknown. So handles are ordered by the time of the last allocation in them.
 //
 // To change the order:
-//   1. Change UsedBefore, which must be a strict order of all handles. If the order needs another field of
+//   1. Change UsedBefore, which must be a strict order of all handles. If the order uses another field of
 //      Handle (handle.h), this field may change only in Residency::change() or while the handle is busy.
 //   2. Test the new order in order.cpp and turns.cpp of tests/unit/interposer/memory.
 //      tests/property/interposer/memory/swap.cpp needs no change, because it accepts any order.

@@ -5,7 +5,7 @@
 // The CUDA handle (CUmemGenericAllocationHandle) that the program gets stands for swappable memory. The
 // interposer maps this memory at addresses of its own and copies through them, so it can evict the memory
 // whether or not the program has mapped it. A restore maps the memory at all of the program's addresses
-// again. The calls here never wait for a turn: if memory is not on the GPU now, the next restore maps it.
+// again. These functions never wait for a turn: if memory is not on the GPU now, the next restore maps it.
 //
 // Thread-safe. The functions return driver error codes. If the memory is not the interposer's, they return
 // nullopt, and the caller must call the driver.
@@ -30,7 +30,7 @@ class ProgramMemory {
   virtual std::optional<CUmemAllocationProp> properties(Id id) const = 0;
 
   virtual std::optional<CUresult> map(CUdeviceptr address, Bytes size, Id id) = 0;
-  // Takes one more reference to the memory that is mapped at `address`.
+  // Adds a reference to the memory that is mapped at `address`.
   virtual std::optional<Id> retain(CUdeviceptr address) = 0;
 
   // The first of the program's mappings that overlaps [address, address + size).

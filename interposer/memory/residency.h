@@ -22,8 +22,8 @@ class Residency {
   void pin(Bytes size) { pinned_ += size; }
 
   Bytes swappable() const { return swappable_; }  // includes growth that is being requested
-  // The window is the device memory that the arbiter has granted to an oversized process. The bytes beyond it
-  // are away. A process that is not oversized has no window.
+  // The window is the device memory that the arbiter has granted to an oversized process. The bytes beyond
+  // the window are away. A process that is not oversized has no window.
   bool has_window() const { return window_ != kNoWindow; }
   Bytes window() const { return window_; }
   void set_window(Bytes size) {
@@ -69,9 +69,9 @@ class Residency {
   void add(Range& range);
   // Returns the number of a new allocation, which is larger than all earlier numbers.
   std::uint64_t next_use() { return ++uses_; }
-  // Makes the handles of the range the most recently used handles, except those that are being moved.
+  // Marks the handles of the range as the most recently used handles, except handles that are busy.
   void note_use(Range& range);
-  // The handle is busy from claim() to unclaim() and belongs to the caller.
+  // Between claim() and unclaim(), the handle is busy, and only the caller may use it.
   void claim(Handle& handle);
   void unclaim(Handle& handle);
   bool any_busy() const { return busy_ != 0; }
@@ -83,8 +83,8 @@ class Residency {
   void replace(Range& range, Handle whole);
   // Subtracts the handles of a range from the counts. Its handles must be unmapped and not busy.
   void strike_off(Range& range);
-  // Runs `change`, which may change fields of the handle that determine its place in the order. The handle
-  // must not be busy.
+  // Runs `change`, which may change fields of the handle that determine its position in the order of
+  // eviction. The handle must not be busy.
   template <class Change>
   void change(Handle& handle, Change change) {
     order_.remove(handle);

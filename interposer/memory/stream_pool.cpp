@@ -110,8 +110,8 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
   return released;
 }
 
-// A new chunk has at most a quarter of the pool's size, unless more is needed now. So the unused part of the
-// pool stays below about a quarter.
+// A new chunk has at most a quarter of the pool's size, unless more is needed now. So less than about a
+// quarter of the pool is unused.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
   const std::uint64_t roomy = std::min(reserved().count / 4, kLargestRoomyChunk.count);
   return round_up(std::max(size, {std::bit_floor(roomy)}), unit);

@@ -26,7 +26,7 @@ struct StreamId {
   auto operator<=>(const StreamId&) const = default;
 };
 
-// A position in a stream. Fences of one stream pass in the order in which they were made.
+// A position in a stream. The GPU passes the fences of one stream in the order in which they were made.
 class Fence {
  public:
   virtual ~Fence() = default;
@@ -40,12 +40,13 @@ class StreamPool {
   // Allocates a block of at least `size` > 0 bytes, which `stream` may use from its next work on; nullopt if
   // no chunk has such a block.
   std::optional<CUdeviceptr> take(Bytes size, StreamId stream);
-  // Adds a chunk. Its first `first` bytes become a block that is in use; the rest is free.
+  // Adds a chunk. The first `first` bytes of the chunk become a block in use, and the other bytes are free.
   void add_chunk(CUdeviceptr base, Bytes size, Bytes first);
   // Frees a block that work of `stream` may use until the GPU has passed `fence`. `fence` is null if no work
   // uses the block. Returns false if `block` is not a block in use.
   bool give(CUdeviceptr block, StreamId stream, FencePtr fence);
-  // Makes the blocks whose fences have passed free for all streams. Returns true if all fences have passed.
+  // Makes freed blocks available to all streams if the GPU has passed their fences. Returns true if the GPU
+  // has passed all fences.
   bool settle();
 
   struct Chunk {
@@ -85,7 +86,8 @@ class StreamPool {
   struct Queue {
     std::map<std::uint64_t, Freed> by_age;                      // the keys number the frees in the order of
                                                                 // their calls
-    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // (size, key of by_age)
+    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // the blocks of by_age, each as (size, key
+                                                                // in by_age)
   };
 
   CUdeviceptr take_from(Queue& queue, std::uint64_t age, Bytes size);

@@ -8,8 +8,8 @@
 namespace sharedgpu {
 
 // A block whose free is deferred still belongs to the interposer. If the program frees such a block again,
-// the interposer itself returns the error. The driver must not be called, because it would free managed
-// memory at once.
+// the interposer itself returns the error. The interposer must not pass this call to the driver, which would
+// free managed memory at once.
 std::optional<CUresult> SwapFreeing::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(common_.mutex);
@@ -32,7 +32,8 @@ CUresult SwapFreeing::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!lent && !would_wait && !common_.books.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // this error means that a capture has just begun
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // otherwise a capture has just begun, so the free
+                                                            // is deferred
       reprieve(address);
       return result;
     }
@@ -66,7 +67,7 @@ CUresult SwapFreeing::free_block(CUdeviceptr address, Gpu gpu) {
   const CUresult result = ranges_.take_down(range);
   if (result == CUDA_SUCCESS) return result;
   lock.lock();
-  common_.space.put_back(address, block);  // the driver has refused to free the block
+  common_.space.put_back(address, block);  // the driver has refused to free this block
   return arena ? CUDA_SUCCESS : result;
 }
 
@@ -107,9 +108,9 @@ void SwapFreeing::free_deferred(Gpu gpu) {
   }
 }
 
-// Carries out the destruction, and then frees the blocks: the driver does not free their memory with the
-// context. The blocks are marked as being freed before the destruction. Otherwise another thread could free
-// one of the blocks during the destruction and get a new block at the same address.
+// Carries out the destruction of the context, and then frees the blocks, since the driver does not free their
+// memory with the context. The blocks are marked as being freed before the destruction. Otherwise another
+// thread could free one of the blocks during the destruction and get a new block at the same address.
 CUresult SwapFreeing::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),

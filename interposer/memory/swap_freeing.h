@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees the program's blocks, now or later. A free is deferred if a capture forbids waiting, if another
-// process has imported the memory, or if the driver would wait for the GPU although the program's call does
-// not. Thread-safe.
+// Frees the program's blocks, now or later. A free is deferred in three cases: a capture forbids waiting,
+// another process has imported the memory, or the driver would wait for the GPU although the program's call
+// must not wait. Thread-safe.
 #pragma once
 
 #include "interposer/memory/deferred_frees.h"

@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr Nanoseconds kPause = std::chrono::milliseconds(10);  // between two attempts to create memory
+constexpr Nanoseconds kPause = std::chrono::milliseconds(10);  // the pause between two attempts to create
+                                                               // memory
 
 // Returns the handle that replaces all handles of the range. These are evicted to host memory. If the driver
 // has refused to unmap the memory at one of the program's addresses, some of the handles have no view at this

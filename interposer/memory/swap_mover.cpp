@@ -21,7 +21,7 @@ CUresult SwapMover::back(Handle& handle) {
   result = device_.allow_access(handle.address, handle.size);
   handle.accessible = result == CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = show(handle);
-  const bool keeps = mapped_before && handle.away;  // the contents may be in the mapped block
+  const bool keeps = mapped_before && handle.away;  // the mapped memory may be the block with the contents
   if (result != CUDA_SUCCESS && !keeps) unback(handle);
   return result;
 }
@@ -49,10 +49,10 @@ CUresult SwapMover::hide(Handle& handle, View& view) {
   return result;
 }
 
-// Releases the reference to the memory as soon as the memory is mapped. From then on the memory exists as
-// long as the mapping, and a single call, unmap, frees it. So there is no state between "mapped" and "freed"
-// in which a call could fail. If the reference stayed, the memory could never be freed, so give_back()
-// repeats a failed release.
+// Releases the reference to the memory as soon as the memory is mapped. After this, the memory exists as long
+// as its mapping, and a single call of unmap() frees it. So there is no state between "mapped" and "freed" in
+// which a call could fail. If the reference stayed, the memory could never be freed, so give_back() repeats a
+// failed release.
 CUresult SwapMover::map(Handle& handle) {
   if (handle.away) return map_away(handle);
   Physical physical = 0;
@@ -143,7 +143,8 @@ bool SwapMover::end_leave(Handle& handle, Lane lane) {
     settle(lane);
     return false;
   }
-  pool_.give(take_host(handle));  // a clean copy would be a second copy in host memory
+  pool_.give(take_host(handle));  // the block has the contents, so a clean copy would be a second copy in
+                                  // host memory
   handle.block = std::exchange(targets_[lane.index], std::nullopt);
   bool left = put_block(handle);
   if (!left) {
@@ -315,7 +316,7 @@ bool SwapMover::end_out(Handle& handle, Lane lane) {
 CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   CUresult result = handle.accessible ? show(handle) : back(handle);
   if (result != CUDA_SUCCESS || !handle.evicted()) return result;
-  if (handle.away) handle.contents = Handle::Contents::in_place;  // the block has been mapped
+  if (handle.away) handle.contents = Handle::Contents::in_place;  // the block with the contents is mapped
   if (handle.contents == Handle::Contents::in_block)
     result = device_.copy(lane, handle.address, handle.block->home, handle.size);
   if (handle.contents == Handle::Contents::uniform)

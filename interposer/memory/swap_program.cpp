@@ -95,7 +95,7 @@ std::optional<CUresult> SwapProgram::map(CUdeviceptr address, Bytes size, Id id)
   if (made == nullptr) return std::nullopt;
   const bool taken = common_.program.next(address, size).has_value();
   if (size != made->range->size)
-    return CUDA_ERROR_NOT_SUPPORTED;  // like the driver, maps only a whole handle
+    return CUDA_ERROR_NOT_SUPPORTED;  // like the driver, maps only the whole memory of cuMemCreate
   if (address % common_.device.granularity().count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
   common_.program.map(address, id);
   const CUresult result = show(*made, address);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements ProgramMemory: memory that the program creates is a range with a reference count. The program
+// Implements ProgramMemory. Memory that the program creates is a range with a reference count. The program
 // maps the handles of the range at addresses of its choice.
 #pragma once
 
@@ -49,7 +49,7 @@ class SwapProgram final : public ProgramMemory {
   SwapFreeing& freeing_;
   SwapPinning& pinning_;
   SwapMerging merger_;
-  unsigned users_ GUARDED_BY(common_.mutex) = 0;  // number of UseOfHandles objects
+  unsigned users_ GUARDED_BY(common_.mutex) = 0;  // number of existing UseOfHandles objects
   bool merging_ GUARDED_BY(common_.mutex) = false;
 };
 

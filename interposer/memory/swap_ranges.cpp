@@ -106,7 +106,7 @@ CUresult SwapRanges::take_down(Range& range) {
     common_.residency.strike_off(range);
     common_.space.remove(range);
     lock.unlock();
-    common_.device.unreserve(base, size);  // a failure only leaks addresses
+    common_.device.unreserve(base, size);  // if this fails, only addresses are lost
   } else {
     for (Handle& handle : range.handles)
       if (!handle.mapped) common_.residency.set_place(handle, Handle::Place::free);

@@ -8,7 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The handles that are being moved, one on each lane, first in first out.
+// The handles that are being copied: at most one on each lane (a queue of copies, device.h). The first to
+// begin is the first to end.
 class Pipeline {
  public:
   bool empty() const { return handles_.empty(); }
@@ -18,7 +19,7 @@ class Pipeline {
     handles_.push_back(&handle);
     ++begun_;
   }
-  // Ends the wait for the handle that has been in its lane for the longest time, and returns this handle.
+  // Removes the handle whose copy began first, and returns it with its lane.
   std::pair<Handle&, Lane> pop() {
     const Lane lane{(begun_ - static_cast<unsigned>(handles_.size())) % Lane::kCount};
     Handle& handle = *handles_.front();
@@ -99,7 +100,8 @@ bool SwapTurns::evict() {
   last_eviction_ = common_.mover->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, common_.mover->host_used());
-  // If the process is ending, its GPU memory will be free in a moment, so a failed eviction is not reported.
+  // If the process is ending, the Linux kernel soon frees its GPU memory, so a failed eviction is not
+  // reported.
   common_.books.report(!done && !common_.device.ending());
   return done;
 }
@@ -188,7 +190,7 @@ bool SwapTurns::restore() {
   {
     const MutexLock lock(common_.mutex);
     if (common_.residency.resident() >= common_.residency.allowed())
-      return false;  // a later Restore with a larger limit may succeed
+      return false;  // the arbiter may send another Restore with a larger limit, which then succeeds
   }
   if (!common_.device.lost()) return false;
   {
@@ -239,10 +241,10 @@ bool SwapTurns::bring_back() {
     note_moved(handle.size, unreported);
   }
   const bool done = common_.residency.lost() || common_.residency.all_usable();
-  // The pool keeps the amount of host memory that was needed since the last full restore. The next turn most
-  // likely needs the same amount again, and pinning takes longer than copying. The pool is trimmed only at
-  // the first Restore that completes. At another Restore, work may already be running, and releasing host
-  // memory waits for GPU work.
+  // Trims the pool to the most host memory that was needed since the last full restore. The next turn most
+  // likely needs the same amount again, and pinning takes longer than copying. Trims only when a Restore
+  // first completes. At a further Restore, work of the process may be running, and releasing host memory
+  // waits for GPU work.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && common_.mover->host_kept() > host_peak_ && give_up_copy()) {
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eviction and restore. Several handles are copied at once, one on each lane, and the copies are completed in
-// the order in which they began. Implements TurnMemory. Only the turn thread calls these functions, unless a
-// comment says otherwise.
+// Eviction and restore. Several handles are copied at once, each on its own lane (a queue of copies,
+// device.h). The copies are completed in the order in which they began. Implements TurnMemory. Only the turn
+// thread calls these functions, unless a comment says otherwise.
 #pragma once
 
 #include <deque>
@@ -24,7 +24,7 @@ class SwapTurns {
   bool restore();
   void tend();
   bool watch_host();
-  // Evicts a busy handle that is on the GPU. Copies its contents even if they are uniform. Returns
+  // Evicts a busy handle that is on the GPU. Copies the contents even if all their words are equal. Returns
   // CUDA_ERROR_OUT_OF_MEMORY if no host memory is left.
   CUresult evict(Handle& handle);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flag: this process has had memory beyond the window on some GPU. Each launch reads the flag. Once set, it
-// stays set, except in the child of a fork. Thread-safe.
+// A flag that tells whether this process has ever had memory beyond the window on a GPU. Each launch reads
+// the flag. Once set, it stays set, except in the child of a fork. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -23,7 +23,7 @@ class Debts {
  public:
   static constexpr std::size_t kMostDebts = std::size_t{1} << 16;
 
-  // A launch uses `size` bytes of operands.
+  // Call this for each launch; `size` is the size of its operands.
   void launch(Bytes size) { used_ += size.count; }
   // The launch uses the handle, which is away. This makes the launch slower by `lost` nanoseconds. Returns
   // the debt.
@@ -35,13 +35,13 @@ class Debts {
     debt.at = used_;
     return debt.lost;
   }
-  // The handle enters the window.
+  // Call this when the handle enters the window.
   void clear(std::uint64_t handle) { debts_.erase(handle); }
 
  private:
   struct Debt {
     double lost = 0;
-    std::uint64_t at = 0;  // value of used_ at the last use
+    std::uint64_t at = 0;  // the value of used_ at the last use of the handle
   };
   std::unordered_map<std::uint64_t, Debt> debts_;
   std::uint64_t used_ = 0;  // bytes that launches have used so far

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the handles that change places in one exchange. The needed handles come in first. The handles
-// that are needed last leave (Belady's rule on the learned order). Of handles with the same next need, the
-// handles with the oldest last need leave.
+// Chooses the handles that one exchange moves. The needed handles come in first. The handles that are needed
+// last leave (Belady's rule on the learned order). Of handles with the same next need, the handles with the
+// oldest last need leave.
 //
 // An exchange waits until the GPU has no work left, which takes as long as moving a few handles. So one
 // exchange also brings in handles that will be needed soon. Each of them must be needed much sooner than the
 // handles that leave for it. If no order is learned, nothing comes in early.
 //
-// A pure function: no state, no failure, memory in proportion to the candidates. It takes O(n log n) for n
-// candidates.
+// A pure function: it has no state, does not fail, and allocates memory in proportion to the number of
+// candidates. It takes O(n log n) for n candidates.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace sharedgpu {
 
-// A handle that may change places. Handles that must stay where they are, such as pinned handles, are no
+// A handle that an exchange may move. Handles that must stay where they are, such as pinned handles, are no
 // candidates.
 struct Candidate {
   std::uint64_t handle;  // its address
@@ -28,8 +28,8 @@ struct Candidate {
   bool on_gpu;
 };
 
-// The handles to move, by address. Moving all of `out` and then all of `in` never needs more than the free
-// memory.
+// The handles to move, by address. The free memory suffices for moving all of `out` out of the window, and
+// then all of `in` into it.
 struct Plan {
   std::vector<std::uint64_t> out;
   std::vector<std::uint64_t> in;

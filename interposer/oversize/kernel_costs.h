@@ -22,7 +22,7 @@ class KernelCosts {
  public:
   struct Key {
     std::uintptr_t kernel = 0;  // the kernel's CUfunction or CUkernel
-    std::uint32_t word = 0;     // the offset of the word in the kernel's parameters
+    std::uint32_t word = 0;     // the offset of the operand's pointer in the kernel's parameters
     auto operator<=>(const Key&) const = default;
   };
   // A guessed operand of a launch. The kernel may touch fewer bytes.
@@ -42,8 +42,8 @@ class KernelCosts {
   // operand away, and later launches at growing intervals. They are also the first launches with all operands
   // on the GPU, if the kernel has run with an operand away.
   bool should_time(std::span<const Operand> operands);
-  // A launch with these operands took the time `took`. The time must not include the loading of the kernel's
-  // code.
+  // Records that a launch with these operands took the time `took`. The time must not include the loading of
+  // the kernel's code.
   void ran(std::span<const Operand> operands, Nanoseconds took);
 
  private:
@@ -52,9 +52,10 @@ class KernelCosts {
     std::uint32_t here_launches = 0;
     // Figures of the last timed launch with operands away; zero bytes if there was none.
     Nanoseconds took{};
-    Bytes all;                   // size of all operands of that launch
-    Bytes away;                  // the bytes of them that were away
-    std::optional<double> here;  // nanoseconds per byte of all operands, with all of them on the GPU
+    Bytes all;                   // size of all operands of this launch
+    Bytes away;                  // the bytes of these operands that were away
+    std::optional<double> here;  // nanoseconds per byte of the operands in launches with all operands on the
+                                 // GPU
   };
   Record* record_of(Key key);  // null if there are too many keys
 

@@ -26,10 +26,11 @@ class NeedOrder {
   static constexpr std::size_t kMostNeeds = std::size_t{1} << 16;
   static constexpr std::size_t kMostMemory = std::size_t{16} << 20;  // bytes
 
-  // A launch needs the handle on the GPU. A repetition of the previous need counts as the same need.
+  // Records that a launch needs the handle on the GPU. If the previous need was for the same handle, both
+  // count as one need.
   void note(std::uint64_t handle);
 
-  // Returns true if the recent needs have been predicted from the past.
+  // Returns true if most of the recent needs were predicted correctly.
   bool learned() const;
   // The distance of the handle's next need. If the order is learned, the last two cycles predict the
   // distance; kNever if neither cycle needed the handle between the present position and the cycle's end. If
@@ -45,7 +46,7 @@ class NeedOrder {
   using Position = std::uint64_t;
   struct Need {
     std::uint64_t handle;
-    Position alike;  // the position in the past that corresponded to this need; zero if none was known
+    Position alike;  // the past position that corresponds to this need; zero if none was found
   };
   // The positions at which a handle was needed, in order.
   class Positions {
@@ -80,8 +81,8 @@ class NeedOrder {
 
   std::deque<Need> log_;
   Position first_ = 1;                        // the position of log_.front()
-  std::map<std::uint64_t, Positions> needs_;  // of each handle in the log
-  // The position in the past that corresponds to the newest need; zero if none is known.
+  std::map<std::uint64_t, Positions> needs_;  // the positions of each handle in the log
+  // The past position that corresponds to the newest need; zero if none is known.
   Position present_ = 0;
   std::uint32_t predicted_ =
       0;  // a bit for each of the last needs: 1 if the need was predicted; the lowest bit is the newest need

@@ -14,10 +14,10 @@
 
 namespace sharedgpu {
 
-// The types of nodes (CUgraphNodeType) that are launched singly. Host functions and waits for events are not
-// among them, since they may wait for the program's next call. cuGraphLaunch returns before the graph runs,
-// but launches of single nodes block when the stream's queue is full, so the program might never make this
-// call.
+// The types of nodes (CUgraphNodeType) that the interposer can launch one by one, outside their graph. Host
+// functions and waits for events are not among them, since they may wait for the program's next call.
+// cuGraphLaunch returns before the graph runs, but launches of single nodes block when the stream's queue is
+// full, so the program might never make this call.
 enum class NodeType : unsigned { kernel = 0, copy = 1, fill = 2, graph = 4, empty = 5 };
 // The type with this number; nullopt if a node of that type runs only as a part of its graph.
 constexpr std::optional<NodeType> single_type(unsigned number) {
@@ -32,7 +32,7 @@ constexpr std::optional<NodeType> single_type(unsigned number) {
   return std::nullopt;
 }
 
-// How a node depends on another one: CUgraphEdgeData.
+// The kind of a dependency between two nodes, with the layout of CUgraphEdgeData.
 struct EdgeKind {
   std::uint8_t from_port = 0;
   std::uint8_t to_port = 0;
@@ -56,8 +56,8 @@ struct NodeEdge {
 };
 // Returns the numbers of `count` nodes in an order in which each node comes after the nodes on which it
 // depends. Apart from that, nodes are sorted by number as far as possible, since programs add nodes in the
-// order in which they use memory. Returns nullopt if there is no such order, or an edge has a number that no
-// node has. Takes O((n + e) log n) for n nodes and e edges.
+// order in which they use memory. Returns nullopt if there is no such order, or if a dependency has the
+// number of a node that does not exist. Takes O((n + e) log n) for n nodes and e edges.
 std::optional<std::vector<std::size_t>> order_of_nodes(std::size_t count, std::span<const NodeEdge> edges);
 
 }  // namespace sharedgpu

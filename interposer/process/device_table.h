@@ -53,7 +53,7 @@ class DeviceTable {
   std::span<const CUdevice> attached() const {
     return {attached_.data(), count_.load(std::memory_order_acquire)};
   }
-  // The interposer's allocation, on any device, that contains `address`; nullopt if there is none.
+  // The interposer's allocation that contains `address`, on any device; nullopt if there is none.
   std::optional<Place> find(CUdeviceptr address) const;
 
   // The first session; null before begin().
@@ -78,7 +78,7 @@ class DeviceTable {
 
   const session::Settings& settings_;
   const session::TurnParts& parts_;
-  gate::Wakeup changed_;  // raised when an attachment changes
+  gate::Wakeup changed_;  // wakes threads that wait for a change of an attachment
   std::array<Device, kMost> devices_;
 
   std::mutex mutex_;  // held by a thread that writes the members below

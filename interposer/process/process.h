@@ -27,15 +27,15 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private shared_memory::Imports::Exporters {
  public:
-  // Objects of the layers above, which the turn thread of the first session uses. These objects must live
-  // until the process ends.
+  // Objects of higher layers that the turn thread of the first session uses. These objects must live until
+  // the process ends.
   struct Parts {
     Maintenance& maintenance;
     session::SubmissionClock& submissions;
   };
 
-  // Null if the process is unmanaged. While the first cuInit is still running, not null, but without any
-  // attached device.
+  // Null if the process is unmanaged. While the first cuInit is running, the result is not null, but no
+  // device is attached.
   static Process* get();
   // Called after the real cuInit has succeeded, and returns the result for the program: CUDA_SUCCESS, or
   // CUDA_ERROR_SYSTEM_NOT_READY if there is no arbiter and SHAREDGPU_ON_NO_ARBITER=fail. The first call
@@ -89,14 +89,14 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   shared_memory::Imports::Answer ask(LoanName name, std::uint32_t piece) override;
 
   std::atomic<State> state_{State::unused};
-  gate::Wakeup changed_;  // raised when state_ changes
+  gate::Wakeup changed_;  // wakes threads that wait for a change of state_
 
   session::Settings settings_;
   tracking::Contexts contexts_;
   tracking::Captures captures_;
   shared_memory::Imports imports_{*this, contexts_};
   tracking::ContextDrain drain_{contexts_};
-  // Passed to every session except the first, which gets additional parts.
+  // Passed to every session except the first session, which gets additional parts.
   const session::TurnParts parts_{drain_, contexts_, {&imports_}};
   DeviceTable devices_{settings_, parts_};
 };

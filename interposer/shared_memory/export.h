@@ -16,8 +16,8 @@ namespace sharedgpu::shared_memory {
 
 class Exports {
  public:
-  // The random number that identifies this exporter; zero if the system gave no random number, so that
-  // nothing can be exported.
+  // The random number that identifies this exporter. Zero if the system gave no random number; the process
+  // can then export nothing.
   std::uint64_t number();
 
   // Exports the allocation at `base`, which must be pinned in place, and sets `name`. An allocation keeps its
@@ -42,8 +42,8 @@ class Exports {
   std::uint64_t number_ = 0;
   LockFile lock_file_;
   std::map<CUdeviceptr, Exported> exported_;
-  std::map<std::uint64_t, CUdeviceptr>
-      bases_;  // the exported allocations by their numbers, except allocations that are being freed
+  std::map<std::uint64_t, CUdeviceptr> bases_;  // the exported allocations, with their numbers as keys;
+                                                // without allocations that are being freed
 };
 
 }  // namespace sharedgpu::shared_memory

@@ -19,7 +19,7 @@ CUresult map_failed(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_MAP_FAILED;
 }
 
-// Maps a piece. Afterwards the memory exists as long as the mapping.
+// Maps a piece. After this, the memory exists as long as its mapping.
 CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
   auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));  // NOLINT
@@ -31,8 +31,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// Gives the device of this thread's context access to the memory. This device may be another than the
-// exporter's device, and another than the device of a thread that opened the memory earlier.
+// Gives the device of this thread's context access to the memory. This device may differ from the exporter's
+// device, and from the device of a thread that opened the memory earlier.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -92,9 +92,9 @@ CUresult Imports::open(const IpcTicket& ticket, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-// Locks the exported allocation in the exporter's lock file, which this function requests first if necessary.
-// Without the lock file, the import works, too. But if the exporter then frees memory that this process has
-// open, the bytes of this memory are not counted correctly.
+// Locks the exported allocation in the exporter's lock file. If this process does not have the lock file yet,
+// first requests it. Without the lock file, the import works, too. But if the exporter then frees memory that
+// this process has open, the bytes of this memory are not counted correctly.
 CUresult Imports::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);

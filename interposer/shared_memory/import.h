@@ -46,8 +46,8 @@ class Imports final : public Maintenance {
   class Exporters {
    public:
     virtual ~Exporters() = default;
-    // Requests a piece from the exporter. Blocks until there is an answer; `failed` if no answer can come any
-    // more.
+    // Requests a piece from the exporter. Blocks until the answer arrives. The outcome is `failed` if no
+    // answer can arrive.
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
@@ -76,8 +76,8 @@ class Imports final : public Maintenance {
     Pinning* heir = nullptr;  // if the exporter is dead and this process counts the memory as pinned, the
                               // object that counts it; otherwise null
   };
-  using AllOpened = std::map<CUdeviceptr, Opened>;  // the key is the address that open() has returned to the
-                                                    // program
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // the keys are the addresses that open() has returned to
+                                                    // the program
 
   CUresult hold(LoanName name);
   void let_go(LoanName name);

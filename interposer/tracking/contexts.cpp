@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kAsking = 1s;      // after this time, a thread that synchronizes has certainly begun to
-                                         // wait in the driver
+constexpr Nanoseconds kAsking = 1s;      // a thread that synchronizes has certainly begun to wait in the
+                                         // driver after this time
 constexpr Nanoseconds kShortNap = 20us;  // first pause between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
 constexpr Nanoseconds kPolitely = 5s;  // a drain polls for this time before it waits in the driver

@@ -51,7 +51,7 @@ class Contexts {
   bool device(CUcontext context, CUdevice* device) const;
   // The number of live contexts.
   std::size_t count() const;
-  // Any live context of `device`; null if none.
+  // Any live context of `device`; null if there is none.
   CUcontext any(CUdevice device) const;
   // Records that the program has enlarged the context's heap or buffers by `extra` bytes.
   void set_extra(CUcontext context, CUlimit limit, Bytes extra);
@@ -61,22 +61,22 @@ class Contexts {
 
   // Adds a stream of `context`. The stream is destroyed with the context.
   void add_stream(CUstream stream, CUcontext context);
-  // Call it before the stream is destroyed.
+  // Removes the stream. Call this before the stream is destroyed.
   void remove_stream(CUstream stream);
-  // Destroys all streams of the context that the program has created.
+  // Destroys all streams that the program has created in the context.
   void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
   // A thread that is about to begin a capture waits until this wait has ended, but not for long. Returns
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
-  // call. Otherwise returns the error of the calling thread's context if that context is included, else the
-  // error of any context.
+  // call. Otherwise returns the error of the calling thread's context, if the wait included this context, or
+  // the error of any other context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn. First only polls the GPU, because captures may begin
-  // during polling: the work may be waiting for a submission that the program must capture first. Returns
-  // false if a capture prevented the wait. Returns true after any other error, since a context with an error
-  // runs no work.
+  // Does the same for all contexts at the end of a turn. First polls the GPU for a while, since captures may
+  // begin during polling. The work may be waiting for a submission that the program must capture first.
+  // Returns false if a capture prevented the wait. Returns true after any other error, since a context with
+  // an error runs no work.
   bool drain();
   // Returns true if all streams are idle according to the driver: the default streams of the contexts, and
   // the streams that the program has created. Does not wait. Returns false during a capture, which a query
@@ -158,9 +158,9 @@ class ContextDrain final : public gate::Drain {
   // Pauses the gate, drains, and calls `action` while none of the process's work runs or begins. First calls
   // `begin` with the number of the pause, which any thread may end (gate::resume()). Does not call `action`
   // if the gate is closed, `begin` returns false, or the pause ends before all work has ended. If `action`
-  // returns false, no work may begin yet: the pause goes on, no work passes the gate, and the function
-  // returns the number of the pause, which the caller ends later, after gate::hold(). Otherwise returns zero.
-  // Other sessions close the gate only after this function.
+  // returns false, the pause continues, and no work passes the gate. The function then returns the number of
+  // the pause, and the caller ends the pause later, after gate::hold(). Otherwise returns zero. Other
+  // sessions close the gate only after this function.
   template <class Begin, class Action>
   std::uint32_t pause(Begin begin, Action action) {
     std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of sharedgpu for bash. It proposes the words that the command's --help lists.
+# Completion of sharedgpu for bash. With this file, bash proposes the words that the command's --help lists.
 
 # _sharedgpu_words SECTION COMMAND...: prints the first words of the lines of a section of a command's help.
 _sharedgpu_words() {

@@ -9,8 +9,8 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/opt/slurm/sbin:/opt/slurm/bin # packa
 # say LINE...
 say() { printf '@PACKAGE@: %s\n' "$@" >&2; }
 
-# refuse LINE...: ends the script with an error, so that dpkg and rpm leave everything as it is. The administrator can
-# override this.
+# refuse LINE...: ends the script with an error, so that dpkg and rpm change nothing. The administrator can override
+# this.
 refuse() {
   say "$@"
   if [ "${SHAREDGPU_FORCE-}" = yes ]; then say "SHAREDGPU_FORCE=yes: done nevertheless"; return 0; fi
@@ -28,7 +28,8 @@ slurm_version() {
   done
 }
 
-# The versions of Slurm's packages. While dpkg upgrades them, they have two versions, and their programs may not run.
+# The versions of Slurm's packages. During an upgrade by dpkg, some packages have the old version and some the new
+# version, and their programs may not run.
 slurm_package_versions() {
   if command -v dpkg-query >/dev/null; then
     dpkg-query -W -f '${db:Status-Status} ${Version}\n' slurmctld slurmd slurm-client slurm-wlm-basic-plugins 2>/dev/null |
