@@ -87,7 +87,8 @@ int Channel::connect(const char* path, Nanoseconds patience) {
   UniqueFd socket;
   if (int error = make_socket(socket)) return error;
   for (;;) {
-    // The shortest timeout, since 0 would mean no timeout. The kernel rounds this value up to a timer tick.
+    // The shortest possible timeout, since 0 would mean no timeout. The Linux kernel rounds this timeout up
+    // to a timer tick.
     constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
     if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
       return error;
@@ -238,7 +239,7 @@ void refuse_descriptors(int listener) {
   setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
 }
 
-// The length of the queue of connections that the arbiter has not accepted yet. One user may have made and
+// The length of the queue of connections that the arbiter has yet to accept. One user may have made and
 // dropped many connections, which stand in the queue ahead of another user's connection. The arbiter handles
 // each dropped connection in about 10 microseconds. A peer that finds the queue full waits in connect().
 constexpr int kMostInQueue = 128;

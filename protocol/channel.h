@@ -47,7 +47,8 @@ class Channel {
   // Connects to `path`. Returns 0 or an errno value: EAGAIN if an arbiter listens but its queue stayed full
   // for `patience`, ENAMETOOLONG if the path does not fit sun_path.
   int connect(const char* path, Nanoseconds patience = {});
-  // Waits until receive() has a result, at most for `patience`. Returns 0, ETIMEDOUT, or another errno value.
+  // Waits until receive() has a result, at most for `patience`. Returns 0, ETIMEDOUT after this time, or
+  // another errno value.
   int wait(Nanoseconds patience) const;
   // Sends one message, and the descriptor `fd` with the message unless `fd` is -1. Never raises SIGPIPE.
   // Returns 0 or an errno value.
@@ -62,8 +63,8 @@ class Channel {
   //
   // Call distrust() before receive_plain(). Returns 0 or an errno value.
   int distrust();
-  // Does the same as receive(), but never waits and accepts no descriptor: if the next message carries one,
-  // returns EBADMSG and leaves the message in the queue.
+  // Does the same as receive(), but never waits and accepts no descriptor: if the next message carries a
+  // descriptor, returns EBADMSG and leaves the message in the queue.
   int receive_plain(Message& message);
   // Returns true if the peer has closed the connection, and all its messages have been read. Closing the
   // socket then takes no time. Call distrust() first.
@@ -107,8 +108,8 @@ int make_address(const char* path, sockaddr_un& address);
 // 6.16).
 void refuse_descriptors(int listener);
 
-// Binds and listens at `path`, replacing the stale socket of a dead arbiter (on which no process accepts
-// connections) but no other file. The socket has mode 0666, because every user may send messages to the
+// Binds and listens at `path`. Replaces the socket of a dead arbiter, on which no process accepts
+// connections, but no other file. The socket has mode 0666, because every user may send messages to the
 // arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter listens at `path`.
 int listen_at(const char* path, UniqueFd& socket);
 

@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class DeadlineLines {
  public:
-  // Adds the lines that end in `text` to `counts`. A line may begin in the text of an earlier call.
+  // Counts the lines that end in `text` in `counts`. A line may begin in the text of an earlier call.
   void feed(const char* text, std::size_t size, Deadlines& counts) {
     const char* end = text + size;
     while (text != end) {

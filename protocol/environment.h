@@ -8,11 +8,12 @@ namespace sharedgpu::environment {
 // The SPANK plugin or `sharedgpu run` sets the next five variables for the interposer. Users may set kSocket
 // and kDebug.
 inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
-inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // a number of milliseconds
+inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // in milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail
 inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the UUIDs of the job's GPUs,
                                                                         // separated by commas
-inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes what it does to stderr
+inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes a log of its actions to
+                                                     // stderr
 
 // Only `sharedgpu run` sets the next two variables. By the token, a process proves to the arbiter that it
 // belongs to the run. The other variable is the run's number.

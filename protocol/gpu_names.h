@@ -19,8 +19,9 @@ std::string format_gpus(const GpuList& gpus);
 // Parses the minor numbers of device files, such as "0,3". Returns an empty set for any other text.
 DeviceSet parse_devices(std::string_view text);
 
-// Explains to the user why a tenant that requested `wanted` GPUs got only `gpus`. Returns an empty text if
-// the tenant got the number of GPUs that it requested, or if the arbiter does not choose the tenant's GPUs.
+// Returns a text for the user: why a tenant that requested `wanted` GPUs got only `gpus`. Returns an empty
+// text if the tenant got the number of GPUs that it requested, or if the arbiter does not choose the tenant's
+// GPUs.
 std::string shortfall(const GpuList& gpus, unsigned wanted);
 
 }  // namespace sharedgpu

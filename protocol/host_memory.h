@@ -94,7 +94,7 @@ inline bool lists(std::string_view controllers, std::string_view wanted) {
   return false;
 }
 
-// The part of a limit that swap leaves free for further allocations of the job itself.
+// The safety margin of a limit: the part that swap leaves free for further allocations of the job itself.
 inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }

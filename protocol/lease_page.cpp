@@ -58,9 +58,9 @@ int LeasePageWriter::create(int memory) {
   if (ftruncate(memory, LeasePage::kSize) != 0) return fail();
   void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return fail();
-  // Kernels before 5.1 lack F_SEAL_FUTURE_WRITE, which keeps the session from writing to the page. The page
-  // is safe without the seal, too. A session that writes to the page can only open its own gate, and a
-  // program could also do this by removing the interposer.
+  // Linux before 5.1 lacks F_SEAL_FUTURE_WRITE, which keeps the session from writing to the page. The page is
+  // safe without the seal, too. A session that writes to the page can only open its own gate, and a program
+  // could also do this by removing the interposer.
   if (fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
       fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     int error = fail();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lease page: 4 KiB of shared memory per session that the arbiter writes and the session only reads.
 //
-// The arbiter creates the page as a memfd, keeps the only writable mapping, seals the memfd (no resize, no
-// later writable mapping) and passes its descriptor with Welcome. Each submission to the GPU reads `gate`.
-// The arbiter closes the gate by one store, without any message. See docs/design/gate.md.
+// The arbiter creates the page as a memfd, and keeps the only writable mapping. It seals the memfd (no
+// resize, no later writable mapping), and passes its descriptor with Welcome. Each submission to the GPU
+// reads `gate`. The arbiter closes the gate by one store, without any message. See docs/design/gate.md.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@ struct LeasePage {
 
   std::uint32_t magic = kMagic;
   std::uint32_t version = 1;
-  // Odd: open. Even: closed. The value changes at every opening and closing, so that a thread can futex-wait
-  // for a change of the value that it has read. The futex is shared between processes, because the arbiter
-  // wakes the threads of the session. Written by the arbiter only.
+  // Odd: open. Even: closed. The value changes at every opening and closing, so a thread can wait with
+  // futex() until the value differs from the value that it has read. The futex is shared between processes,
+  // because the arbiter wakes the threads of the session. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   // Nonzero while the footprints of all tenants of the GPU together are larger than the GPU. Each session
   // then limits the backlog of its streams. This field is next to the gate because each submission reads both
   // fields.
   std::atomic<std::uint32_t> oversubscribed{0};
-  // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero if the arbiter's version
-  // lacks this field.
+  // The backlog limit in microseconds of GPU time; zero means the default of about 20 ms. Always zero if the
+  // arbiter's version lacks this field.
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then checks regularly whether it is idle.
   alignas(64) std::atomic<std::uint32_t> contended{0};

@@ -14,7 +14,7 @@
 //
 // CUDA kernels of one session of a tenant may wait for work of another session that has sent Released. The
 // arbiter then sends Step to the session that has sent Released. The session makes one submission and sends
-// Released again. This is repeated until all of the tenant's sessions have drained.
+// Released again. The arbiter repeats this until all of the tenant's sessions have drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
@@ -44,15 +44,14 @@
 
 namespace sharedgpu {
 
-inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU" An interposer and an arbiter of
-                                                             // different versions may be connected, because
-                                                             // jobs keep running while the arbiter is
-                                                             // upgraded.
-// So messages only grow: a new field is added at the end of a message, the value zero of the field means the
-// behaviour without the field, and each new field raises the version and is listed in versions.h. If the two
-// ends of a connection have different versions, they use the lower version.
+inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
+
+// An interposer and an arbiter of different versions may be connected, because jobs keep running while the
+// arbiter is upgraded. So messages only grow: a new field is added at the end of a message, and the value
+// zero of the field means the behaviour without the field. Each new field raises the version and is listed in
+// versions.h. If the two ends of a connection have different versions, they use the lower version.
 inline constexpr std::uint16_t kProtocolVersion = 15;
-inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
+inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version that an arbiter or a session accepts
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -77,7 +76,7 @@ enum class MessageType : std::uint16_t {
   run_request = 33,
   register_job = 34,
   lease_query = 35,
-  // 37 was Set: a policy and a quantum for the node
+  // 37 is unused: earlier versions had the message Set
   suspend_job = 38,
   job_query = 39,
   set_lines = 40,
@@ -154,7 +153,7 @@ struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   SessionId session;
   TenantId tenant;
-  // The number of the turn in which the gate is open; increases with every turn.
+  // The number of the turn in which the gate is open. It increases with every turn.
   Epoch epoch;
   Backend backend = Backend::swap;
 };
@@ -173,7 +172,7 @@ struct Attach {
   // The driver's total memory and name of the GPU. The arbiter uses `total` and `name` only if it cannot ask
   // the driver itself.
   Bytes total;
-  char name[64] = {};  // e.g. "NVIDIA H200"
+  char name[64] = {};  // for example "NVIDIA H200"
   // A random number by which other sessions of the tenant import memory from this session. Zero: this session
   // exports nothing.
   std::uint64_t lender = 0;
@@ -309,7 +308,7 @@ inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 // resident on the GPU, or if its evicted memory would exceed a host memory limit. The session then undoes the
 // growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is the new resident limit.
 // A session that holds a lease gets the answer when enough GPU memory is free for the growth, unless it has
-// sent Released after its gate was closed. Other sessions may get a lower limit than the growth needs; the
+// sent Released after its gate was closed. Other sessions may get a limit that is too low for the growth. The
 // new memory then becomes resident with the next Restore. The arbiter answers a request for away memory
 // without waiting for GPU memory, and such a Verdict does not raise the resident limit.
 struct Verdict {
@@ -347,7 +346,7 @@ struct Deadlines {
 };
 
 // The session yields its turn: its next submission would not end within the turn, and other tenants wait for
-// the GPU. Since version 8: the lease page of an earlier arbiter does not state when a turn ends.
+// the GPU. Since version 8; the lease page of an arbiter of an earlier version lacks the end of the turn.
 struct GiveBack {
   static constexpr MessageType kType = MessageType::give_back;
   static constexpr std::uint16_t kSince = 8;
@@ -372,8 +371,8 @@ struct Ready {
   Traffic moved = {};
 };
 
-// The arbiter has closed the gate: the session must drain and send Released. The drain also waits for every
-// thread that passed the gate before the gate was closed.
+// The arbiter has closed the gate: the session must drain and send Released. The drain also waits until every
+// thread that has passed the gate has left it.
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
@@ -498,8 +497,8 @@ struct RefusalReply {
 // the arbiter. The arbiter connects the two sessions by a socket pair: it sends one socket to the importer
 // with Lent, and the other socket to the exporter with Wanted. The exporter sends Lend with the memory's
 // descriptor through its socket. Each message carries one descriptor, and each descriptor is one piece of an
-// allocation. An arbiter before version 9 makes no socket pair: the exporter sends Lend to the arbiter, which
-// copies outcome, pieces, size and descriptor to Lent.
+// allocation. With an arbiter before version 9, there is no socket pair: the exporter sends Lend to the
+// arbiter, which copies outcome, pieces, size and descriptor to Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // the number of the exporter, as in its Attach
   std::uint64_t loan = 0;    // the random number of the allocation
@@ -511,7 +510,7 @@ struct LoanName {
 inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
 
 enum class LoanOutcome : std::uint8_t {
-  given,    // the descriptor comes with the message
+  given,    // the descriptor of the piece comes with the message
   unknown,  // no session of this tenant exports this memory
   later,    // the arbiter has restarted, and the exporter may reconnect later
   failed,   // the exporter failed to export the memory
@@ -560,8 +559,8 @@ struct StatusReply {
   std::uint64_t size = 0;  // bytes of text
 };
 
-// From an administrator: new settings as lines of sharedgpu.conf, for the node or for the GPUs of a section.
-// The settings last until the arbiter ends.
+// An administrator sends new settings, as lines of sharedgpu.conf, for the node or for the GPUs of a section.
+// The settings are valid until the arbiter ends.
 struct SetLines {
   static constexpr MessageType kType = MessageType::set_lines;
   char text[240] = {};  // NUL-terminated
@@ -571,7 +570,7 @@ struct SetReply {
   std::uint8_t done = 0;  // 0: the sender lacks permission
 };
 
-// From an administrator: the arbiter reads its file of settings again. Since version 13.
+// An administrator makes the arbiter read its configuration file again. Since version 13.
 struct ReloadSettings {
   static constexpr MessageType kType = MessageType::reload_settings;
   static constexpr std::uint16_t kSince = 13;
@@ -585,8 +584,8 @@ struct ReloadReply {
   std::uint64_t size = 0;
 };
 
-// From an administrator: the arbiter places no more tenants on these GPUs, or places them again. A drain
-// lasts until it is undone, across restarts of the arbiter and the host. Since version 10.
+// An administrator drains these GPUs, or ends the drain. The arbiter places no tenant on a drained GPU. A
+// drain outlives restarts of the arbiter and the host. Since version 10.
 struct DrainGpus {
   static constexpr MessageType kType = MessageType::drain_gpus;
   static constexpr std::uint16_t kSince = 10;
@@ -678,14 +677,14 @@ struct RunReply {
   std::uint32_t threads = 0;
   std::uint32_t confined = 0;  // 1: the run has a control group that limits its host memory, and the sender
                                // is in this group
-  std::uint64_t units = 0;  // if RunRequest::vouched was set: the units that the arbiter counts for the run
+  std::uint64_t units = 0;  // the units that the arbiter counts for the run, if RunRequest::vouched was set
 };
-// RunReply must have no padding: in a body of this size that ends in padding, GCC 12's
-// __builtin_clear_padding clears the wrong bytes.
+// RunReply must have no padding: if a body of this size ends in padding, GCC 12's __builtin_clear_padding
+// clears the wrong bytes.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
 // Sent by a process that is about to execute a program of the run, and asks to enter the run's control group.
-// The rules for the token are those of Hello. Since version 12.
+// The arbiter accepts the token under the same conditions as in Hello. Since version 12.
 struct JoinRun {
   static constexpr MessageType kType = MessageType::join_run;
   static constexpr std::uint16_t kSince = 12;
@@ -704,9 +703,9 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// The job's units and options. Only slurmstepd sends this, as root or SlurmUser. The first RegisterJob of a
-// job places the job. The placement lasts as long as a session of the job exists, or a process that has sent
-// this message for the job.
+// The job's units and options. Only slurmstepd sends this, as root or SlurmUser. At the first RegisterJob of
+// a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists, or a
+// process that has sent this message for the job.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;

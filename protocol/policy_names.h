@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of the scheduling policies, which are also the values of Policy= in sharedgpu.conf;
-// arbiter/policy/policy.h says how to add one.
+// arbiter/policy/policy.h describes how to add a policy.
 #pragma once
 
 #include <string_view>

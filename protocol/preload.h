@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edits of LD_PRELOAD. Pure.
 //
-// The loader separates entries by spaces and colons. Our library is recognized by its file name. So the
-// library is loaded only once, even if another installation or a batch step has added the library to the
-// value before.
+// The loader separates entries by spaces and colons. These functions recognize the interposer's library by
+// its file name. So the library is loaded only once, even if another installation or a batch step has added
+// the library to the value before.
 #pragma once
 
 #include <string>

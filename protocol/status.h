@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outcome of an operation that can fail: success, or a code for programs and a message for people. A
-// value type; no exceptions.
+// The outcome of an operation that can fail: success, or an error code for programs and an error message for
+// people. A value type; no exceptions.
 #pragma once
 
 #include <cstring>

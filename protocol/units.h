@@ -46,15 +46,15 @@ constexpr Nanoseconds from_seconds(double seconds) {
   return time < kMost ? std::chrono::duration_cast<Nanoseconds>(time) : Nanoseconds::max();
 }
 
-// Strong identifiers; zero means none.
+// Identifiers, each kind with its own type; zero means none.
 template <class Tag>
 struct Id {
   std::uint64_t value = 0;
   constexpr auto operator<=>(const Id&) const = default;
   explicit constexpr operator bool() const { return value != 0; }
 };
-using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
-using SessionId = Id<struct SessionTag>;  // one process of a tenant on one GPU
+using TenantId = Id<struct TenantTag>;    // a tenant: one job on one node, with all its processes
+using SessionId = Id<struct SessionTag>;  // a session: one process of a tenant on one GPU
 using Epoch = Id<struct EpochTag>;        // number of a tenant's turn; never decreases
 
 // A GPU by its UUID, as cuDeviceGetUuid and NVML give it.

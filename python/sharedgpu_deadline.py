@@ -27,7 +27,7 @@ def _fd():
 
 
 def tell(met):
-    """Reports that a deadline was met or missed. Returns True if the report was written."""
+    """Reports that the program has met or missed a deadline. Returns True if the report was written."""
     fd = _fd()
     if fd is None:
         return False

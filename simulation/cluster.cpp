@@ -62,12 +62,12 @@ class Cluster {
     unsigned life =
         0;  // number of stops of the arbiter; messages that were sent before the last stop are lost
     std::uint64_t alarms = 0;
-    LeaseBook written;  // the leases that the arbiter's ledger would have
+    LeaseBook written;  // stands for the arbiter's ledger: the leases that it would contain
     Nanoseconds last_written{};
     std::optional<HeardNodes> heard;  // an arbiter keeps this in a file, so it outlives the arbiter
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
-    std::set<std::size_t> new_jobs;  // jobs that came after the arbiter started
+    std::set<std::size_t> new_jobs;  // jobs that have begun since the arbiter started
     std::uint64_t wakes = 0;
     GpuUuid gpu;
     bool gpu_lost = false;
@@ -153,7 +153,8 @@ struct Cluster::Process final : Session, simulation::Process {
   bool working = false;  // the process's memory was granted; processes of a job work only together
   bool waiting = false;  // the process waits at the gate
   bool lonely = false;   // the process waits until all processes of its job are working
-  bool full = false;     // the process has as many unfinished kernels as a process may submit in advance
+  bool full = false;     // the process may submit no further kernel before one of its kernels has ended
+                         // (ClusterJob::ahead)
   bool thinking = false;
   std::uint64_t asking = 0;  // the request for memory that has no answer yet
   std::uint64_t requests = 0;
@@ -201,7 +202,8 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
   }
   left_ = scenario.jobs.size();
   for (const Suspension& suspension : scenario.suspensions) {
-    // Repeats the announcement, since the core forgets a suspension that is announced only once.
+    // Repeats the announcement, as the SPANK plugin does: the core ends a suspension that is not announced
+    // again.
     for (Nanoseconds after{}; after < suspension.lasts; after += 10s)
       timeline_.at(now() + suspension.at + after, [this, suspension] { suspend(suspension, true); });
     timeline_.at(now() + suspension.at + suspension.lasts,
@@ -264,7 +266,8 @@ ClusterResult Cluster::run() {
 
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
-  const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // unique among all arbiters
+  const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // a number that no other arbiter, and no
+                                                                   // other start of this arbiter, has
   if (!its.heard) its.heard.emplace(GangTimes{}.recent);
   its.members.emplace(std::to_string(node), life, GangTimes{}, *its.heard);
   its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off, *its.heard);
@@ -418,7 +421,7 @@ void Cluster::tend(unsigned node) {
   });
 }
 
-// Tells the coordinator the nodes of a job, as Slurm would.
+// Stands for Slurm: sends the nodes of a job to the coordinator.
 void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   std::vector<GangDesk::Listed> nodes;
   for (const unsigned its : scenario_.jobs[run.first - 1].nodes)
@@ -427,7 +430,7 @@ void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   tend(node);
 }
 
-// Tells the arbiter the jobs on its node, as Slurm would.
+// Stands for Slurm: sends the jobs on a node to its arbiter.
 void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
   std::vector<StartedJob> jobs;
   for (std::size_t job = 0; job < scenario_.jobs.size(); ++job) {
@@ -562,7 +565,7 @@ void Cluster::work(Process& process) {
   });
 }
 
-// Begins the part of an iteration on the CPU, after which the process submits a kernel.
+// Begins the CPU part of an iteration. After this part, the process submits a kernel.
 void Cluster::think(Process& process) {
   const ClusterJob& job = scenario_.jobs[process.job];
   if (process.submitted == job.iterations) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates a cluster in modelled time: nodes with an arbiter's core each, jobs on one or several nodes, and
-// the coordinators of their gangs.
+// Simulates a cluster in simulated time. Each node has the core of an arbiter. Jobs run on one or several
+// nodes, and their gangs have coordinators.
 //
 // The processes of a job work in lockstep, as with NCCL: the n-th kernel of a process ends only after every
 // process of the job has submitted its n-th kernel. Each node has one GPU. Sessions follow the protocol
@@ -49,8 +49,8 @@ struct Outage {
   Nanoseconds at{};
   Nanoseconds lasts{};
   unsigned node = 0;
-  std::optional<unsigned> peer;  // set: the link between `node` and `peer` is down; nullopt: the arbiter of
-                                 // `node` is down
+  std::optional<unsigned> peer;  // if set, the link between `node` and `peer` is down; otherwise, the arbiter
+                                 // of `node` is down
 };
 
 // Slurm announces that it suspends a job's processes, on one or all nodes of the job, and resumes them later.
@@ -95,7 +95,7 @@ struct ClusterResult {
     bool failed = false;              // the job lost a GPU
     unsigned iterations = 0;
     Nanoseconds longest_wait{};             // longest wait of a process at the gate
-    std::map<unsigned, Nanoseconds> lease;  // time with a lease, by node
+    std::map<unsigned, Nanoseconds> lease;  // time with a lease on each node
     bool has_ended() const { return took || refused || failed; }
   };
   std::vector<Job> jobs;
@@ -103,7 +103,7 @@ struct ClusterResult {
   std::uint64_t letters = 0;  // letters between arbiters, including those of a node to itself
   unsigned given_up = 0;  // number of times that a gang's tenant began to have turns on its node without the
                           // coordinator's orders
-  unsigned turns = 0;  // turns of gangs
+  unsigned turns = 0;     // turns of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.has_ended(); });
   }
@@ -118,10 +118,10 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
 void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.
-// The bound is two turns of each other job, and one timeout for a process that cannot drain because it lacks
-// memory. Each other job may have two turns before this job: a turn that began before this job asked, and a
-// turn that was offered while another job had waited longest. A turn includes the time to restore and evict
-// all memory, and the work that is on the GPU when the turn ends.
+// The bound is the sum of two turns of each other job, and of one timeout for a process that cannot drain
+// because it lacks memory. Each other job may have two turns before this job: a turn that began before this
+// job asked, and a turn that was offered while another job had waited longest. A turn includes the time to
+// restore and evict all memory, and the work that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error if an invariant is violated.

@@ -44,20 +44,20 @@ struct Session {
   bool in_turn = false;        // the session may have work on the GPU: from Ready or an open gate to Released
   std::deque<Message> orders;  // Restore, Evict, Revoke and Step messages; the first is the current order
   bool obeying = false;        // the current order has begun
-  bool has_stepped = false;    // the current Step has let the waiting thread, if any, submit
+  bool has_stepped = false;    // in the current Step, the waiting thread, if any, has been allowed to submit
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
 
-  // Takes note of a message. Returns true if the message is an order, which is to be carried out after
-  // earlier orders.
+  // Receives a message. If the message is an order, adds it to `orders` and returns true.
   bool receive(const Message& message);
   // Begins the first of `orders`. Returns false if there is no order, or if this order has already begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Call when growth was granted. During a turn, the session's memory is resident up to the limit.
+  // Call this when the arbiter has granted growth. During a turn, the session's memory is resident up to the
+  // limit.
   void take(const Verdict& granted);
 };
 
-// The process of a session: its behavior while the session carries out orders.
+// Models the behavior of a session's process while the session carries out orders.
 class Process {
  public:
   virtual ~Process() = default;
@@ -73,7 +73,7 @@ class Process {
   virtual Nanoseconds longest_submission(Session&) { return {}; }
 };
 
-// The messages in which a session answers its orders.
+// The messages by which a session answers orders.
 using Report = std::variant<Released, Ready, Usage>;
 
 // The result of carrying out one piece of an order.

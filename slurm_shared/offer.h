@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that the GRES plugin offers the SPANK plugin in the same slurmd or slurmstepd.
+// Functions of the GRES plugin that the SPANK plugin in the same slurmd or slurmstepd calls.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// Units of one type. The GRES plugin owns the string.
+// The units of one type on this node. The GRES plugin owns the string.
 struct SharedGpuOffer {
   const char* type;     // "": untyped
   std::uint64_t units;  // the count in slurm.conf
-  std::uint64_t gpus;   // number of GPUs behind these units; 0 if none was found
+  std::uint64_t gpus;   // number of GPUs to which these units belong; 0 if none was found
 };
 
-// sharedgpu_offer(INDEX, &offer): call it with indices from 0 until it returns false.
+// sharedgpu_offer(INDEX, &offer): stores the units of one type in `offer`. Call it with indices from 0 until
+// it returns false.
 using SharedGpuOfferFunction = bool(std::size_t index, SharedGpuOffer* offer);
 
 // sharedgpu_whole_gpu(INDEX, &minor): sets the minor number of the device file of a GPU of gres/gpu. INDEX is

@@ -11,8 +11,8 @@
 namespace sharedgpu {
 
 // Prepares a task of a step with units, after other plugins (such as pyxis) have moved the task into its
-// container. Returns an empty string, or a line for the job's stderr. In slurmstepd, as the user, in the
-// task's own process.
+// container. Returns an empty string, or a line for the job's stderr. Call this in slurmstepd, as the user,
+// in the task's own process.
 std::string prepare_container(spank_t spank);
 
 }  // namespace sharedgpu

@@ -40,10 +40,10 @@ using namespace sharedgpu;
 extern "C" int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
   return guarded([&] {
     switch (spank_context()) {
-      case S_CTX_LOCAL:  // the values travel to slurmstepd with the launch message
+      case S_CTX_LOCAL:  // Slurm sends the options to slurmstepd in the launch message
         local_init();
         return register_options(spank);
-      case S_CTX_ALLOCATOR:  // the values travel in the job's environment
+      case S_CTX_ALLOCATOR:  // Slurm passes the options in the job's environment
       case S_CTX_REMOTE:
         return register_options(spank);
       case S_CTX_SLURMD:

@@ -9,8 +9,8 @@
 
 namespace sharedgpu {
 
-// Waits at most `patience`. Returns an empty string, or an error. After an error the job's turns on this
-// node begin and end independently of other nodes.
+// Waits at most `patience`. Returns an empty string, or an error message. After an error, the job's turns on
+// this node begin and end independently of other nodes.
 std::string register_gang(const char* socket, const RegisterGang& gang, Nanoseconds patience);
 
 }  // namespace sharedgpu

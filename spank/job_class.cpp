@@ -82,7 +82,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
                            name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
-  std::error_code error;  // the arbiter also creates the parent folder, but may still be starting
+  std::error_code error;  // not used: open() below fails if there is no folder
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return log_error(folder + ": " + std::strerror(errno));
@@ -96,7 +96,8 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
 JobClass read_job_class(const Settings& settings, std::uint32_t job) {
   const std::string path = file_of(settings, job);
   utimensat(AT_FDCWD, path.c_str(), nullptr,
-            AT_SYMLINK_NOFOLLOW);  // updates the time of the file, which shows that the job is alive
+            AT_SYMLINK_NOFOLLOW);  // updates the time of the file, so that no prolog removes it while the job
+                                   // starts steps
   std::ifstream file(path);
   std::string partition;
   std::string qos;

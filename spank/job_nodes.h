@@ -16,7 +16,7 @@ struct JobNodes {
   bool operator==(const JobNodes&) const = default;
 };
 
-// Returns the nodes that `list` names in Slurm's form: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns
+// Returns the nodes in `list`, which has Slurm's form: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Returns
 // nullopt if `list` is not in this form, has more nodes than a cluster can have, or has a name that is too
 // long for RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);

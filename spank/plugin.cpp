@@ -15,8 +15,8 @@ int take_option(int index, const char* value, int remote) noexcept try {
       set_option(given_options(), static_cast<std::size_t>(index), value == nullptr ? "" : value);
   if (problem.empty()) return 0;
   log_error(problem);
-  // srun has already refused invalid values, so an invalid value in slurmstepd is forged. The job then runs
-  // without this value.
+  // srun refuses invalid values, so an invalid value in slurmstepd is forged. The job then runs without this
+  // value.
   return remote != 0 ? 0 : -1;
 } catch (...) {
   return 0;

@@ -8,7 +8,7 @@
 //   remote.cpp       slurmstepd, as root
 //   job_script.cpp   a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
 //
-// No hook returns an error, because SPANK would fail the step or drain the node. The only exception: at
+// No hook returns an error, because SPANK would fail the step or drain the node. There is one exception: at
 // submission, a hook returns an error if an option has an invalid value.
 #pragma once
 

@@ -8,8 +8,8 @@
 
 namespace sharedgpu {
 
-// Waits a few seconds at most. On failure, logs the reason and returns a reply with `accepted` zero; the job
-// then runs without registration.
+// Waits for the arbiter for at most a few seconds. On failure, logs the reason and returns a reply with
+// `accepted` zero; the job then runs without registration.
 RegisterReply register_step(spank_t spank, const SlurmStep& step, const Settings& settings);
 
 }  // namespace sharedgpu

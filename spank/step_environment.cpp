@@ -32,7 +32,7 @@ constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 std::string shown;  // the step's GPUs, if the step holds shared GPUs and whole GPUs of gres/gpu; otherwise
                     // empty
-// Message for the job's stderr, written before its first task starts.
+// A message for the job's stderr. The first task writes it before its program starts.
 std::string notice;
 
 void set_variable(spank_t spank, const char* name, const std::string& value) {
@@ -73,7 +73,7 @@ std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   return whole;
 }
 
-// An environment: a step's, or that of this process.
+// Access to the variables of an environment: a step's environment, or the environment of this process.
 struct Variables {
   std::function<std::string(const char*)> get;  // empty: not set
   std::function<void(const char*, const std::string&)> set;
@@ -121,8 +121,8 @@ void show(spank_t spank, const std::string& gpus) {
 }
 
 // Shows the step as many GPUs as it requested: the first GPUs that it may open. With ConstrainDevices=yes,
-// these are GPUs of its units. A step that also holds whole GPUs sees only its whole GPUs, as set by
-// gres/gpu.
+// these are GPUs of its units. A step that also holds whole GPUs sees only its whole GPUs: gres/gpu has set
+// the variable.
 void show_unplaced(spank_t spank, const SlurmStep& step) {
   if (!step.whole || !step.whole->empty()) return;
   std::string numbers = "0";

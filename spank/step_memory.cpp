@@ -75,7 +75,8 @@ Jobs load_jobs(std::uint32_t number) {
   return Jobs(load_job(&reply, number) == 0 ? reply : nullptr);
 }
 
-// The value of SLURM_MEM_PER_NODE while srun reads its options; empty if the value is not replaced.
+// The original value of SLURM_MEM_PER_NODE, which is restored when srun has read its options; empty if the
+// value was not replaced.
 std::string& memory_of_job() {
   static std::string memory;
   return memory;

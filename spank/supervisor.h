@@ -17,8 +17,8 @@ std::string start_supervisor(const std::string& command, const std::string& conf
 // Starts any program as a daemon in the same way. `words` are the program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
-// The functions return the environment of this process, the initial environment of process `pid`, and the
-// words of the command line of process `pid`.
+// These functions return, in this order: the environment of this process, the initial environment of process
+// `pid`, and the words of the command line of process `pid`.
 std::vector<std::string> own_environment();
 std::vector<std::string> environment_of(int pid);
 std::vector<std::string> command_line_of(int pid);

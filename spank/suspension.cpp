@@ -84,8 +84,8 @@ class Watch {
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       const bool repeats = suspended == told_;
-      // The notice is repeated, since processes of the step or an arbiter may start later and need the
-      // notice, too.
+      // Repeats the notice during a suspension, since processes of the step or an arbiter that start later
+      // need it, too.
       const bool tells_again = unheard_ || suspended;
       if (repeats && (!tells_again || Clock::now() - tried_ < kRepeat)) continue;
       unheard_ = !tell(suspended);

@@ -12,8 +12,8 @@
 extern "C" {
 #include <slurm/slurmdb.h>
 
-// One TRES of one process (22.05) or task (from 23.02) in a poll. Before Slurm calls a plugin, it sets all
-// fields except last_time to INFINITE64 (no value).
+// The values of one TRES that a poll returns for one process (22.05) or one task (from 23.02). Before Slurm
+// calls a plugin, it sets all fields except last_time to INFINITE64 (no value).
 struct acct_gather_data_t {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
   std::uint64_t last_time;
@@ -29,7 +29,7 @@ static_assert(sizeof(acct_gather_data_t) == 40);
 static_assert(sizeof(acct_gather_data_t) == 32);
 #endif
 
-// Opaque (22.05 to 26.05), as is jobacctinfo_t.
+// Opaque types of Slurm (22.05 to 26.05): these two and jobacctinfo_t.
 struct s_p_options_t;
 struct s_p_hashtbl_t;
 

@@ -13,10 +13,10 @@ extern "C" {
 
 // Opaque everywhere (22.05 to 26.05).
 struct bitstr_t;
-struct list_t;                      // 22.05 has the name List for list_t*
+struct list_t;                      // in 22.05, the name of list_t* is List
 struct gres_job_state_t;            // changed in 24.11
 struct gres_step_state_t;           // changed in 24.11
-struct gres_epilog_info_t;          // 22.05; gres_prep_t from 23.02
+struct gres_epilog_info_t;          // the name in 22.05; from 23.02 on, the name is gres_prep_t
 using gres_internal_flags_t = int;  // an enum (22.05 to 26.05)
 
 // One record of gres.conf, merged with slurm.conf (22.05 to 26.05).
@@ -61,7 +61,7 @@ struct node_config_load_t {
 // A device file that jobs with a unit of the GRES may open. Slurm reads all members, compares paths, and
 // writes `alloc`.
 struct gres_device_t {
-  int index;  // number of the unit, over all records of the node
+  int index;  // number of the unit among the units of all records of the node
   int alloc;
   struct {
     std::uint32_t major;
