@@ -36,8 +36,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    one, other = lingering(listener)  # called before setuid(), since only root may be able to read
-                                      # files that Python loads for this
+    one, other = lingering(listener)  # called once before setuid(), since only root may be able to read modules that
+                                      # Python loads here
     one.close()
     other.close()
     os.setuid(int(sys.argv[4]))

@@ -23,7 +23,7 @@ COMMAND = BUILD / "arbiter" / "sharedgpu"
 
 
 def isolate():
-    """Runs the script again in namespaces of its own. Needs root."""
+    """Runs the script again in new namespaces of mounts and pids. Needs root."""
     if os.environ.get("SHAREDGPU_CAMPAIGN") == "1":
         subprocess.run(["mount", "-t", "tmpfs", "none", "/dev/shm"], check=True)
         return
@@ -167,7 +167,7 @@ class Node:
                                     preexec_fn=prepare)
 
     def used(self):
-        """Bytes of device memory in use, for each GPU."""
+        """Returns the bytes of device memory in use on each GPU."""
         states = [self.device] if self.gpus == 1 else [f"{self.device}.{i}" for i in range(self.gpus)]
         used = []
         for state in states:
@@ -176,7 +176,7 @@ class Node:
         return used
 
     def left_in_shm(self):
-        """Names of files in /dev/shm other than the devices."""
+        """Returns the names of all files in /dev/shm except those of the simulated devices."""
         return [name for name in os.listdir("/dev/shm") if not name.startswith("device")]
 
     def close(self, keep=False):

@@ -38,7 +38,7 @@ has_held() {
     [ "$(told "$job" $batch $evicted)" -gt 0 ]
     [ "$(shown "$job" batch In sharedgpu_swap)" = "$(told "$job" $batch $restored)" ]
     [ "$(shown "$job" batch Out sharedgpu_swap)" = "$(told "$job" $batch $evicted)" ]
-    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the step has waited
+    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the step has waited for the lease
   done
 }
 
@@ -69,7 +69,7 @@ has_held() {
 # most_of STEP ""|Node: prints the longest lease time of a task of the step (TRESUsageInMax), or the node of this task.
 most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p'; }
 
-# All of these jobs fit on the GPU together, so none waits.
+# All of these jobs fit on the GPU together, so no job waits.
 @test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, an interactive step, a kill, no memory, no time" {
   small="$hold 4%"
   side=$(submit --ntasks=2 --nodes=1 --gres=sharedgpu:2 -- bash -c \

@@ -28,7 +28,8 @@ tenant() {
 }
 tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
 
-# The memory cgroup of a running job, and how often it has reached its limit.
+# Prints the memory cgroup of a running job. The next functions print how often it has reached its limit,
+# and its usage.
 group_of() {
   local pid hierarchy=/sys/fs/cgroup
   pid=$(tenant "$1" 't["pids"][0]')

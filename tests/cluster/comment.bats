@@ -32,7 +32,7 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 
   cd "$dir/sharedgpu/comments"
   entry=$(echo "$text"-*.json)
-  for name in other.json again.json; do # two entries with the same share of another node
+  for name in other.json again.json; do # adds the same entry of another node twice; only one of them counts
     sed "s/\"nodes\":\[[^]]*\]/\"nodes\":[\"other\"]/" "$entry" >new
     mv new "$text-$name"
   done
@@ -70,7 +70,7 @@ tenant_holds() { ! has_no_tenant "$1"; }
 # itself reads the data, too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
-# Without padding in base64, appended text would be part of the data.
+# The base64 text must end in padding; otherwise appended text would be a part of the data.
 for n in range(3):
   node = {"total_time": 1.5, "cpus": 1, "total_memory": 1, "used_memory": 1, "x": "y" * n}
   data = {"nodes": {sys.argv[1]: node}, "total_time": 9, "gpus": 1}
@@ -85,7 +85,7 @@ jobstats_stores() { # JOB TEXT
   mariadb --socket="$dir/run/mysql.sock" --user=root slurm_acct_db \
     -e "update ${cluster}_job_table set admin_comment = '$2' where id_job = $1"
 }
-jobstats_reads() { # JOB NODE: as `jobstats` itself and as the pipeline in its documentation
+jobstats_reads() { # JOB NODE: reads the data as `jobstats` does, and as the pipeline in its documentation does
   sacct -n -P -X -j "$1" -o AdminComment | python3 -c 'import base64, gzip, json, sys
 text = sys.stdin.read().rstrip("\n")
 assert text.startswith("JS1:") and len(text) > 10
@@ -99,7 +99,7 @@ assert sys.argv[2] in Jobstats(jobid=sys.argv[1], prom_server="none").nodes()' "
 }
 system_summary() { sacct -n -P -X -j "$1" -o SystemComment | jq -e "$2" >/dev/null 2>&1; }
 has_summary_in() { sacct -n -P -X -j "$1" -o "$2" | grep -q '{"sharedgpu":'; }
-reported() { # SINCE PARTITION: the lease hours of the jobs in the partition since then
+reported() { # SINCE PARTITION: prints the lease hours of the partition's jobs since this time
   sharedgpu report --since "$1" --units-per-gpu 8 --format json |
     jq --arg partition "$2" '[.[] | select(.partition == $partition).lease_hours] | add'
 }
@@ -133,7 +133,7 @@ reported() { # SINCE PARTITION: the lease hours of the jobs in the partition sin
 }
 
 @test "with CommentField=SystemComment nothing of sharedgpu is in AdminComment" {
-  # A writer for several nodes, with a configuration of its own.
+  # Tests a writer that serves several nodes and has its own configuration.
   job=$(submit -- true)
   expect_state "$job" COMPLETED
   mkdir spool

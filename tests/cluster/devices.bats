@@ -55,7 +55,7 @@ opens() {
   [ "$(output "$job")" = "ctl units=" ]
 }
 
-# The group of a job's extern step, where pam_slurm_adopt puts a login.
+# Prints the control group of a job's extern step, into which pam_slurm_adopt puts a login.
 extern_group() {
   local group
   for group in /sys/fs/cgroup/devices/slurm_"$1"/uid_*/job_"$2"/step_extern /sys/fs/cgroup/system.slice/"$1"_slurmstepd.scope/job_*"$2"/step_extern; do
@@ -63,7 +63,7 @@ extern_group() {
   done
 }
 
-# The files that a process in the extern step of JOB can open on the typed node.
+# probe_extern JOB: prints the files that a process in the job's extern step can open on the typed node.
 probe_extern() {
   local group
   group=$(extern_group "$typed" "$1")
@@ -77,7 +77,7 @@ extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
   with=$(submit -w "$typed" --gres=sharedgpu:a100:1 -- sleep 60)
   without=$(submit -w "$typed" -- sleep 60)
   wait_until 20 running_together "$with" "$without"
-  # Slurm restricts the group of the extern step while the job starts, not before.
+  # Waits, since Slurm restricts the control group of the extern step only while the job starts.
   wait_until 20 extern_opens "$with" "1 ctl units="
   wait_until 20 extern_opens "$without" "ctl units="
 }

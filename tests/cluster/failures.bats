@@ -110,7 +110,7 @@ has_in_environment() {
   done
 }
 
-# The slurmstepds that are the parents of these processes.
+# Prints the slurmstepds that are the parents of these processes.
 steppers_of() {
   local process parent
   for process in "$@"; do
@@ -142,7 +142,7 @@ lose_power() {
   wait_until 60 has_state "$job" PENDING
   other=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 2)
   # Slurm would let the requeued job wait for two minutes. The job must wait for at least a second: if the job begins in
-  # the second in which its credential was revoked, slurmd takes it for its earlier run.
+  # the second in which its credential was revoked, slurmd confuses it with the job's earlier run.
   scontrol update JobId="$job" StartTime=now+3
   ends_right "$other"
   ends_right "$job"

@@ -41,7 +41,8 @@ is_on() { [[ $(gpu_of "$1") == "$2" ]]; }
 job_id() { squeue -h -t all -j "$1" -o %A | head -n 1; }
 element() { squeue -h -t all -j "$1" -o '%A %F_%K' | sed -n "s/^$1 //p"; }
 
-# submit_to GPU SUBMIT_ARGUMENT...: submits a job, or an array of two, that is placed on this GPU. Sets `jobs`.
+# submit_to GPU SUBMIT_ARGUMENT...: submits a job, or an array of two elements, that the arbiter places on this GPU.
+# Sets `jobs`.
 submit_to() {
   local other=$((1 - $1)) job
   sharedgpu drain gpu $other

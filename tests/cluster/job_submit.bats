@@ -293,7 +293,7 @@ SCRIPT
   memory_is "$job" MinMemoryNode=9G
   scontrol update jobid="$job" Partition=per_node
   memory_is "$job" MinMemoryNode=1524M
-  # Memory is not a consumable resource in this partition.
+  # In the partition `cores`, memory is not a consumable resource.
   job=$(held -p cores --gres=sharedgpu:small:4)
   memory_is "$job" MinMemoryCPU=4G
   scontrol update jobid="$job" Partition=main
@@ -304,7 +304,7 @@ SCRIPT
   memory_is "$job" MinMemoryNode=1624M
   scontrol update jobid="$job" Partition=per_node
   memory_is "$job" MinMemoryNode=1624M
-  # The plugin leaves changes of running jobs to Slurm.
+  # The plugin does not act on changes of running jobs.
   job=$(submit -N 2 --gres=sharedgpu:1 -- sleep 100)
   wait_until 20 has_state "$job" RUNNING
   now=$(memory "$job")
@@ -361,7 +361,7 @@ separator() {
   if is_from 26.05; then
     scontrol update jobid="$job" MinMemoryNode=500
     wait_until 10 memory_is "$job" MinMemoryNode=1524M
-    run ! scontrol update jobid="$job" MinMemoryNode=600 # would raise the memory
+    run ! scontrol update jobid="$job" MinMemoryNode=600 # refused, since it would raise the memory
   else
     run ! scontrol update jobid="$job" MinMemoryNode=500
   fi
@@ -395,7 +395,7 @@ log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
 
 @test "on nodes with two threads per core, memory per CPU is for whole cores" {
   cp "$dir/etc/slurm.conf" right
-  restarted() { # EXPRESSION...: edits slurm.conf
+  restarted() { # EXPRESSION...: edits slurm.conf with sed, and restarts slurmctld
     cp right "$dir/etc/slurm.conf"
     for expression; do sed -i "$expression" "$dir/etc/slurm.conf"; done
     "$CLUSTER" stop "$dir" slurmctld
@@ -408,7 +408,7 @@ log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
   brings 33G -n 4 -N 1 --ntasks-per-core=1
   brings 13G -n 1 -c 3 --threads-per-core=1
   brings 9G -O -n 16 -N 1
-  is_from 26.05 || brings 17G -O -n 16 -N 1 -c 3 # 26.05 states more CPUs for such a job
+  is_from 26.05 || brings 17G -O -n 16 -N 1 -c 3 # for such a job, Slurm 26.05 states a larger number of CPUs
   restarted "$threads" "/^SelectTypeParameters=/s/$/,CR_ONE_TASK_PER_CORE/"
   brings 33G -n 4 -N 1
   brings 17G -n 4 -N 1 --ntasks-per-core=2

@@ -109,7 +109,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   held() { sbatch --hold -o /dev/null --gres=sharedgpu:1 "$@" --wrap true 2>&1 >/dev/null; }
   printf '%s\n' Policy=priority MaxPriority=10 MaxRequest=50% '[qos urgent]' MaxPriority=100 '[partition other]' Policy=elastic >>"$conf"
   [ "$(held --sharedgpu-priority=50 --qos=normal)" = "sbatch: sharedgpu: --sharedgpu-priority=50 is above MaxPriority=10: it counts as 10" ]
-  [ -z "$(held --sharedgpu-priority=50)" ] # no line, since the job may have the QOS urgent
+  [ -z "$(held --sharedgpu-priority=50)" ] # no message, since the job may have the QOS urgent
   [ -z "$(held --sharedgpu-priority=10 --qos=normal)" ]
   [ "$(held --sharedgpu-share=25 -p main)" = \
     "sbatch: sharedgpu: --sharedgpu-share=25 has no effect here: shares count under Policy=elastic or deadline, not under priority" ]
@@ -147,7 +147,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   [[ $output == *"preload=[]"* ]]
 }
 
-# status_is JOB KEY NUMBER: checks a number of the job in the status.
+# status_is JOB KEY NUMBER: succeeds if the job's entry in the status has this number.
 status_is() {
   sharedgpu status --json |
     jq -e --argjson job "$1" --arg key "$2" --argjson number "$3" \
@@ -173,7 +173,7 @@ status_is() {
   [[ $output == *"[]"* ]]
 }
 
-# status_of JOB FILTER: checks the job in the status.
+# status_of JOB FILTER: succeeds if the jq filter is true for the job's entry in the status.
 status_of() { sharedgpu status --json | jq -e --argjson job "$1" ".tenants[] | select(.job == \$job) | $2" >/dev/null; }
 policy_is() { sharedgpu status --json | jq -e --arg policy "$1" '.gpus[0].policy == $policy' >/dev/null; }
 renew_arbiter() {
@@ -190,7 +190,7 @@ renew_arbiter() {
   sacctmgr -i add qos urgent >/dev/null
   scontrol create PartitionName=extra Nodes=ALL
   renew_arbiter policy_is round-robin
-  # The SPANK plugin gets these values from the prolog.
+  # The SPANK plugin gets partition and QOS from the prolog.
   one=$(submit --partition=extra --qos=urgent --gres=sharedgpu:1 --sharedgpu-priority=7 \
     --export=ALL,SLURM_JOB_QOS=normal,SLURM_JOB_PARTITION=main -- $hold 10% --seconds 600)
   wait_until 60 status_of "$one" '.partition == "extra" and .qos == "urgent" and .priority == 100'

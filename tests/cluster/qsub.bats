@@ -29,7 +29,7 @@ script() {
 }
 
 @test "qsub -I -l gres=sharedgpu: gives an interactive job its units" {
-  # The shell reads its commands from a terminal.
+  # Runs the shell of the job in a terminal, from which it reads its commands.
   run command script -qec "'$qsub' -I -l gres=sharedgpu:2" /dev/null <<'IN'
 srun sh -c 'echo units=$SHAREDGPU_UNITS'
 exit

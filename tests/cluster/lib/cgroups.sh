@@ -21,8 +21,8 @@ prepare_cgroups() {
   done
 }
 
-# The top folders of one node's control groups. They contain the node's name, since Debian builds Slurm for
-# several slurmd per host.
+# Prints the top folders of one node's control groups. Their names contain the node's name, since Debian builds Slurm
+# for several slurmds per host.
 cgroups_of_node() {
   local node=$1 folder
   for folder in "$cgroup_root"/*/"slurm_$node" "$cgroup_root"/system.slice/"${node}_slurmstepd.scope"; do

@@ -118,7 +118,7 @@ PeerPort=0
 CONF
 }
 
-# Creates the files that each host has of its own; as-host mounts them at their places.
+# Creates the files that each host needs for itself. as-host mounts them at their places.
 make_hosts() {
   local i
   for ((i = 1; i <= CLUSTER_NODES; ++i)); do

@@ -59,7 +59,7 @@ PROBE
 gpus_say() { grep -hF -- "$1" "$dir/log/slurmd-$mixed"; }
 
 # gpus_restart STATE LINES...: restarts slurmd of the mixed node with LINES as its gres.conf, and waits until
-# the node is in STATE. The end of the test restores the right lines.
+# the node is in STATE. At the end of a test, gpus_teardown restores the original gres.conf.
 gpus_restart() {
   "$CLUSTER" stop "$dir" slurmd2
   printf '%s\n' "${@:2}" >"$dir/etc/gres.conf"

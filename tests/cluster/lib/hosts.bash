@@ -33,5 +33,5 @@ hosts_up() {
 # asking I COMMAND...: runs the command with the socket of node I's arbiter.
 asking() { SHAREDGPU_SOCKET=$dir/host$1/sharedgpud.sock "${@:2}"; }
 
-# The pid of the arbiter of node I.
+# arbiter_of I: prints the pid of the arbiter of node I.
 arbiter_of() { asking "$1" sharedgpu status --json | jq .pid; }

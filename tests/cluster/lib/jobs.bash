@@ -78,8 +78,8 @@ summary() {
   sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
     jq -ec .sharedgpu 2>/dev/null
 }
-# tells JOB FILTER [STATE]: succeeds if the summary exists and the filter holds (jq succeeds on
-# empty input).
+# tells JOB FILTER [STATE]: succeeds if the summary exists and the jq filter is true. It checks that the summary exists,
+# since jq succeeds on empty input.
 tells() {
   local told
   told=$(summary "$1" "${3-}") && [[ $told ]] && jq -e "$2" <<<"$told" >/dev/null 2>&1
