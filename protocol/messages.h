@@ -716,7 +716,7 @@ struct RegisterJob {
   DeviceSet whole = {};  // GPUs that the step holds alone, through gres/gpu
   JobClass job_class = {};
   std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
-  // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units; zero:
+  // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units. Zero:
   // all types bring the same amount, or the amount is unknown. kUnlimited: SwapPerUnit= states no size for
   // one of the types.
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};

@@ -32,10 +32,10 @@ ArrayElement array_element_of(spank_t spank);
 // Empty if unset.
 std::string get_variable(spank_t spank, const char* name);
 
-// Removes the interposer and its variables, which come from a batch script with units, from this process's
-// environment. slurmstepd sets them again for a step with units. srun has to remove them, since Slurm copies
-// srun's environment into the configuration of a step's container before SPANK plugins in slurmstepd can
-// change it. Call this in srun, as the user.
+// Removes the interposer and its variables from this process's environment, which has them if a batch script
+// with units has started this process. slurmstepd sets them again for a step with units. Slurm copies srun's
+// environment into the configuration of a step's container before SPANK plugins in slurmstepd can change it,
+// so srun has to remove them. Call this in srun, as the user.
 void remove_inherited();
 
 // Removes the inherited variables that were meant only for the step that started this step. For a step

@@ -163,9 +163,9 @@ class Pinning {
   // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
   // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
   // If the backend never moves memory, does nothing and returns CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if
-  // a part of the memory is not on the GPU, or if to_merge() returns a range; CUDA_ERROR_OUT_OF_MEMORY if the
-  // arbiter refuses to pin this amount; and CUDA_ERROR_INVALID_VALUE if the part does not lie in one
-  // allocation or mapping.
+  // a part of the memory is not on the GPU, or if to_merge() returns a range. Returns
+  // CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the
+  // part does not lie in one allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
   // there is none. Only memory that the program has created for export must be one handle.

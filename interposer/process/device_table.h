@@ -58,7 +58,7 @@ class DeviceTable {
 
   // The first session; null before begin().
   session::DeviceSession* first() const { return sessions_[0].load(std::memory_order_acquire); }
-  // Includes sessions without a GPU.
+  // Calls `action` with each session, including sessions without a GPU.
   template <class Action>
   void for_each_session(Action action) const {
     for (const auto& session : sessions_)

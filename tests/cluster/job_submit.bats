@@ -313,7 +313,8 @@ SCRIPT
 }
 
 @test "units per task and per job" {
-  # No release of Slurm has options for both kinds of request.
+  # Sets the request for units by scontrol, since no release of Slurm has options for units per task and for units per
+  # job.
   for units in Task=2548M Job=1524M; do
     job=$(held -n 2 -N 1 --mem=500)
     scontrol update jobid="$job" "TresPer${units%=*}=gres${separator:=$(separator)}sharedgpu:small:1"
