@@ -40,8 +40,8 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Reads the counts of sharedgpu's TRES from two lists of Slurm. Returns nullopt if a list lacks a TRES that
-// AccountingStorageTRES names.
+// Reads the counts of sharedgpu's TRES from a step's usage: Slurm's TRES lists of the usage in and of the
+// usage out. Returns nullopt if a list lacks a TRES that AccountingStorageTRES names.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {

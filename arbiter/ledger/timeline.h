@@ -59,7 +59,7 @@ class Timeline final : private LedgerVisitor {
     std::vector<Interval>
         held;  // the times in which the tenant held any GPU, except the lease that is open now
     std::map<GpuUuid, std::pair<unsigned, Nanoseconds>> open;  // for each GPU: number of steps that hold it,
-                                                               // and since when
+                                                               // and when the first of them began
     Nanoseconds held_since{};
     Figures totals;
   };

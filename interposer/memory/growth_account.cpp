@@ -47,8 +47,8 @@ Books::Answer GrowthAccount::ask() {
   return lacks_host && common_.blocks && common_.blocks->trim({}) ? common_.books.grow() : answer;
 }
 
-// Makes the device memory that the arbiter has granted so far, without the growth of `size` bytes, the
-// window. Returns false if there is a window already, or the process must not be oversized.
+// Sets the window to the device memory that the arbiter has granted, minus the present growth of `size`
+// bytes. Returns false if there is a window already, or the process must not be oversized.
 bool GrowthAccount::open_window(Bytes size) {
   if (!common_.blocks || !common_.books.may_be_oversized()) return false;
   const MutexLock lock(common_.mutex);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A job's memory cgroup and the site limit the memory that the job may swap, and no job is ended because of swapping.
+# The job's memory cgroup and the site's settings limit how much device memory is swapped to host memory. Swapping never
+# ends a job.
 load helpers
 
 # The simulated GPU has much more memory than a process needs on the host for itself.

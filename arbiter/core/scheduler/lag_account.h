@@ -22,9 +22,9 @@ struct ActivityInterval {
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
   bool holds = false;     // the tenant has a lease
   unsigned leases = 0;    // number of tenants with a lease in the tenant's domain
-  // The tenant's fraction of the time by shares(), among the tenants that have or want a lease on the same
-  // GPU; if the tenant uses several GPUs, the smallest of its fractions. In a pause, `due` keeps its last
-  // value.
+  // The fraction of the GPU's time that shares() gives to this tenant among the tenants that have or want a
+  // lease on this GPU. If the tenant uses several GPUs: the smallest of these fractions. In a pause, `due`
+  // keeps its last value.
   double due = 0;
   // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
   // smallest of these sums.

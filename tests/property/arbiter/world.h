@@ -112,7 +112,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned late_work = 0;   // submissions of stopped tenants, by threads that had passed the gate
     unsigned bounded = 0;     // how often deadlines of other tenants lowered a tenant's limit
     unsigned answers = 0;     // number of answers to queries of free memory
-    unsigned forgotten = 0;   // tenants that were forgotten
+    unsigned forgotten = 0;   // tenants that the core removed after their last session had ended
     unsigned given_up = 0;    // tenants that obey no order, have no memory and lost their lease
     unsigned cancelled = 0;   // tenants that obey no order and were ended
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
@@ -223,7 +223,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // counts the arbiters; messages to earlier arbiters are lost
+  unsigned life_ = 0;  // number of the present arbiter; messages to earlier arbiters are lost
   LeaseBook written_;  // the leases, computed from the records for the ledger
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's shares

@@ -376,8 +376,8 @@ TEST_CASE("A session that borrows is connected with the lender, and the arbiter 
   CHECK(wanted->name == loan.borrow.name);
   CHECK(wanted->piece == 3);
   Channel to_borrower(std::move(loan.lender.last_descriptor));
-  // A peer cannot send to the exporter through this descriptor, so it does no harm if the peer holds or
-  // closes the descriptor.
+  // The borrower cannot send through this descriptor, so it does no harm if the borrower keeps or closes the
+  // descriptor.
   CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
 
   const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};

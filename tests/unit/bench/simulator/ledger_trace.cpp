@@ -93,7 +93,7 @@ TEST_CASE("The wait for the first lease comes before that lease, and is not subt
   REQUIRE(replay.gpus.size() == 2);
   REQUIRE(replay.gpus[0].size() == 2);
   const Program& late = replay.gpus[0][0];
-  CHECK(late.arrival == 0s);  // tenant 1 requested the GPU first
+  CHECK(late.arrival == 0s);  // the times begin with the request of tenant 1, whose lease began late
   REQUIRE(late.pieces.size() == 2);
   CHECK(late.pieces[0].pause == 1s);
   CHECK(replay.gpus[0][1].arrival == 2s);

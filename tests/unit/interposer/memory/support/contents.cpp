@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works on words, since sanitizers make each access slow. This code is not in the header, since the tests
-// that include the header are compiled without optimization.
+// Fills and checks memory in words, since sanitizers make each access slow. This code is not in the header,
+// since the tests that include the header are compiled without optimization.
 #include <algorithm>
 #include <cstring>
 
