@@ -305,7 +305,7 @@ const std::vector<Fault> kFaults = {
     {"memory", [](Patient& p) { p.write("/etc/sharedgpu/sharedgpu.conf", "SwapPerUnit=9GiB\n"); },
      "the units may bring 72 GiB"},
     {"clock", [](Patient& p) { p.clock = false; }, "not synchronised"},
-    {"clock", [](Patient& p) { p.clock.reset(); }, "does not tell", Verdict::unseen},
+    {"clock", [](Patient& p) { p.clock.reset(); }, "does not report", Verdict::unseen},
 };
 
 TEST_CASE("Doctor: each fault is found, and its check says how to mend it") {
