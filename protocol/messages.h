@@ -280,7 +280,8 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
 // amount until a report without a request states less.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
-  static constexpr std::uint16_t kAway = 14;  // the first version with away memory
+  static constexpr std::uint16_t kAway = 14;       // the first version with away memory
+  static constexpr std::uint16_t kExchanges = 15;  // the first version with `exchanges`
   std::uint64_t request = 0;
   MemoryUse use;
   // 1: the session could not evict all that Evict demanded, since no host memory is left or the context is

@@ -147,14 +147,15 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// Sends a Usage or Ready, with the totals since the connection began.
+// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know
+// `exchanges` ignores them, so they stay unreported for the next arbiter.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   Totals now = told_;
   now.moved = reports().moved();
   body.moved = minus(now.moved, told_before_.moved);
   if constexpr (requires { body.exchanges; }) {
-    now.exchanges = totals_.read();
+    if (channel_.version() >= Body::kExchanges) now.exchanges = totals_.read();
     body.exchanges = minus(now.exchanges, told_before_.exchanges);
   }
   const int error = send(Message::of(body));

@@ -224,6 +224,31 @@ TEST_CASE("a process larger than the GPU works with its memory in two places") {
   CHECK(exchanges.moving_at_best() > 0s);
   CHECK(exchanges.moving_at_best() <= exchanges.moving);
 
+  // An arbiter that does not know `exchanges` drops them. The next arbiter gets them.
+  const auto replace_by = [&](std::uint16_t version) {
+    arbiter.die();
+    arbiter.last_usage.reset();
+    arbiter.version = version;
+    arbiter.listen();
+    arbiter.accept();
+    arbiter.welcome(true, {1});
+    arbiter.serve_until([&] { return arbiter.last_usage.has_value(); });
+  };
+  const Traffic known_before = its_session().memory()->moved();
+  replace_by(Usage::kExchanges - 1);
+  beside(arbiter, [&] {
+    program.enter();
+    CHECK(swap_places(program) == Exchanged::complete);
+    CHECK(gate::is_open());
+  });
+  const Traffic unknown = minus(its_session().memory()->moved(), known_before);
+  REQUIRE(unknown != Traffic{});
+  arbiter.serve_until([&] { return arbiter.last_usage->moved == unknown; });
+  replace_by(kProtocolVersion);
+  arbiter.serve_until([&] { return arbiter.last_usage->exchanges != Exchanges{}; });
+  CHECK(arbiter.last_usage->exchanges.moved == unknown);
+  CHECK(arbiter.last_usage->moved == Traffic{});
+
   // In the turn of another tenant, no exchange moves memory.
   beside(arbiter, [&] {
     program.enter();

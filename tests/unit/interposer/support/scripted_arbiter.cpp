@@ -45,7 +45,7 @@ void ScriptedArbiter::welcome(bool open, Epoch epoch) {
   welcome.session = {7};
   welcome.tenant = {3};
   welcome.epoch = epoch;
-  if (int error = session_.send(Message::of(welcome), page_.fd())) fail(std::strerror(error));
+  send(Message::of(welcome), page_.fd());
 }
 
 void ScriptedArbiter::refuse(const char* reason) {
@@ -60,11 +60,24 @@ void ScriptedArbiter::die() {
   unlink(path_.c_str());
 }
 
-void ScriptedArbiter::send(const Message& message) {
+void ScriptedArbiter::send(const Message& message, int descriptor) {
   Message spoken = message;
   spoken.version = version;
-  if (::send(session_.fd(), &spoken, sizeof spoken, MSG_NOSIGNAL) != sizeof spoken)
-    fail(std::strerror(errno));
+  iovec part = {.iov_base = &spoken, .iov_len = sizeof spoken};
+  msghdr packet = {};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    packet.msg_control = control;
+    packet.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&packet);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  if (sendmsg(session_.fd(), &packet, MSG_NOSIGNAL) != sizeof spoken) fail(std::strerror(errno));
 }
 
 std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience) {

@@ -74,7 +74,7 @@ class ScriptedArbiter {
   std::uint16_t version = kProtocolVersion;
 
  private:
-  void send(const Message& message);
+  void send(const Message& message, int descriptor = -1);
   std::optional<Message> step(std::chrono::milliseconds patience);
   Message wait_for(MessageType type);
 
