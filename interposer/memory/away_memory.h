@@ -38,9 +38,10 @@ class AwayMemory {
   virtual Bytes window() const = 0;
   // How many bytes can enter the window without another handle leaving it.
   virtual Bytes room() const = 0;
-  // How many bytes could be allocated now if the arbiter granted no more device memory: the unused part of
-  // the window, and host memory. The host memory is as known a moment before `now`.
-  virtual Bytes growth(Nanoseconds now) const = 0;
+  // How many bytes could be allocated now, in one allocation or several, if the arbiter granted `device` more
+  // bytes of device memory, and memory beyond the window without limit. The host memory is as known a moment
+  // before `now`.
+  virtual Bytes growth(Bytes device, Nanoseconds now) const = 0;
   // How many bytes must leave the window, because pinned memory takes their place on the GPU.
   virtual Bytes excess() const = 0;
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips

@@ -60,8 +60,12 @@ bool GrowthAccount::open_window(Bytes size) {
 // The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
 // the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
 // before it is granted. Other threads may free memory meanwhile.
+//
+// An arbiter that has restarted meanwhile takes the first request that it gets for memory that the process
+// has. So after a refusal, the process reports what it has.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
+  bool refused = false;
   MutexLock lock(common_.mutex);
   for (Bytes part = common_.residency.beyond(); part >= common_.options.handle;) {
     const Bytes before = common_.residency.window();
@@ -71,6 +75,7 @@ void GrowthAccount::widen_window() {
     const bool granted = common_.books.grow().granted;
     lock.lock();
     common_.residency.keep_free({});
+    refused |= !granted;
     if (granted) {
       part = std::min(part, common_.residency.beyond());
     } else {
@@ -78,6 +83,8 @@ void GrowthAccount::widen_window() {
       part = {part.count / 2 / granule.count * granule.count};
     }
   }
+  lock.unlock();
+  if (refused) common_.books.report(false);
 }
 
 // Pinned memory stays on the GPU, so handles leave the window for it. Their `size` bytes are requested as

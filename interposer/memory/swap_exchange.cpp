@@ -59,11 +59,16 @@ Bytes SwapExchange::room() const {
   return common_.residency.room_in_window();
 }
 
-Bytes SwapExchange::growth(Nanoseconds now) const {
-  const Bytes host = common_.blocks->room(now);
+// Part of the device memory may stay unused, which takes host memory instead: less than two handles' size,
+// since the window grows by steps (GrowthAccount::widen_window), and less than one, since handles are away as
+// a whole. The last handle may be larger than the allocation by part of a granule. If there is no window, an
+// allocation of at most `device` bytes makes none.
+Bytes SwapExchange::growth(Bytes device, Nanoseconds now) const {
+  const Bytes cut = Bytes{3 * common_.options.handle.count} + common_.device.granularity();
+  const Bytes host = std::min(common_.blocks->room(now), kLargestAllocation);
   const MutexLock lock(common_.mutex);
-  const Bytes unused = common_.residency.unused_window();
-  return host > Bytes{~0ull - unused.count} ? host : host + unused;
+  const Bytes more = host + common_.residency.unused_window();
+  return common_.residency.has_window() ? minus(device + more, cut) : device + minus(more, cut);
 }
 
 Bytes SwapExchange::excess() const {

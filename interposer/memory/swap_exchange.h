@@ -17,7 +17,7 @@ class SwapExchange final : public AwayMemory {
   std::vector<AwayHandle> handles() const override;
   Bytes window() const override;
   Bytes room() const override;
-  Bytes growth(Nanoseconds now) const override;
+  Bytes growth(Bytes device, Nanoseconds now) const override;
   Bytes excess() const override;
   bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override;
   // Maintenance, about once a second: releases host memory that exchanges do not need.

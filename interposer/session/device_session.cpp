@@ -287,10 +287,9 @@ MemoryView DeviceSession::view() {
   MemoryView view = ask_view();
   Memory* const mine = memory();
   if (mine == nullptr) return view;
-  if (view.away != Bytes{} && mine->away_memory() != nullptr) {
-    const Bytes away = std::min(view.away, mine->away_memory()->growth(now()));
-    view.free = minus(view.free, view.away) + away;
-  }
+  const bool needs_host = view.away != Bytes{} || residence() != nullptr;
+  if (needs_host && mine->away_memory() != nullptr)
+    view.free = std::min(view.free, mine->away_memory()->growth(minus(view.free, view.away), now()));
   view.free = std::min(view.total, view.free + mine->due());
   return view;
 }

@@ -128,13 +128,25 @@ start_in_group() {
 in_group() { exec bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$GROUP" "$@"; }
 
 @test "the free memory that a program sees goes down with the host memory that it uses itself, and the total stays" {
-  own_group 512
+  own_group 704
   start_in_group
-  (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --host 330MiB) >"$DIR/info.out"
+  (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --host 400MiB) >"$DIR/info.out"
   cat "$DIR/info.out"
   local total free
   read -r total free < <(awk '/^total/ {total = $2} /^free_beside_host/ {print total, $2}' "$DIR/info.out")
-  ((total > 256 << 20 && free > 256 << 20 && free <= total - (40 << 20))) # 330 MiB are more than the GPU has
+  ((total > 256 << 20 && free > 256 << 20 && free <= total - (40 << 20))) # 400 MiB are more than the GPU has
+  until_true 20 rmdir "$GROUP"
+  nothing_is_left
+}
+
+@test "all memory that a program sees as free can be allocated, in one piece and in many" {
+  own_group 704
+  start_in_group
+  local host
+  for host in 370 381 400 427; do # MiB that the program uses itself, so its host memory ends at various sizes
+    (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --all --bytes 6MiB --host "${host}MiB") >"$DIR/all.out"
+    grep free_beside_host "$DIR/all.out"
+  done
   until_true 20 rmdir "$GROUP"
   nothing_is_left
 }

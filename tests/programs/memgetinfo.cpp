@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints the driver's answers about the device's memory, and checks that they are consistent.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -10,6 +11,22 @@
 
 using namespace sharedgpu::programs;
 
+namespace {
+
+constexpr std::size_t kPage = std::size_t{2} << 20;
+
+// Allocates `size` bytes in pieces, of which the last is smaller if need be, and frees them.
+void allocate(std::size_t size, std::size_t piece, const char* name) {
+  std::vector<CUdeviceptr> pieces;
+  for (std::size_t done = 0; done < size; done += piece) {
+    pieces.emplace_back();
+    check(cuMemAlloc(&pieces.back(), std::min(piece, size - done)), name);
+  }
+  for (const CUdeviceptr each : pieces) check(cuMemFree(each), "cuMemFree");
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CommandLine app("Prints cuDeviceTotalMem and cuMemGetInfo, and checks them against what can be allocated.");
   std::string bytes = "25%";
@@ -17,7 +34,7 @@ int main(int argc, char** argv) {
   bool all = false;
   app.add_option("--bytes", bytes, "what to allocate in between: a size, or a percentage");
   app.add_option("--host", host, "host memory that the program then uses, more than the GPU has");
-  app.add_flag("--all", all, "also allocate all that is said to be free");
+  app.add_flag("--all", all, "also allocate all that is said to be free, in one piece and in many");
   app.parse(argc, argv);
 
   start();
@@ -58,8 +75,9 @@ int main(int argc, char** argv) {
     if (after >= before) fail("free memory does not go down with the host memory that the program uses");
   }
   if (all) {
-    check(cuMemAlloc(&memory, after / (2 << 20) * (2 << 20)), "cuMemAlloc of all that is free");
-    check(cuMemFree(memory), "cuMemFree");
+    const std::size_t free = after / kPage * kPage;
+    allocate(free, free, "cuMemAlloc of all that is free");
+    allocate(free, 5 * kPage, "cuMemAlloc of all that is free, in pieces");
   }
   return 0;
 }

@@ -14,6 +14,7 @@ using namespace sharedgpu::test;
 
 namespace {
 
+constexpr Bytes kGranule = kibibytes(4);
 constexpr Bytes kPiece = kibibytes(128);  // size of a handle
 constexpr Bytes kWindow{6 * kPiece.count};
 constexpr Bytes kBeyond{8 * kPiece.count};  // the most memory beyond the window
@@ -50,7 +51,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
   }
 
   // Checks that the counts agree with the device and with the window.
-  void check_counts() const {
+  void check_counts(Bytes most = kWindow) const {
     const auto [use, beyond] = this->memory.reading();
     Bytes here;
     Bytes mapped;
@@ -68,7 +69,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
     }
     REQUIRE(here <= use.swappable);
     REQUIRE(here + away_bytes == use.swappable + beyond);
-    REQUIRE(use.footprint() <= kWindow);
+    REQUIRE(use.footprint() <= most);
     REQUIRE(use.resident <= use.swappable);
     REQUIRE(this->device.physical() == mapped);
     REQUIRE(this->device.host_physical() == this->budget.uncharged());
@@ -140,6 +141,20 @@ TEST_CASE("nothing is away where the site forbids it", "[away]") {
   CHECK(t.books.told == 1);
   CHECK(t.memory.use().swappable == kWindow);
   CHECK(t.beyond() == Bytes{});
+}
+
+// An arbiter that has restarted would otherwise count memory that it has refused, and never give the process
+// a turn.
+TEST_CASE("the arbiter learns the size of the window after it has refused a larger one", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  Bytes most_asked;
+  t.books.when_asked = [&] { most_asked = std::max(most_asked, t.memory.use().swappable); };
+  const unsigned reports = t.books.reports;
+  t.added(kTwo, 2);
+  CHECK(most_asked == kWindow + kTwo);
+  CHECK(t.books.reports > reports);
+  CHECK(t.books.last.swappable == kWindow);
 }
 
 TEST_CASE("memory beyond the window that the arbiter refuses is not allocated", "[away]") {
@@ -239,23 +254,51 @@ TEST_CASE("few unused blocks are kept beside evicted memory, and the arbiter get
   CHECK(t.books.reports > reports);
 }
 
-TEST_CASE("an oversized process knows how much it may allocate without more device memory", "[away]") {
+TEST_CASE("an oversized process knows how much it may allocate", "[away]") {
   Oversized t;
+  const auto pieces_less_cut = [](std::uint64_t pieces) {
+    return minus(Bytes{pieces * kPiece.count}, Bytes{3 * kPiece.count} + kGranule);
+  };
   t.budget.left = Bytes{5 * kPiece.count};
-  CHECK(t.away.growth({}) == Bytes{5 * kPiece.count});
+  CHECK(t.away.growth(kWindow, {}) == kWindow + pieces_less_cut(5));
   t.added(kWindow, 1);
   const CUdeviceptr second = t.added(kTwo, 2);
-  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});
+  CHECK(t.away.growth({}, {}) == pieces_less_cut(3));
+  CHECK(t.away.growth(kPiece, {}) == pieces_less_cut(4));
   REQUIRE(t.away.exchange({t.all_here()[0]}, {}));
-  CHECK(t.away.growth({}) == Bytes{3 * kPiece.count});  // one more unused block, and room in the window
+  CHECK(t.away.growth({}, {}) == pieces_less_cut(3));  // one more unused block, and room in the window
   REQUIRE(t.memory.free(second) == CUDA_SUCCESS);
-  CHECK(t.away.growth({}) == Bytes{5 * kPiece.count});  // unused blocks, and room in the window
+  CHECK(t.away.growth({}, {}) == pieces_less_cut(5));  // unused blocks, and room in the window
   CUdeviceptr address = 0;
   CHECK(t.memory.allocate(&address, Bytes{6 * kPiece.count}) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(t.memory.allocate(&address, Bytes{5 * kPiece.count}) == CUDA_SUCCESS);
-  CHECK(t.away.growth({}) == Bytes{});
+  CHECK(t.away.growth({}, {}) == Bytes{});
   t.budget.left = Bytes{~0ull};
-  CHECK(t.away.growth({}) > gibibytes(1));
+  CHECK(t.away.growth({}, {}) > gibibytes(1));
+}
+
+// Parts of a handle are left on the GPU and on the host, and a part of the allocation's last handle.
+TEST_CASE("all that an oversized process may allocate can be allocated, in one piece or many", "[away]") {
+  const Bytes part{GENERATE(0ull, 1ull, 7ull, 16ull, 31ull) * kGranule.count};
+  const Bytes host_part{GENERATE(0ull, 1ull, 17ull, 31ull) * kGranule.count};
+  const bool window_is_open = GENERATE(false, true);
+  const Bytes piece = GENERATE(Bytes{}, kibibytes(32), kibibytes(68), kPiece, kPiece + kGranule);
+  Oversized t;
+  const Bytes limit = kWindow + kPiece + part;
+  t.budget.left = kWindow + host_part;
+  t.books.beyond_limit = gibibytes(1).count;
+  if (window_is_open) t.books.limit = kPiece.count;
+  t.added(kTwo, 1);
+  CHECK((t.beyond() != Bytes{}) == window_is_open);
+  t.books.limit = limit.count;
+  t.memory.set_allowed(limit);
+
+  const Bytes device = limit - t.memory.use().footprint();
+  const Bytes all = t.away.growth(device, {});
+  CHECK(all + Bytes{4 * kPiece.count} + kGranule >= device + kWindow);
+  const Bytes each = piece == Bytes{} ? all : piece;
+  for (Bytes done; done + each <= all; done += each) t.added(each, 2);
+  t.check_counts(limit);
 }
 
 TEST_CASE("handles change places, and keep their contents and addresses", "[away]") {
