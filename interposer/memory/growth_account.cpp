@@ -71,10 +71,12 @@ void GrowthAccount::widen_window() {
     const Bytes before = common_.residency.window();
     common_.residency.set_window(common_.residency.granted() + part);
     common_.residency.keep_free(part);
+    widening_ = part;
     lock.unlock();
     const bool granted = common_.books.grow().granted;
     lock.lock();
     common_.residency.keep_free({});
+    widening_ = {};
     refused |= !granted;
     if (granted) {
       part = std::min(part, common_.residency.beyond());
@@ -225,7 +227,8 @@ ReportSource::Reading GrowthAccount::reading() const {
                   .host = held,
                   .settling = common_.residency.settling(),
                   .host_limit = host_limit_},
-          .beyond = common_.residency.beyond() + host_};
+          .beyond = common_.residency.beyond() + host_,
+          .widening = widening_};
 }
 
 Bytes GrowthAccount::uncharged() const {

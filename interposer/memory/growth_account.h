@@ -52,6 +52,7 @@ class GrowthAccount {
       GUARDED_BY(common_.mutex);  // the part of the program's own host memory that the arbiter has granted
   Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the program's own host memory that the arbiter has not
                                                      // granted yet
+  Bytes widening_ GUARDED_BY(common_.mutex);         // see ReportSource::Reading
   Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit on host memory when it was last read; zero
                                                      // if there is none
   Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the same for the limit that all steps of the job

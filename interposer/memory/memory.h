@@ -186,13 +186,16 @@ class ReportSource {
   virtual MemoryUse use() const = 0;
   // The same as use().host_limit, but computed from the host memory limits that all steps of the job share.
   virtual Bytes job_host_limit() const { return {}; }
-  // use(), with two numbers that are not a part of use(): the allocated bytes beyond the window
-  // (residency.h), and the bytes of the program's own host memory.
   struct Reading {
     MemoryUse use;
+    // Not a part of `use`: the allocated bytes beyond the window (residency.h), and the bytes of the
+    // program's own host memory.
     Bytes beyond;
+    // The part of use.swappable by which the process asks to widen its window. This part stays beyond the
+    // window if the arbiter refuses it.
+    Bytes widening;
   };
-  virtual Reading reading() const { return {.use = use(), .beyond = {}}; }
+  virtual Reading reading() const { return {.use = use(), .beyond = {}, .widening = {}}; }
   // The host memory of this process for which no cgroup is charged; zero if the site does not permit away
   // memory.
   virtual Bytes uncharged() const { return {}; }

@@ -54,14 +54,18 @@ void ArbiterLink::set_gpu(const Attach& attach, const ReportSource* reports) {
   has_gpu_.store(true, std::memory_order_release);
 }
 
+// A report that requests nothing must not lower `away` by the part of the window that another message
+// requests. Otherwise the arbiter would take the next, smaller request for a growth of away memory, and would
+// grant it without room on the GPU.
 Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
   const ReportSource::Reading now = reports().reading();
+  const bool requests = request != 0 && request != kNobody;
   return {.request = request,
           .use = now.use,
           .stuck = stuck,
           .job_host_limit = reports().job_host_limit(),
           .moved = {},
-          .away = now.beyond,
+          .away = requests ? now.beyond : now.beyond + now.widening,
           .exchanges = {},
           .uncharged = reports().uncharged()};
 }

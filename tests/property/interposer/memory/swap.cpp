@@ -130,7 +130,7 @@ class Model {
   }
 
   void check() {
-    const auto [use, beyond] = t_.memory.reading();
+    const auto [use, beyond, widening] = t_.memory.reading();
     RC_ASSERT(t_.device.misuse() == "");
     check_places(use, beyond);
     RC_ASSERT(use.resident <= use.swappable);
@@ -396,7 +396,7 @@ class Model {
     const Bytes size{1 + n / 7 % (block.size.count - offset.count)};
     const CUdeviceptr begin = block.address + offset.count;
     const bool there = running() && !any_away(begin, size);
-    const auto [use, beyond] = t_.memory.reading();
+    const auto [use, beyond, widening] = t_.memory.reading();
     const bool permitted = t_.books.settles && use.footprint() <= Bytes{t_.books.limit.load()} &&
                            beyond <= Bytes{t_.books.beyond_limit.load()};
     const CUresult result = t_.memory.settle(begin, size);

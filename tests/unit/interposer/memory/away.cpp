@@ -52,7 +52,7 @@ struct OversizedOn : WorldOn<SomeDevice> {
 
   // Checks that the counts agree with the device and with the window.
   void check_counts(Bytes most = kWindow) const {
-    const auto [use, beyond] = this->memory.reading();
+    const auto [use, beyond, widening] = this->memory.reading();
     Bytes here;
     Bytes mapped;
     Bytes away_bytes;
@@ -155,6 +155,24 @@ TEST_CASE("the arbiter learns the size of the window after it has refused a larg
   CHECK(most_asked == kWindow + kTwo);
   CHECK(t.books.reports > reports);
   CHECK(t.books.last.swappable == kWindow);
+}
+
+// Otherwise a report of another thread would let the arbiter take the memory for smaller.
+TEST_CASE("the part of the window that is requested counts as beyond the window, too", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  Bytes most;
+  t.books.when_asked = [&] {
+    const auto [use, beyond, widening] = t.memory.reading();
+    if (widening == Bytes{}) return;
+    CHECK(use.swappable == kWindow + widening);
+    CHECK(beyond + widening == kTwo);
+    most = std::max(most, widening);
+  };
+  t.added(kTwo, 2);
+  CHECK(most == kTwo);
+  CHECK(t.memory.reading().widening == Bytes{});
+  CHECK(t.beyond() == kTwo);
 }
 
 TEST_CASE("memory beyond the window that the arbiter refuses is not allocated", "[away]") {

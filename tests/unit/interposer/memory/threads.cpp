@@ -231,7 +231,7 @@ void look_at_memory(World& t, unsigned seed, const std::atomic<bool>& done, Outc
     if (settled != CUDA_SUCCESS && settled != CUDA_ERROR_NOT_READY) ++outcome.wrong;
     if (random() % 4 == 0) t.memory.renew_access();
     t.memory.away_memory()->handles();
-    const auto [use, beyond] = t.memory.reading();
+    const auto [use, beyond, widening] = t.memory.reading();
     if (use.resident > use.swappable) ++outcome.wrong;
     if (t.memory.free(block) != CUDA_SUCCESS) ++outcome.failed;
   }

@@ -52,7 +52,7 @@ class ChosenMemory final : public Memory, public AwayMemory {
   Bytes window() const override { return {}; }
   Bytes room() const override { return {}; }
   Bytes excess() const override { return {}; }
-  Bytes growth(Nanoseconds) const override { return {}; }
+  Bytes growth(Bytes, Nanoseconds) const override { return {}; }
   bool exchange(const std::vector<CUdeviceptr>&, const std::vector<CUdeviceptr>&) override {
     return exchanged;
   }

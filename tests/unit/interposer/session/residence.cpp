@@ -32,7 +32,7 @@ class FakeAway final : public AwayMemory {
     for (const auto& [address, is_away] : away_) all.push_back({address, size_, is_away});
     return all;
   }
-  Bytes growth(Nanoseconds /*now*/) const override { return {}; }
+  Bytes growth(Bytes, Nanoseconds) const override { return {}; }
   Bytes excess() const override { return {}; }
   Bytes window() const override { return {in_window() * size_.count}; }
   Bytes room() const override { return {(window_ - in_window()) * size_.count}; }

@@ -25,7 +25,7 @@ class FakeBooks final : public Books {
   Answer grow() override {
     ++asked;
     if (when_asked) when_asked();
-    const auto [use, beyond] = memory->reading();
+    const auto [use, beyond, widening] = memory->reading();
     if (use.settling != Bytes{} && !settles) return {false};
     if (use.swappable + std::max(beyond, memory->uncharged()) > Bytes{host_limit.load()})
       return {.granted = false, .host_most = {host_limit.load()}};
