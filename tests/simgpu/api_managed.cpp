@@ -53,10 +53,22 @@ CUresult to_location(DefaultStream zero, CUdeviceptr at, std::size_t size, CUmem
   });
 }
 
-// Has no effect here: pages move without advice.
+// Advice that pages are mostly read has no effect, and other devices' accesses are not noted.
 template <class DeviceOf>
-CUresult advise(CUdeviceptr at, std::size_t size, DeviceOf device_of) {
-  return call("cuMemAdvise", Needs::context, [&] { managed_range(at, size, device_of()); });
+CUresult advise(CUdeviceptr at, std::size_t size, CUmem_advise advice, DeviceOf device_of) {
+  return call("cuMemAdvise", Needs::context, [&] {
+    const CUdevice device = device_of();
+    const Range range = managed_range(at, size, device);
+    Managed& managed = *driver().managed_at(at);
+    const bool own =
+        device != kHost && driver().space->physical_at(at)->device() == driver().gpu(device).number;
+    if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)
+      managed.prefer(range, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION && device == kHost);
+    else if (own && advice == CU_MEM_ADVISE_SET_ACCESSED_BY)
+      managed.set_accessed_by(range, true);
+    else if (own && advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+      managed.set_accessed_by(range, false);
+  });
 }
 
 using Ptr = CUdeviceptr;
@@ -85,11 +97,12 @@ SIMGPU_BOTH(cuMemPrefetchAsync, _ptsz, to_device, (Ptr p, Size n, CUdevice d, St
 SIMGPU_BOTH(cuMemPrefetchAsync_v2, _ptsz, to_location,
             (Ptr p, Size n, CUmemLocation l, unsigned f, Stream_ q), p, n, l, f, q)
 
-CUresult CUDAAPI cuMemAdvise(CUdeviceptr at, std::size_t size, CUmem_advise, CUdevice device) {
-  return advise(at, size, [=] { return device; });
+CUresult CUDAAPI cuMemAdvise(CUdeviceptr at, std::size_t size, CUmem_advise advice, CUdevice device) {
+  return advise(at, size, advice, [=] { return device; });
 }
-CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr at, std::size_t size, CUmem_advise, CUmemLocation location) {
-  return advise(at, size, [=] { return device_of(location); });
+CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr at, std::size_t size, CUmem_advise advice,
+                                CUmemLocation location) {
+  return advise(at, size, advice, [=] { return device_of(location); });
 }
 
 }  // extern "C"

@@ -100,10 +100,15 @@ void Managed::notice_what_left(Bytes left) {
   }
 }
 
+// Returns true if work on the device that touches the page leaves it on the host.
+bool Managed::stays(const Page& page) {
+  if (page.place == Place::device) return false;
+  return page.prefers_host || (page.accessed_by && page.place == Place::host);
+}
+
 // Returns the number of bytes that moved. Pages for which the device has no memory stay where they are, and
 // are accessed remotely.
-Bytes Managed::to_device(const Range& range) {
-  const std::vector<Page*> pages = pages_of(range);
+Bytes Managed::to_device(const std::vector<Page*>& pages) {
   if (pages.empty()) return {};
   notice_what_left(device_.touch_managed());
   ++touches_;
@@ -125,14 +130,38 @@ Bytes Managed::to_device(const Range& range) {
   return moved;
 }
 
-void Managed::touch(const Range& range) {
+Bytes Managed::touch(const Range& range) {
   std::lock_guard lock(mutex_);
-  if (const Bytes moved = to_device(range); moved != Bytes{}) device_.count_paged(moved);
+  std::vector<Page*> pages = pages_of(range);
+  for (Page* page : pages)
+    if (stays(*page)) page->place = Place::host;
+  std::erase_if(pages, [](const Page* page) { return stays(*page); });
+  const Bytes moved = to_device(pages);
+  if (moved != Bytes{}) device_.count_paged(moved);
+  return moved;
+}
+
+Bytes Managed::stays_on_host(const Range& range) {
+  std::lock_guard lock(mutex_);
+  notice_what_left(device_.managed());
+  Bytes sum;
+  for (const Page* page : pages_of(range))
+    if (stays(*page)) sum += kPage;
+  return std::min(sum, range.size);
+}
+
+Bytes Managed::movable(const Range& range, bool to_device) {
+  std::lock_guard lock(mutex_);
+  notice_what_left(device_.managed());
+  Bytes sum;
+  for (const Page* page : pages_of(range))
+    if (page->place == (to_device ? Place::host : Place::device)) sum += kPage;
+  return sum;
 }
 
 Bytes Managed::bring(const Range& range) {
   std::lock_guard lock(mutex_);
-  return to_device(range);
+  return to_device(pages_of(range));
 }
 
 Bytes Managed::send_away(const Range& range) {
@@ -140,11 +169,27 @@ Bytes Managed::send_away(const Range& range) {
   notice_what_left(device_.managed());
   Bytes moved;
   for (Page* page : pages_of(range)) {
-    if (page->place != Place::device) continue;
-    to_host(*page);
-    moved += kPage;
+    if (page->place == Place::device) {
+      to_host(*page);
+      moved += kPage;
+    }
+    page->place = Place::host;
   }
   return moved;
+}
+
+template <class Change>
+void Managed::change(const Range& range, Change change) {
+  std::lock_guard lock(mutex_);
+  for (Page* page : pages_of(range)) change(*page);
+}
+
+void Managed::prefer(const Range& range, bool host) {
+  change(range, [host](Page& page) { page.prefers_host = host; });
+}
+
+void Managed::set_accessed_by(const Range& range, bool accessed) {
+  change(range, [accessed](Page& page) { page.accessed_by = accessed; });
 }
 
 }  // namespace sharedgpu::simgpu

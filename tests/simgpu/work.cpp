@@ -14,8 +14,13 @@ namespace {
 constexpr Nanoseconds kWaitStep = std::chrono::microseconds(20);
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-// Managed memory moves to its device by faults. Other devices access it remotely.
-void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
+// Managed memory moves to its device by faults. Other devices access it remotely. Returns the bytes moved.
+Bytes page_in(const Range& range) { return driver().gpu(range.device).managed->touch(range); }
+
+// The bytes of the range that work accesses over the bus.
+Bytes bytes_on_host(const Range& range) {
+  return driver().space->bytes_on_host(range) + driver().gpu(range.device).managed->stays_on_host(range);
+}
 
 // Holds a Use during the work. The Use begins earlier if the work only waits for the device, since a real GPU
 // may already run the work then. end() returns false if the ranges were unmapped, or used by conflicting
@@ -29,9 +34,12 @@ class UseGuard {
   UseGuard(const UseGuard&) = delete;
   UseGuard& operator=(const UseGuard&) = delete;
   const UsePtr& get() const { return use_; }
-  // Call this once the device is free for the work.
-  void page_in() const {
-    for (const Range& range : use_->ranges) simgpu::page_in(range);
+  // Call this once the device is free for the work. Returns the time that the pages take which come by
+  // faults.
+  Nanoseconds page_in() const {
+    Bytes moved;
+    for (const Range& range : use_->ranges) moved += simgpu::page_in(range);
+    return driver().copy_time(moved);
   }
   bool end() { return driver().space->end_use(std::exchange(use_, nullptr)); }
 
@@ -63,7 +71,7 @@ bool add_reached(int device, const Kernel& kernel, const Arguments& arguments, s
 Nanoseconds bus_time(const Kernel& kernel, const std::vector<Range>& ranges) {
   Bytes moved;
   for (const Range& range : ranges)
-    moved.count += driver().space->bytes_on_host(range).count * (range.written ? 1 : kernel.reads);
+    moved.count += bytes_on_host(range).count * (range.written ? 1 : kernel.reads);
   return driver().copy_time(moved);
 }
 
@@ -79,7 +87,7 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   TimePoint start = device.occupy(Engine::compute, duration);
   device.count_kernel();
-  use.page_in();
+  duration += use.page_in();
   // The effect comes last, so that a premature read sees the old contents.
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
@@ -129,7 +137,7 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   const bool from_mapped = d.space->reservation_at(plan.source).has_value();
   // Bytes of each side that lie on the host, and bytes of the copy that cross the bus.
   auto on_host = [&](bool mapped, const Range& range) {
-    return mapped ? std::min(d.space->bytes_on_host(range), plan.size()) : plan.size();
+    return mapped ? std::min(bytes_on_host(range), plan.size()) : plan.size();
   };
   std::vector<Range> ranges;
   if (to_mapped) ranges.push_back(plan.target_range());
@@ -150,7 +158,7 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
     start = device.occupy(engine, duration);
     if (to_host < plan.size() || from_host < plan.size()) device.count_copy(engine, crossing);
   }
-  use.page_in();
+  duration += use.page_in();
   bool whole =
       in_pieces(context.device(), plan.width, plan.height, start, duration,
                 [&](std::size_t row, std::size_t offset, std::size_t size) {
@@ -172,12 +180,13 @@ CUresult run_set(const Context& context, const SetPlan& plan) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
   Driver& d = driver();
   const Bytes size{plan.width * plan.height * plan.element};
-  const Bytes on_host = std::min(d.space->bytes_on_host(plan.range()), size);
+  const Range range = on(context.device(), {plan.range()}).front();
+  const Bytes on_host = std::min(bytes_on_host(range), size);
   Nanoseconds duration = d.memory_time(minus(size, on_host)) + d.copy_time(on_host);
-  UseGuard use(on(context.device(), {plan.range()}));
+  UseGuard use({range});
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   TimePoint start = d.gpu(context.device()).shared->occupy(Engine::compute, duration);
-  use.page_in();
+  duration += use.page_in();
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
   bool whole = d.space->touch(use.get(), [&] {
@@ -189,6 +198,29 @@ CUresult run_set(const Context& context, const SetPlan& plan) {
     }
   });
   return use.end() && whole ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+// The pages move piece by piece, while kernels run. Ends early if the memory is freed meanwhile.
+void run_prefetch(const Range& range, bool to_device) {
+  Driver& d = driver();
+  Managed* managed = d.managed_at(range.begin);
+  if (managed == nullptr) return;
+  SharedDevice& device = *d.gpu(range.device).shared;
+  const Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;
+  const Nanoseconds duration = d.copy_time(managed->movable(range, to_device));
+  const TimePoint start = duration == Nanoseconds{} ? now() : device.occupy(engine, duration);
+  for (std::size_t done = 0; done < range.size.count;) {
+    Range piece = range;
+    piece.begin += done;
+    piece.size = {std::min(kPiece, range.size.count - done)};
+    done += piece.size.count;
+    const double share = static_cast<double>(done) / static_cast<double>(range.size.count);
+    sleep_until(start +
+                Nanoseconds(static_cast<std::int64_t>(static_cast<double>(duration.count()) * share)));
+    managed = d.managed_at(piece.begin);
+    if (managed == nullptr) return;
+    device.count_copy(engine, to_device ? managed->bring(piece) : managed->send_away(piece));
+  }
 }
 
 bool fulfilled(std::uint32_t found, std::uint32_t value, unsigned how) {
@@ -280,15 +312,7 @@ Work graph_work(std::vector<Work> all_works) {
 
 Work prefetch_work(const Range& range, bool to_device) {
   return {CU_GRAPH_NODE_TYPE_EMPTY, [=](Context&) {
-            Driver& d = driver();
-            Managed* const managed = d.managed_at(range.begin);
-            if (managed == nullptr) return CUDA_SUCCESS;  // the memory has been freed meanwhile
-            const Bytes moved = to_device ? managed->bring(range) : managed->send_away(range);
-            SharedDevice& device = *d.gpu(range.device).shared;
-            const Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;
-            const Nanoseconds duration = d.copy_time(moved);
-            if (moved != Bytes{}) sleep_until(device.occupy(engine, duration) + duration);
-            device.count_copy(engine, moved);
+            run_prefetch(range, to_device);
             return CUDA_SUCCESS;
           }};
 }

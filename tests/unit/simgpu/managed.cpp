@@ -4,8 +4,11 @@
 // The tests use the first version, which every driver has. Newer headers define the name of the first version
 // as a macro for the second version.
 #undef cuMemPrefetchAsync
+#undef cuMemAdvise
 extern "C" CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, std::size_t size, CUdevice to,
                                                CUstream stream);
+extern "C" CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, std::size_t size, CUmem_advise advice,
+                                        CUdevice device);
 
 namespace sharedgpu::simgpu_test {
 namespace {
@@ -95,6 +98,39 @@ TEST_CASE("More managed memory than the device has moves in and out", "[simulate
   CHECK(used() <= total);
   CHECK(cuMemFree(plain) == CUDA_SUCCESS);
   for (CUdeviceptr block : blocks) CHECK(cuMemFree(block) == CUDA_SUCCESS);
+}
+
+TEST_CASE("Managed memory stays on the host if that is advised, and is right there", "[simulated]") {
+  Gpu gpu;
+  const std::size_t before = used();
+  constexpr std::size_t kWords = 4 * kMiB;
+  const CUdeviceptr memory = managed(kWords * 4);
+  const auto add_one = [&] {
+    REQUIRE(gpu.add(memory, kWords, 1, nullptr) == CUDA_SUCCESS);
+    REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  };
+  const auto advise = [&](CUmem_advise advice, CUdevice device) {
+    REQUIRE(cuMemAdvise(memory, kWords * 4, advice, device) == CUDA_SUCCESS);
+  };
+  advise(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, kHost);
+  advise(CU_MEM_ADVISE_SET_ACCESSED_BY, 0);
+  add_one();  // makes the pages
+  CHECK(used() == before);
+  // A prefetch moves pages whatever the advice is.
+  REQUIRE(cuMemPrefetchAsync(memory, kWords * 2, 0, nullptr) == CUDA_SUCCESS);
+  add_one();
+  CHECK(used() - before == kWords * 2);
+  // Pages that the GPU has mapped do not fault.
+  advise(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0);
+  add_one();
+  CHECK(used() - before == kWords * 2);
+  advise(CU_MEM_ADVISE_UNSET_ACCESSED_BY, 0);
+  add_one();
+  CHECK(used() - before == kWords * 4);
+  bool right = true;
+  for (std::size_t i = 0; i < kWords; ++i) right = right && words_at(memory)[i] == 4;
+  CHECK(right);
+  CHECK(cuMemFree(memory) == CUDA_SUCCESS);
 }
 
 TEST_CASE("Managed memory goes with its context", "[simulated]") {
