@@ -203,7 +203,7 @@ void Core::on(const SessionCame& event) {
   session->step = event.step;
   session->backend = event.hello.backend;
   session->resumes = event.hello.resuming != 0;
-  session->can_be_away = event.can_be_away && session->backend == Backend::swap;
+  session->can_be_away = event.can_be_away && session->backend != Backend::native;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
   // The time that the tenant waited under the earlier arbiter is unknown, so its wait begins now.

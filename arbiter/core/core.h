@@ -75,7 +75,9 @@ class Core {
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
   // The bytes of the tenant on GPUs that the tenant still has to evict.
   Bytes to_evict(TenantId tenant) const;
-  Bytes away(TenantId tenant) const;  // the away memory of all sessions of the tenant
+  // The away memory of the tenant's sessions that the kernel charges to no cgroup. The kernel charges managed
+  // memory, except for what the session reports as uncharged.
+  Bytes uncharged(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
   // The fraction of the GPU's threads that a process gets if the process starts now and its tenant has these

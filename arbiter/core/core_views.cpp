@@ -160,10 +160,13 @@ Bytes Core::to_evict(TenantId tenant) const {
   return sum;
 }
 
-Bytes Core::away(TenantId tenant) const {
+Bytes Core::uncharged(TenantId tenant) const {
   Bytes sum;
   if (const Tenant* found = model_.find(tenant))
-    for (const Session* session : found->sessions) sum += memory_.of(*session).away;
+    for (const Session* session : found->sessions) {
+      const SessionBook& book = memory_.of(*session);
+      sum += session->backend == Backend::managed ? book.uncharged : book.away;
+    }
   return sum;
 }
 

@@ -61,8 +61,8 @@ HostClaims::Row& HostClaims::look(const Client& client) {
   if (gap < kPause) return its;
   its.looked = now;
   const bool had_room = std::exchange(its.room, std::nullopt).has_value();
-  const Bytes away = its_.core.core().away(client.tenant());
-  const std::optional<Bytes> room = host_room(its_.system, client.peer().pid, away);
+  const Bytes uncharged = its_.core.core().uncharged(client.tenant());
+  const std::optional<Bytes> room = host_room(its_.system, client.peer().pid, uncharged);
   if (room && *room > needed(client)) its.room = room;
   its.told = its.told && its.room;
   its.roomy = its.room && had_room && gap < kApart ? its.roomy + std::min(gap, kMostGap) : Nanoseconds{};

@@ -6,11 +6,11 @@
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
 // host memory. A check computes how much host memory the process may still allocate. The tenant needs as much
 // host memory as it must evict, plus an eighth of that, plus the library's reserve for other processes. The
-// check contradicts the claim if the process may allocate more than the tenant needs. Away memory counts as
-// used: the kernel charges it to no cgroup, but the library subtracts it from the job's memory, too. Even a
-// brief shortage makes the library evict nothing for a minute. So the claim that a session cannot evict is
-// refuted only by checks over a longer time. A check runs when a claim arrives and reads some files of /proc
-// and /sys, at most twice a second for each process.
+// check contradicts the claim if the process may allocate more than the tenant needs. Away memory of the
+// swap backend counts as used: the kernel charges it to no cgroup, but the library subtracts it from the
+// job's memory, too. Even a brief shortage makes the library evict nothing for a minute. So the claim that a
+// session cannot evict is refuted only by checks over a longer time. A check runs when a claim arrives and
+// reads some files of /proc and /sys, at most twice a second for each process.
 //
 // Limits: a session that reports higher limits than its cgroups have could allocate more memory than it can
 // ever evict, and keep that memory on the GPU. So the arbiter uses the lower of two limits: the reported

@@ -108,12 +108,12 @@ class StepLauncher {
 // If the driver refuses the first step with an effect, the graph is launched whole, so the program gets the
 // result of plain CUDA. If it refuses a later one, part of the graph is in the stream already, as when a
 // kernel of a graph fails: the rest is left out, and the program gets the error.
-CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const std::function<CUresult()>& whole) {
+CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const WholeLaunch& whole) {
   const StepLauncher launcher(stream);
   bool begun = false;
   for (const auto& step : graph.steps) {
     const CUresult result = std::visit(launcher, *step);
-    if (result != CUDA_SUCCESS) return begun ? result : whole();
+    if (result != CUDA_SUCCESS) return begun ? result : whole(nullptr);
     begun = begun || !std::holds_alternative<EmptyStep>(*step);
   }
   debug("a graph of %zu nodes was launched node by node", graph.steps.size());
@@ -136,15 +136,15 @@ bool should_run_singly(const GraphSnapshot& graph, const GraphLaunches& launches
 }
 
 CUresult launch_recorded(CUgraphExec graph, GraphLaunches& launches, CUstream stream,
-                         const std::function<CUresult()>& whole) {
+                         const WholeLaunch& whole) {
   const auto snapshot = graph_records().snapshot(reinterpret_cast<std::uintptr_t>(graph));
   session::DeviceSession* const session = oversized_session();
-  if (snapshot == nullptr || session == nullptr) return whole();
+  if (snapshot == nullptr || session == nullptr) return whole(nullptr);
   session::Residence& residence = *session->residence();
   launches.last_single = should_run_singly(*snapshot, launches, residence);
   if (launches.last_single) return launch_singly(*snapshot, stream, whole);
-  bring_in(*session, residence.choose(snapshot->uses, gate::now()).exchange);
-  return whole();
+  OversizedLaunch launch(*session, snapshot->uses, reinterpret_cast<std::uintptr_t>(stream));
+  return whole(&launch);
 }
 
 // A fence after all that the stream has been given so far; null on failure.
@@ -159,17 +159,17 @@ FencePtr fence_behind(CUstream stream) {
 
 void kernels_launch_graphs() { graphs_from_kernels = true; }
 
-CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::function<CUresult()>& whole) {
+CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const WholeLaunch& whole) {
   using backlog::InOrder;
   if (stream == nullptr) stream = own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   const auto launches = graph_records().launches(reinterpret_cast<std::uintptr_t>(graph));
   if (launches == nullptr) {
     const InOrder in_order(reinterpret_cast<backlog::StreamWord>(stream), own);
-    return whole();
+    return whole(nullptr);
   }
   const std::lock_guard one_after_the_other(launches->mutex);
   const InOrder as_one(reinterpret_cast<backlog::StreamWord>(stream), own, InOrder::Extent::sequence);
-  if (backlog::captured(stream)) return whole();
+  if (backlog::captured(stream)) return whole(nullptr);
   if (launches->last != nullptr) backlog::wait_in(stream, *launches->last);
   launches->last_single = false;
   const CUresult result = launch_recorded(graph, *launches, stream, whole);

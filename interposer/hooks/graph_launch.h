@@ -10,9 +10,14 @@
 
 namespace sharedgpu::hooks {
 
-// Makes the program's call cuGraphLaunch. `own`: stream 0 means the per-thread default stream. `whole` passes
-// the gate, and launches the graph by the driver.
-CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::function<CUresult()>& whole);
+class OversizedLaunch;
+
+// Passes the gate, and launches a graph by the driver. Inside the gate, calls end() of the argument, unless
+// it is null.
+using WholeLaunch = std::function<CUresult(OversizedLaunch*)>;
+
+// Makes the program's call cuGraphLaunch. `own`: stream 0 means the per-thread default stream.
+CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const WholeLaunch& whole);
 
 // Call it if a graph has been instantiated that kernels can launch. No graph is launched node by node from
 // then on: a kernel can launch a graph only as a part of a graph.

@@ -13,6 +13,7 @@
 #include "interposer/hooks/graph_launch.h"
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
+#include "interposer/hooks/oversized.h"
 #include "interposer/oversize/active.h"
 #include "interposer/process/process.h"
 
@@ -107,10 +108,15 @@ CUresult launched(CUstream stream, bool own, Call call) {
 
 template <class Call>
 CUresult launch(CUgraphExec graph, CUstream stream, bool own, Call call) {
-  const auto whole = [=] { return launched(stream, own, call); };
-  if (oversize::is_active()) [[unlikely]]
-    return hooks::launch_graph(graph, stream, own, whole);
-  return whole();
+  if (!oversize::is_active()) [[likely]]
+    return launched(stream, own, call);
+  return hooks::launch_graph(graph, stream, own, [=](OversizedLaunch* oversized) {
+    return launched(stream, own, [=] {
+      const CUresult result = call();
+      if (oversized != nullptr) oversized->end(result == CUDA_SUCCESS);
+      return result;
+    });
+  });
 }
 
 // Adds the size of a new node if it is an allocation node. In the parameters, the first word is the node

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "interposer/backlog/streams.h"
 #include "interposer/driver/beside_captures.h"
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
@@ -28,18 +29,55 @@ constexpr Nanoseconds kLongestTrial = 5s;
 // If the turn ends before the exchange, the exchange is made in the next turn, but not for ever.
 constexpr unsigned kMostTurns = 3;
 
-}  // namespace
+// If memory moves beside work: how long a launch waits for its operands, and the pause between two looks.
+constexpr Nanoseconds kPatience = 500ms;
+constexpr Nanoseconds kNap = 200us;
+// Memory may have moved between the choice and the exchange, but not again and again.
+constexpr unsigned kMostExchanges = 8;
 
-bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice) {
-  if (choice.in.empty()) return true;
+session::ExchangeResult exchange(session::DeviceSession& session, const session::ExchangeChoice& choice) {
   session::ExchangeResult result{.outcome = session::Exchanged::closed};
   for (unsigned turns = 0; turns < kMostTurns && result.outcome == session::Exchanged::closed; ++turns) {
     { gate::Pass in_our_turn; }
     result = session.exchange(choice.out, choice.in);
   }
-  session.residence()->exchanged(choice, result, gate::now());
+  return result;
+}
+
+// Carries out the exchange before a launch. Returns false if a handle that should come in is still away. If
+// memory moves beside work, another exchange may be moving the handles already; a new request would end that
+// exchange early.
+bool bring_in(session::DeviceSession& session, session::ExchangeChoice choice) {
+  session::Residence& residence = *session.residence();
+  session::ExchangeResult result{.outcome = session::Exchanged::complete};
+  unsigned exchanges = 0;
+  for (Nanoseconds end = gate::now() + kPatience; !choice.empty(); choice = residence.again(choice)) {
+    const Nanoseconds now = gate::now();
+    if (now >= end || exchanges == kMostExchanges || gate::capturing()) {
+      residence.exchanged(choice, {}, now);
+      return false;
+    }
+    if (!choice.coming.empty()) {
+      session.memory()->away_memory()->wait_for(choice.coming, end - now);
+      residence.waited(gate::now() - now);
+    } else if (choice.in.empty()) {
+      gate::nap(kNap);
+      session.note_ended_launches();
+      residence.waited(gate::now() - now);
+    } else {
+      result = exchange(session, choice);
+      ++exchanges;
+      end = gate::now() + kPatience;  // the thread may have waited for its turn
+      const bool complete = result.outcome == session::Exchanged::complete;
+      if (complete || !residence.beside_work()) residence.exchanged(choice, result, gate::now());
+      if (complete && choice.lacking.empty()) return true;
+      if (!residence.beside_work()) return complete;
+    }
+  }
   return result.outcome == session::Exchanged::complete;
 }
+
+}  // namespace
 
 session::DeviceSession* oversized_session() {
   if (gate::capturing() || gate::inside()) return nullptr;
@@ -48,13 +86,25 @@ session::DeviceSession* oversized_session() {
 }
 
 struct OversizedLaunch::Work {
-  session::Residence* residence = nullptr;
+  Work(session::DeviceSession& its, session::Residence::Choice its_choice, std::uintptr_t its_stream,
+       bool own)
+      : session(its),
+        residence(its.residence()),
+        choice(std::move(its_choice)),
+        stream(its_stream != 0 ? reinterpret_cast<CUstream>(its_stream)
+               : own           ? CU_STREAM_PER_THREAD
+                               : CU_STREAM_LEGACY) {}
+
+  session::DeviceSession& session;
+  session::Residence* residence;
   session::Residence::Choice choice;
-  CUstream stream = nullptr;
+  CUstream stream;
   CUevent begun = nullptr;
   CUevent ended = nullptr;
-  bool timed = false;
+  bool may_time = false;  // the time of the launch should be measured
+  bool timed = false;     // its time is being measured
 
+  void note() const;
   void finish();
   void log(float milliseconds) const;
 };
@@ -62,30 +112,40 @@ struct OversizedLaunch::Work {
 OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
   session::DeviceSession* const session = oversized_session();
   if (session == nullptr) return;
-  session::Residence* const residence = session->residence();
   const session::KernelUse use{.kernel = launch.kernel,
                                .arguments = kernel_arguments(launch.kernel, launch.parameters, launch.extra)};
   if (use.arguments.empty()) return;
-  session::Residence::Choice choice = residence->choose({&use, 1}, gate::now());
+  session->wait_for_launches();
+  session::Residence::Choice choice = session->residence()->choose({&use, 1}, gate::now());
   // The time of a launch whose operands are somewhere else than expected tells nothing.
-  if (!bring_in(*session, choice.exchange) || !choice.timed) return;
-  work_ = std::make_unique<Work>();
-  work_->residence = residence;
-  work_->choice = std::move(choice);
-  work_->stream = launch.stream != 0 ? reinterpret_cast<CUstream>(launch.stream)
-                  : launch.own       ? CU_STREAM_PER_THREAD
-                                     : CU_STREAM_LEGACY;
+  const bool may_time = bring_in(*session, choice.exchange) && choice.timed;
+  if (!may_time && !session->residence()->beside_work()) return;
+  work_ = std::make_unique<Work>(*session, std::move(choice), launch.stream, launch.own);
+  work_->may_time = may_time;
+  if (!may_time) return;
   // The driver may load a kernel's code only at its first launch, which would take a part of the time.
   const driver::BesideCaptures beside;
   driver::call<Load>(driver::Function::cuFuncLoad, launch.kernel);
 }
 
+OversizedLaunch::OversizedLaunch(session::DeviceSession& session, std::span<const session::KernelUse> kernels,
+                                 std::uintptr_t stream) {
+  if (kernels.empty()) return;
+  session.wait_for_launches();
+  session::Residence::Choice choice = session.residence()->choose(kernels, gate::now());
+  bring_in(session, choice.exchange);
+  if (session.residence()->beside_work())
+    work_ = std::make_unique<Work>(session, std::move(choice), stream, false);
+}
+
 OversizedLaunch::~OversizedLaunch() {
-  if (work_) work_->finish();
+  if (!work_) return;
+  if (work_->may_time) work_->finish();
+  work_->session.look_ahead();
 }
 
 void OversizedLaunch::begin() {
-  if (!work_) return;
+  if (!work_ || !work_->may_time) return;
   const driver::BesideCaptures beside;
   if (SHAREDGPU_REAL(cuEventCreate, &work_->begun, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
   if (SHAREDGPU_REAL(cuEventCreate, &work_->ended, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return;
@@ -93,9 +153,21 @@ void OversizedLaunch::begin() {
 }
 
 void OversizedLaunch::end(bool launched) {
-  if (!work_ || !work_->timed) return;
+  if (!work_) return;
   const driver::BesideCaptures beside;
-  work_->timed = launched && SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
+  if (work_->timed)
+    work_->timed = launched && SHAREDGPU_REAL(cuEventRecord, work_->ended, work_->stream) == CUDA_SUCCESS;
+  if (launched) work_->note();
+}
+
+// If memory moves beside work, the handles of the launch must not leave before the launch has ended. Without
+// a fence, its end is not known, so they may.
+void OversizedLaunch::Work::note() const {
+  if (!residence->beside_work()) return;
+  CUresult result = CUDA_SUCCESS;
+  if (const auto place = backlog::locate(stream))
+    if (FencePtr fence = backlog::mark(*place, &result))
+      session.launched(choice, place->id, std::move(fence));
 }
 
 void OversizedLaunch::Work::log(float milliseconds) const {

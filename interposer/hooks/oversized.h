@@ -8,11 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 namespace sharedgpu::session {
 class DeviceSession;
-struct ExchangeChoice;
+struct KernelUse;
 }  // namespace sharedgpu::session
 
 namespace sharedgpu::hooks {
@@ -52,6 +53,10 @@ KernelLaunch kernel_launch(std::uintptr_t stream, bool own, Words... words) {
 class OversizedLaunch {
  public:
   explicit OversizedLaunch(const KernelLaunch& launch);
+  // A graph that is launched whole: brings in the operands of its kernels. `session`: oversized_session().
+  // `stream`: the stream of the launch, not zero.
+  OversizedLaunch(session::DeviceSession& session, std::span<const session::KernelUse> kernels,
+                  std::uintptr_t stream);
   ~OversizedLaunch();
   OversizedLaunch(const OversizedLaunch&) = delete;
   OversizedLaunch& operator=(const OversizedLaunch&) = delete;
@@ -66,9 +71,5 @@ class OversizedLaunch {
 // The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
 // does not run now. Inside the gate, the thread must not wait for the turn thread.
 session::DeviceSession* oversized_session();
-
-// Carries out the exchange before a launch. Returns false if a handle that should come in is still away.
-// Called outside the gate.
-bool bring_in(session::DeviceSession& session, const session::ExchangeChoice& choice);
 
 }  // namespace sharedgpu::hooks

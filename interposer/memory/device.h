@@ -103,6 +103,14 @@ class Device {
   virtual CUresult prefetch(Lane /*lane*/, CUdeviceptr /*address*/, Bytes /*size*/, Side /*to*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  // Tells the driver where the pages of a range of managed memory belong. `gpu`: pages on the host migrate to
+  // the GPU when it uses them. `host`: pages on the host stay there, and the GPU uses them over the bus.
+  // Moves no pages by itself. After a failure, either of the two applies.
+  virtual CUresult keep_on(Side /*side*/, CUdeviceptr /*address*/, Bytes /*size*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // Returns true if keep_on() is supported.
+  virtual bool keeps_on_host() const { return false; }
   // Waits for all copies on the lane. After a failure, copies may still be running, or never complete.
   virtual CUresult wait(Lane lane) = 0;
 

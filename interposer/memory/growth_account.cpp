@@ -50,7 +50,7 @@ Books::Answer GrowthAccount::ask() {
 // Makes the device memory that the arbiter has granted so far, without the growth of `size` bytes, the
 // window. Returns false if there is a window already, or the process must not be oversized.
 bool GrowthAccount::open_window(Bytes size) {
-  if (!common_.blocks || !common_.books.may_be_oversized()) return false;
+  if (!common_.mover->supports_away() || !common_.books.may_be_oversized()) return false;
   const MutexLock lock(common_.mutex);
   if (common_.residency.has_window()) return false;
   common_.residency.set_window(minus(common_.residency.swappable(), size));
@@ -84,7 +84,7 @@ void GrowthAccount::widen_window() {
 // memory beyond the window, and the window shrinks. If the growth of pinned memory is refused all the same,
 // the window stays small. Returns false if the window is as before.
 bool GrowthAccount::shrink_window(Bytes size) {
-  if (!common_.blocks || !common_.books.may_be_oversized()) return false;
+  if (!common_.mover->supports_away() || !common_.books.may_be_oversized()) return false;
   {
     const MutexLock lock(common_.mutex);
     if (common_.residency.granted() < size) return false;
@@ -138,8 +138,8 @@ Books::Answer GrowthAccount::within_host_room() {
   const Bytes footprint = common_.residency.swappable();
   const Bytes without_room = minus(common_.residency.in_window(), common_.residency.granted());
   lock.unlock();
-  if (without_room == Bytes{} || common_.blocks == nullptr) return {.granted = true};
-  const Bytes missing = minus(without_room, common_.blocks->room());
+  if (without_room == Bytes{} || !common_.mover->supports_away()) return {.granted = true};
+  const Bytes missing = minus(without_room, common_.room_for_away());
   if (missing == Bytes{}) return {.granted = true};
   return {.granted = false, .host_most = minus(footprint, missing)};
 }
@@ -224,7 +224,7 @@ ReportSource::Reading GrowthAccount::reading() const {
 Bytes GrowthAccount::uncharged() const {
   const Bytes blocks = common_.blocks ? common_.blocks->held() : Bytes{};
   const MutexLock lock(common_.mutex);
-  return blocks + host_;
+  return blocks + common_.mover->promised() + host_;
 }
 
 Bytes GrowthAccount::job_host_limit() const {

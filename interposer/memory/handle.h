@@ -47,7 +47,8 @@ struct View {
 // a handle is never evicted, since it occupies no device memory. `in_block`: the contents are in `block`, and
 // the block is not mapped at the addresses, since a change of places is under way or has failed. A restore
 // completes the change: if the handle is away, the block is mapped; otherwise the contents are copied from
-// the block to device memory. If an `in_block` handle is mapped, then to device memory.
+// the block to device memory. If an `in_block` handle is mapped, then to device memory. Managed memory that
+// is away has no block: its pages are on the host, and the driver keeps them there (Device::keep_on).
 //
 // A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
 // to unmap it.
@@ -74,8 +75,10 @@ struct Handle {
   std::uint32_t word = 0;           // the word that uniform contents repeat
   std::uint8_t changes = 0;         // number of fingerprints in a row that found changed contents
   std::uint8_t rests = 0;           // how many of the next evictions compute no fingerprint
-  bool host_pages = false;          // managed memory: since an eviction, the driver keeps host memory for the
-                                    // pages
+  bool host_pages = false;          // managed memory: since a prefetch to the host, the driver keeps host
+                                    // memory for the pages
+  bool promised = false;  // managed memory that is away: the driver may still have to make host memory for
+                          // the pages, so the job's budget counts it
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool away = false;

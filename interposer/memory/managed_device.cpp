@@ -46,18 +46,28 @@ const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& mana
 CUresult ManagedDevice::reserve(CUdeviceptr* base, Bytes size) {
   const Relaxed relaxed(calls());
   const CUresult result = managed_.allocate(base, size.count, CU_MEM_ATTACH_GLOBAL);
-  if (result == CUDA_SUCCESS) prefer_the_gpu(*base, size);
+  // The pages belong on this GPU, even if another GPU accesses them. If the driver rejects the advice, the
+  // memory works all the same.
+  if (result == CUDA_SUCCESS) advise(*base, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device());
   return result;
 }
 
-// Advises the driver to keep the pages on this GPU, even if another GPU accesses them. If the driver rejects
-// the advice, the memory works all the same.
-void ManagedDevice::prefer_the_gpu(CUdeviceptr base, Bytes size) {
-  constexpr CUmem_advise kPreferred = CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
-  if (managed_.advise != nullptr)
-    managed_.advise(base, size.count, kPreferred, device());
-  else if (managed_.advise_v2 != nullptr)
-    managed_.advise_v2(base, size.count, kPreferred, location_of(device()));
+CUresult ManagedDevice::advise(CUdeviceptr address, Bytes size, CUmem_advise advice, CUdevice device) const {
+  if (managed_.advise != nullptr) return managed_.advise(address, size.count, advice, device);
+  if (managed_.advise_v2 != nullptr)
+    return managed_.advise_v2(address, size.count, advice, location_of(device));
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// A page on the host that the GPU has mapped ("accessed by") never faults, so it would not migrate to the GPU
+// either.
+CUresult ManagedDevice::keep_on(Side side, CUdeviceptr address, Bytes size) {
+  const bool on_host = side == Side::host;
+  const CUresult result =
+      advise(address, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, on_host ? kHost : device());
+  if (result != CUDA_SUCCESS) return result;
+  return advise(address, size, on_host ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+                device());
 }
 
 CUcontext ManagedDevice::goes_with() {

@@ -44,9 +44,11 @@ class ManagedDevice final : public DriverDevice {
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }
   CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) override;
+  CUresult keep_on(Side side, CUdeviceptr address, Bytes size) override;
+  bool keeps_on_host() const override { return managed_.advise != nullptr || managed_.advise_v2 != nullptr; }
 
  private:
-  void prefer_the_gpu(CUdeviceptr base, Bytes size);
+  CUresult advise(CUdeviceptr address, Bytes size, CUmem_advise advice, CUdevice device) const;
 
   const ManagedCalls managed_;
 };

@@ -70,12 +70,22 @@ class Mover {
   // memory at the handle's addresses. begin_leave() allocates the host memory and starts the copy;
   // end_leave() exchanges the memory. The handle enters the window: begin_enter() replaces the host memory by
   // device memory and starts the copy; end_enter() waits for it. After a failure the handle is where it was.
-  // No work may use the handle from begin to end. The caller keeps Handle::away and the counts up to date: it
-  // sets `away` after end_leave() and before begin_enter(), and sets it back after a failure.
+  // No work may use the handle from begin to end, unless moves_beside_work(). The caller keeps Handle::away
+  // and the counts up to date: it sets `away` after end_leave() and before begin_enter(), and sets it back
+  // after a failure.
+  virtual bool supports_away() const { return false; }
   virtual Begun begin_leave(Handle& /*handle*/, Lane /*lane*/) { return Begun::failed; }
   virtual bool end_leave(Handle& /*handle*/, Lane /*lane*/) { return false; }
   virtual bool begin_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
   virtual bool end_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
+  // Returns true if work may use a handle while it leaves or enters the window.
+  virtual bool moves_beside_work() const { return false; }
+
+  // The size of all handles that are `promised` (handle.h). Thread-safe.
+  virtual Bytes promised() const { return {}; }
+  // Makes the host memory of a handle that is away, if it is promised, and waits. Returns false if the driver
+  // fails; the handle is then still promised.
+  virtual bool keep_promise(Handle& /*handle*/) { return true; }
 
   // The bytes copied to the host, and back from the host, so far. Thread-safe.
   virtual Traffic moved() const { return {}; }

@@ -3,6 +3,7 @@
 // mutex is held.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -55,6 +56,13 @@ class Condition {
   void wait(Mutex& mutex) REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
+    lock.release();
+  }
+  // The same, for about `patience` at most. Waits by the system's clock, since old versions of glibc lack the
+  // function for other clocks.
+  void wait_for(Mutex& mutex, std::chrono::microseconds patience) REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait_until(lock, std::chrono::system_clock::now() + patience);
     lock.release();
   }
   void notify_all() { condition_.notify_all(); }

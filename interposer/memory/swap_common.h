@@ -45,6 +45,12 @@ struct SwapCommon {
     changed.notify_all();
   }
 
+  // The host memory that handles which will be away may still take; as known a moment before `now`, if given.
+  Bytes room_for_away(std::optional<Nanoseconds> now = std::nullopt) const {
+    if (blocks) return blocks->room(now);
+    return now ? budget.recent_room(*now) : budget.room();
+  }
+
   // The following objects are used without the lock.
   Device& device;
   HostBudget& budget;
@@ -53,7 +59,7 @@ struct SwapCommon {
   const std::unique_ptr<HostPool> pool;  // pinned host memory; null with the managed backend, whose evicted
                                          // contents the driver keeps
   const std::unique_ptr<AwayBlocks> blocks;  // host memory for handles that are away; null with the managed
-                                             // backend
+                                             // backend, whose pages the driver keeps
   const std::unique_ptr<Mover> mover;        // moves contents to host memory and back
 
   // Never held during a driver call that copies or waits, nor during a call of a function of Books

@@ -2,6 +2,7 @@
 #include "interposer/memory/swap_exchange.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <utility>
 
@@ -13,6 +14,8 @@ constexpr Bytes kOneArray = mebibytes(512);
 // The pool of blocks keeps this part of the memory that is away for the next exchanges, or
 // SwapOptions::kept_blocks, unless the job itself needs the host memory.
 constexpr std::uint64_t kKeptPart = 4;
+// A wait is repeated after this time, since the system's clock may be set meanwhile.
+constexpr std::chrono::microseconds kLook = std::chrono::milliseconds(10);
 
 // Handles on their way in one direction, first in first out. Each direction has two lanes: while one copy
 // runs, the driver's calls for the other handle are made.
@@ -26,7 +29,11 @@ class Way {
   bool moves() const { return !moving_.empty(); }
   bool full() const { return moving_.size() == kLanes; }
   CUdeviceptr next() const { return waiting_.front(); }
-  void skip() { waiting_.pop_front(); }
+  CUdeviceptr skip() {
+    const CUdeviceptr first = waiting_.front();
+    waiting_.pop_front();
+    return first;
+  }
   Lane lane() const { return {first_ + begun_ % kLanes}; }
   void begun(Handle& handle) {
     moving_.push_back({&handle, lane()});
@@ -38,7 +45,7 @@ class Way {
     moving_.pop_front();
     return first;
   }
-  void give_up() { waiting_.clear(); }
+  std::deque<CUdeviceptr> give_up() { return std::exchange(waiting_, {}); }
 
  private:
   std::deque<CUdeviceptr> waiting_;
@@ -60,7 +67,7 @@ Bytes SwapExchange::room() const {
 }
 
 Bytes SwapExchange::growth(Nanoseconds now) const {
-  const Bytes host = common_.blocks->room(now);
+  const Bytes host = common_.room_for_away(now);
   const MutexLock lock(common_.mutex);
   const Bytes unused = common_.residency.unused_window();
   return host > Bytes{~0ull - unused.count} ? host : host + unused;
@@ -110,12 +117,12 @@ std::vector<AwayHandle> SwapExchange::within(CUdeviceptr address, Bytes size) co
   return found;
 }
 
-void SwapExchange::add_handles(const Span& span, std::vector<AwayHandle>& found) {
+void SwapExchange::add_handles(const Span& span, std::vector<AwayHandle>& found) const {
   for (const Handle& handle : span.range->handles) {
     const bool overlaps =
         handle.address < span.begin + span.size.count && span.begin < handle.address + handle.size.count;
     if (overlaps && handle.place == Handle::Place::free)
-      found.push_back({handle.address, handle.size, handle.away});
+      found.push_back({handle.address, handle.size, handle.away, is_moving(handle)});
   }
 }
 
@@ -124,7 +131,7 @@ std::vector<AwayHandle> SwapExchange::handles() const {
   const MutexLock lock(common_.mutex);
   for (const auto& [base, range] : common_.space.ranges())
     for (const Handle& handle : range.handles)
-      if (!handle.busy && handle.place == Handle::Place::free && handle.usable())
+      if (!is_moving(handle) && handle.place == Handle::Place::free && handle.usable())
         found.push_back({handle.address, handle.size, handle.away});
   return found;
 }
@@ -203,45 +210,89 @@ bool SwapExchange::in_window(CUdeviceptr address) {
   return handle == nullptr || !handle->away;
 }
 
+void SwapExchange::done(CUdeviceptr address) {
+  scheduled_.erase(address);
+  common_.changed.notify_all();
+}
+
+void SwapExchange::schedule(const std::vector<CUdeviceptr>& handles) {
+  const MutexLock lock(common_.mutex);
+  scheduled_.insert(handles.begin(), handles.end());
+}
+
+void SwapExchange::cancel(const std::vector<CUdeviceptr>& handles) {
+  const MutexLock lock(common_.mutex);
+  for (const CUdeviceptr each : handles) done(each);
+}
+
+void SwapExchange::wait_for(const std::vector<CUdeviceptr>& handles, Nanoseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  const MutexLock lock(common_.mutex);
+  for (const CUdeviceptr address : handles)
+    for (;;) {
+      const Handle* const handle = common_.space.handle_at(address);
+      const auto left = end - std::chrono::steady_clock::now();
+      if (handle == nullptr || !is_moving(*handle) || left <= Nanoseconds{}) break;
+      common_.changed.wait_for(common_.mutex,
+                               std::min(kLook, std::chrono::ceil<std::chrono::microseconds>(left)));
+    }
+}
+
 // A handle can enter as soon as enough others have left. After a failure of the driver, no more handles begin
 // to move in the same direction.
-bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
+bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in,
+                            const std::function<bool()>& stop) {
   const DeviceScope scope(common_.device);
-  if (!scope.ok() || !common_.mover->settle()) return false;
+  if (!scope.ok() || !common_.mover->settle()) {
+    cancel(out);
+    cancel(in);
+    return false;
+  }
   Way leaving(out, 0);
   Way entering(in, Way::kLanes);
   MutexLock lock(common_.mutex);
+  scheduled_.insert(out.begin(), out.end());
+  scheduled_.insert(in.begin(), in.end());
+  const auto give_up = [this](Way& way) REQUIRES(common_.mutex) {
+    for (const CUdeviceptr each : way.give_up()) done(each);
+  };
   for (;;) {
+    if (stop()) {
+      give_up(leaving);
+      give_up(entering);
+    }
     while (leaving.may_begin()) {
       Handle* begun = nullptr;
       if (!begin_leave(leaving.next(), leaving.lane(), &begun))
-        leaving.give_up();
+        give_up(leaving);
       else if (begun != nullptr)
         leaving.begun(*begun);
       else
-        leaving.skip();
+        done(leaving.skip());
     }
     bool full = false;
     while (entering.may_begin() && !full) {
       Handle* begun = nullptr;
       full = !begin_enter(entering.next(), entering.lane(), &begun);
       if (full && !leaving.moves()) {  // no handle that could still make room is leaving
-        entering.skip();
+        done(entering.skip());
         full = false;
       } else if (begun != nullptr) {
         entering.begun(*begun);
       } else if (!full) {
-        entering.skip();
+        done(entering.skip());
       }
     }
     if (!leaving.moves() && !entering.moves()) break;
     if (leaving.moves()) {
       const auto [handle, lane] = leaving.pop();
-      if (!end_leave(*handle, lane)) leaving.give_up();
+      if (!end_leave(*handle, lane)) give_up(leaving);
+      done(handle->address);
     }
     if (entering.moves() && (entering.full() || !leaving.moves())) {
       const auto [handle, lane] = entering.pop();
-      if (!end_enter(*handle, lane)) entering.give_up();
+      if (!end_enter(*handle, lane)) give_up(entering);
+      done(handle->address);
     }
   }
   bool all = true;
@@ -251,7 +302,27 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
   return all;
 }
 
+void SwapExchange::keep_promise() {
+  if (common_.mover->promised() == Bytes{}) return;
+  const DeviceScope scope(common_.device);
+  if (!scope.ok() || !common_.mover->settle()) return;
+  MutexLock lock(common_.mutex);
+  Handle* promised = nullptr;
+  for (auto& [base, range] : common_.space.ranges())
+    for (Handle& handle : range.handles)
+      if (promised == nullptr && !handle.busy && handle.promised) promised = &handle;
+  if (promised == nullptr) return;
+  common_.residency.claim(*promised);
+  lock.unlock();
+  const bool kept = common_.mover->keep_promise(*promised);
+  lock.lock();
+  common_.unclaim(*promised);
+  lock.unlock();
+  if (kept) common_.books.report(false);
+}
+
 void SwapExchange::tend() {
+  if (common_.blocks == nullptr) return;
   Bytes away;
   Bytes granted;
   {

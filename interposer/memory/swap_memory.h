@@ -67,16 +67,19 @@ class SwapMemory : public Memory {
   void prepare_host(Bytes size, unsigned sharers) override {
     if (common_.pool) common_.pool->prepare(size, sharers);
   }
-  void tend_freed() override { freeing_.free_deferred(Gpu::may_be_idle); }
+  void tend_freed() override {
+    freeing_.free_deferred(Gpu::may_be_idle);
+    exchange_.keep_promise();
+  }
   void tend() override {
     turns_.tend();
-    if (common_.blocks) exchange_.tend();
+    exchange_.tend();
   }
   bool watch_host() override { return turns_.watch_host(); }
 
   void renew_access() override { ranges_.renew_access(); }
   ProgramMemory* program_memory() override { return &program_; }
-  AwayMemory* away_memory() override { return common_.blocks ? &exchange_ : nullptr; }
+  AwayMemory* away_memory() override { return common_.mover->supports_away() ? &exchange_ : nullptr; }
 
   // Returns a copy of every handle, in the order of their addresses. For tests; no other thread may be moving
   // a handle.

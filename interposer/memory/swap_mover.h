@@ -37,6 +37,7 @@ class SwapMover final : public Mover {
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
+  bool supports_away() const override { return true; }
   Begun begin_leave(Handle& handle, Lane lane) override;
   bool end_leave(Handle& handle, Lane lane) override;
   bool begin_enter(Handle& handle, Lane lane) override;

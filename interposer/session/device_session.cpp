@@ -35,6 +35,9 @@ constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a lost arbiter
 constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
                                                 // stopped
+// A kernel that runs for longer may wait for the program.
+constexpr Nanoseconds kLaunchPatience = 500ms;
+constexpr Nanoseconds kLaunchNap = 50us;
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 // Work that does not end, or the end of a turn, may prevent an exchange.
 constexpr unsigned kMostExchanges = 8;
@@ -163,6 +166,34 @@ bool DeviceSession::make_room() {
     exchange(out, {});
   }
   return away.excess() == Bytes{};
+}
+
+void DeviceSession::wait_for_launches() {
+  Residence& its = *residence();
+  if (!its.beside_work()) return;
+  note_ended_launches();
+  for (const Nanoseconds end = now() + kLaunchPatience; its.far_ahead(now()) && !gate::capturing();) {
+    if (now() >= end) return its.waited_in_vain(now());
+    gate::nap(kLaunchNap);
+    note_ended_launches();
+  }
+}
+
+void DeviceSession::launched(const Residence::Choice& choice, StreamId stream, FencePtr fence) {
+  if (!choice.uses.empty()) fences_.add(residence()->launched(choice), stream, std::move(fence));
+}
+
+void DeviceSession::look_ahead() {
+  Residence& its = *residence();
+  if (!its.beside_work()) return;
+  const std::unique_lock lock(looking_ahead_, std::try_to_lock);
+  if (!lock || (ahead_ && !ahead_->done())) return;
+  if (ahead_ && ahead_->result().outcome == Exchanged::complete)
+    its.exchanged(ahead_choice_, ahead_->result(), now());
+  ahead_.reset();
+  note_ended_launches();
+  ahead_choice_ = its.ahead(now());
+  if (!ahead_choice_.in.empty()) ahead_ = turns_.exchange_ahead(ahead_choice_.out, ahead_choice_.in);
 }
 
 // Only one thread at a time reads the contexts and acts on them, so the last thread acts on the newest state.

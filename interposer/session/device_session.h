@@ -14,6 +14,7 @@
 
 #include "interposer/memory/memory.h"
 #include "interposer/session/arbiter_link.h"
+#include "interposer/session/launch_fences.h"
 #include "interposer/session/residence.h"
 #include "interposer/shared_memory/import.h"
 
@@ -77,6 +78,14 @@ class DeviceSession final : public Books {
     return turns_.exchange(std::move(out), std::move(in));
   }
   ExchangeResult merge(CUdeviceptr address) { return turns_.merge(address); }
+  // For memory that moves beside work; otherwise without effect. Before a launch: waits while earlier
+  // launches use too much of the window, for half a second at most. After the launch, inside the gate: notes
+  // that the launch is under way on the stream until `fence` has passed. After that, outside the gate: begins
+  // to bring in what coming launches need.
+  void wait_for_launches();
+  void launched(const Residence::Choice& choice, StreamId stream, FencePtr fence);
+  void look_ahead();
+  void note_ended_launches() { residence()->ended(fences_.take_ended()); }
 
   shared_memory::Exports& exports() { return exports_; }
   // Requests a piece of exported memory from another process of the tenant, through this session's
@@ -114,6 +123,10 @@ class DeviceSession final : public Books {
       nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
   Bytes capacity_;
   std::atomic<Residence*> residence_{nullptr};
+  LaunchFences fences_;
+  std::mutex looking_ahead_;                // guards the two members below
+  std::shared_ptr<ExchangeRequest> ahead_;  // the last exchange for coming launches; null if it is noted
+  ExchangeChoice ahead_choice_;
 };
 
 }  // namespace sharedgpu::session

@@ -52,6 +52,8 @@ class ExchangeRequest {
     return advance(State::waiting, State::draining);
   }
   bool move() { return advance(State::draining, State::moving); }
+  // Instead of begin() and move(), if handles can move without a pause.
+  bool move_at_once() { return advance(State::waiting, State::moving); }
   void end(ExchangeResult result) {
     result_ = result;
     state_.store(State::done, std::memory_order_release);

@@ -17,6 +17,7 @@
 #include "interposer/oversize/debts.h"
 #include "interposer/oversize/exchange_plan.h"
 #include "interposer/oversize/kernel_costs.h"
+#include "interposer/oversize/launches_under_way.h"
 #include "interposer/oversize/need_order.h"
 #include "interposer/session/exchange_request.h"
 #include "interposer/session/exchange_totals.h"
@@ -40,6 +41,11 @@ struct ExchangeChoice {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
   Bytes size;  // of `in`
+  // Only if memory moves beside work: handles that an exchange is moving already, and handles that fit the
+  // window but find no room before launches or exchanges have ended.
+  std::vector<CUdeviceptr> coming;
+  std::vector<CUdeviceptr> lacking;
+  bool empty() const { return in.empty() && coming.empty() && lacking.empty(); }
 };
 
 class Residence {
@@ -52,6 +58,7 @@ class Residence {
     bool timed = false;  // the time of the launch should be measured
     // The operands, with the bytes that are away after the exchange. Empty if the launch has several kernels.
     std::vector<KernelCosts::Operand> operands;
+    std::vector<LaunchesUnderWay::Use> uses;  // all handles that the launch uses
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
@@ -60,6 +67,8 @@ class Residence {
   bool exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now);
   // The exchange that brings in these handles, which must be on the GPU for another reason.
   ExchangeChoice choose(const std::vector<AwayHandle>& handles);
+  // The same for the handles of an earlier choice that are still away.
+  ExchangeChoice again(const ExchangeChoice& exchange);
   // The handles that should leave if `size` bytes of the window are needed for other memory; none if there
   // are not enough.
   std::vector<CUdeviceptr> leavers(Bytes size);
@@ -70,6 +79,22 @@ class Residence {
   // The launch has not ended while the thread waited for it; the kernel has been running for `ran_for`, or
   // for zero if it has not begun. It may wait for the program, so no launch is timed for a while.
   void did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now);
+
+  // The functions below are for memory that moves beside work.
+  bool beside_work() const { return memory_.moves_beside_work(); }
+  // The exchange that brings in the handles of coming launches; nothing if no order is learned, or if no
+  // launch has needed a handle since the last call. The exchange is announced to the memory.
+  ExchangeChoice ahead(Nanoseconds now);
+  // A thread has waited for handles that another exchange moves, or that find no room yet.
+  void waited(Nanoseconds time);
+  // A launch is under way until ended(). Its handles do not leave for those of later launches.
+  LaunchesUnderWay::Number launched(const Choice& choice);
+  void ended(const std::vector<LaunchesUnderWay::Number>& launches);
+  // Returns true if launches under way use so much of the window that the next launch should wait: handles
+  // come in for later launches, and those in use cannot leave. waited_in_vain(): launches do not end, so no
+  // launch waits for a while.
+  bool far_ahead(Nanoseconds now);
+  void waited_in_vain(Nanoseconds now);
 
  private:
   // After a failure, nothing is tried for a time that doubles with each further failure.
@@ -93,6 +118,7 @@ class Residence {
   bool is_need(const KernelCosts::Key& key) const;
   std::vector<AwayHandle> wanted(const std::vector<Use>& uses, bool may_try);
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
+  ExchangeChoice plan_of(const std::vector<std::uint64_t>& needed, Bytes most);
   std::vector<Candidate> candidates() const;
 
   void add_slowed(double nanoseconds);
@@ -107,6 +133,11 @@ class Residence {
   double per_byte_;  // nanoseconds that an exchange takes, as last measured
   Pause exchanges_;
   Pause trials_;
+  Pause waits_;
+  LaunchesUnderWay under_way_;
+  std::uint64_t needs_ = 0;       // needs noted so far
+  std::uint64_t needs_seen_ = 0;  // needs_ at the last ahead()
+  Nanoseconds next_ahead_{};
 };
 
 }  // namespace sharedgpu::session

@@ -100,7 +100,7 @@ LeasePhase TurnWorker::obey(const TurnOrder& order) {
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       return std::holds_alternative<Restoring>(phase_) ? Closed{} : phase_;
     case TurnOrder::Kind::exchange:
-      return exchange(*order.exchange);
+      return exchange(*order.exchange, order.ahead);
     case TurnOrder::Kind::go_plain:
       if (!restore_memory()) return Restoring{order};
       gate::open_for_good(slot_);
@@ -170,20 +170,64 @@ ExchangeResult TurnWorker::request(const std::shared_ptr<ExchangeRequest>& reque
   }
 }
 
+std::shared_ptr<ExchangeRequest> TurnWorker::exchange_ahead(std::vector<CUdeviceptr> out,
+                                                            std::vector<CUdeviceptr> in) {
+  auto request = std::make_shared<ExchangeRequest>(std::move(out), std::move(in));
+  push({.kind = TurnOrder::Kind::exchange,
+        .epoch = epoch(),
+        .since = now(),
+        .exchange = request,
+        .ahead = true});
+  return request;
+}
+
+bool TurnWorker::has_orders() {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
+
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
-// afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
-// it. Until a restore has succeeded, in this turn or the next one, the gate stays paused.
-LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
+// afterwards.
+LeasePhase TurnWorker::exchange(ExchangeRequest& request, bool ahead) {
   Memory* const mine = memory();
-  const bool movable = mine != nullptr && mine->away_memory() != nullptr;
-  ExchangeResult result{.outcome = movable ? Exchanged::closed : Exchanged::partial};
+  AwayMemory* const away = mine == nullptr ? nullptr : mine->away_memory();
+  ExchangeResult result{.outcome = Exchanged::partial};
+  if (away != nullptr)
+    result =
+        away->moves_beside_work() ? exchange_beside_work(*away, request, ahead) : exchange_in_pause(request);
+  request.end(result);
+  return paused_ != 0 && std::holds_alternative<Closed>(phase_) ? Holding{} : phase_;
+}
+
+// Managed memory may move while work runs, so its exchange needs no pause of the gate and no drain. Its
+// handles are never made one.
+ExchangeResult TurnWorker::exchange_beside_work(AwayMemory& away, ExchangeRequest& request, bool ahead) {
+  ExchangeResult result{.outcome = Exchanged::closed};
+  if (request.merges != 0 || !gate::is_open() || !request.move_at_once()) {
+    away.cancel(request.out);
+    away.cancel(request.in);
+    return result;
+  }
+  const Nanoseconds begun = now();
+  result.outcome = carry_out(*memory(), request, ahead);
+  result.took = now() - begun;
+  if (ahead) outbox_.usage(false);  // in other exchanges, the thread that waits does this
+  debug("exchanged %zu handles for %zu in %.2f ms%s%s", request.out.size(), request.in.size(),
+        milliseconds(result.took), ahead ? ", ahead of need" : "",
+        result.outcome == Exchanged::complete ? "" : "; not completely");
+  return result;
+}
+
+// After a failure of the driver, a handle may be without memory, which only a restore can give it. Until a
+// restore has succeeded, in this turn or the next one, the gate stays paused.
+ExchangeResult TurnWorker::exchange_in_pause(ExchangeRequest& request) {
+  ExchangeResult result{.outcome = Exchanged::closed};
+  if (paused_ != 0) return result;
   const Nanoseconds begun = now();
   const auto move = [&] {
     if (!request.move()) return true;
     const Nanoseconds drained = now();
-    const Traffic before = mine->moved();
-    result.outcome = carry_out(*mine, request);
-    if (request.merges == 0) totals_.add_move(minus(mine->moved(), before), now() - drained);
+    result.outcome = carry_out(*memory(), request, false);
     const bool restored = restore_memory();
     result.took = now() - drained;
     debug("exchanged %zu handles for %zu%s in %.2f ms, after a drain of %.2f ms%s", request.out.size(),
@@ -192,18 +236,22 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
           result.outcome == Exchanged::complete ? "" : "; not completely");
     return restored;
   };
-  if (movable && paused_ == 0)
-    paused_ = parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
-  request.end(result);
-  return paused_ != 0 && std::holds_alternative<Closed>(phase_) ? Holding{} : phase_;
+  paused_ = parts_.drain.pause([&](std::uint32_t pause) { return request.begin(pause); }, move);
+  return result;
 }
 
-Exchanged TurnWorker::carry_out(Memory& memory, const ExchangeRequest& request) {
+Exchanged TurnWorker::carry_out(Memory& memory, const ExchangeRequest& request, bool ahead) {
   CUresult result = CUDA_SUCCESS;
-  if (request.merges != 0)
+  if (request.merges != 0) {
     result = memory.merge(request.merges);
-  else if (!memory.away_memory()->exchange(request.out, request.in))
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+  } else {
+    const Nanoseconds begun = now();
+    const Traffic before = memory.moved();
+    const bool all =
+        memory.away_memory()->exchange(request.out, request.in, [&] { return ahead && has_orders(); });
+    totals_.add_move(minus(memory.moved(), before), now() - begun);
+    if (!all) result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (result == CUDA_ERROR_NOT_READY) return Exchanged::closed;
   return result == CUDA_SUCCESS ? Exchanged::complete : Exchanged::partial;
 }

@@ -32,6 +32,7 @@ struct TurnOrder {
   std::uint64_t number = 0;  // number of the order, for revoke and step
   Nanoseconds since{};       // time of arrival
   std::shared_ptr<ExchangeRequest> exchange = {};
+  bool ahead = false;  // the exchange is for later launches: no thread waits for it
 };
 
 // The phase of the session's lease. Between two orders, the turn thread acts according to the phase.
@@ -71,6 +72,9 @@ class TurnWorker {
   // half a second. The result is `complete` if all handles of `in` are in the window. Call it outside the
   // gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
+  // Begins an exchange of memory that moves beside work, for launches to come, and does not wait for it. It
+  // ends early when the turn thread gets an order; the result is then `partial`. Thread-safe.
+  std::shared_ptr<ExchangeRequest> exchange_ahead(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Does the same for TurnMemory::merge(address), but waits longer for the end of the work, since the program
   // cannot go on without it.
   ExchangeResult merge(CUdeviceptr address);
@@ -91,9 +95,12 @@ class TurnWorker {
   LeasePhase restore(const TurnOrder& order);
   LeasePhase after_drain(bool drained, const TurnOrder& order);
   LeasePhase holding() const;
-  LeasePhase exchange(ExchangeRequest& request);
-  static Exchanged carry_out(Memory& memory, const ExchangeRequest& request);
+  LeasePhase exchange(ExchangeRequest& request, bool ahead);
+  ExchangeResult exchange_beside_work(AwayMemory& away, ExchangeRequest& request, bool ahead);
+  ExchangeResult exchange_in_pause(ExchangeRequest& request);
+  Exchanged carry_out(Memory& memory, const ExchangeRequest& request, bool ahead);
   ExchangeResult request(const std::shared_ptr<ExchangeRequest>& request, Nanoseconds patience);
+  bool has_orders();
   bool restore_memory();
   bool evict(TurnMemory& memory);
   void tend();

@@ -9,6 +9,18 @@ LARGE="oversized --count 20 --bytes 16MiB"
 # The test programs' memory may move between its places at the speeds of a bus and of a GPU.
 start_large() { SIMGPU_PCIE=50 SIMGPU_BANDWIDTH=4300 start_arbiter Oversize=yes "$@"; }
 
+# managed NAME PROGRAM ARGUMENT...: starts a tenant with managed memory.
+managed() {
+  local name=$1 program=$2
+  shift 2
+  SHAREDGPU_DEBUG=1 "$SHAREDGPU" run --backend managed -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+# the_driver_moves_nothing MIB: succeeds if managed memory has moved only by prefetches, and if no more than MIB MiB of
+# all memory has been on the GPU.
+the_driver_moves_nothing() { (($(gpu paged) == 0 && $(gpu peak) <= $1 << 20)) || { info && false; }; }
+
 # ends_right NAME...: waits for the programs' ends, and fails unless they have verified all of their memory.
 ends_right() {
   local name
@@ -80,6 +92,63 @@ summary_of() { sed -n 's/^sharedgpu: run [0-9]*: .* to host memory, .* back; lar
   done
   ends_right one two
   nothing_is_left
+}
+
+@test "managed: kernels of all kinds are right beyond the limit, and no more than the window is on the GPU" {
+  start_large DeviceMemoryLimit=160MiB
+  local options number=0
+  for options in "stream" "stream --pool --threads 3 --churn" "product" "product --graph --churn" "hidden --churn"; do
+    number=$((number + 1))
+    # shellcheck disable=SC2086
+    managed "m$number" $LARGE --iterations 3 --kind $options
+    ends_right "m$number"
+  done
+  grep -q 'exchanged [0-9]* handles' "$DIR/m3.err"
+  the_driver_moves_nothing $((160 + 4)) # and a context
+  nothing_is_left
+}
+
+@test "managed: two programs larger than the GPU take turns, and the arbiter dies meanwhile" {
+  start_large Quantum=300ms DeviceMemoryLimit=160MiB
+  # shellcheck disable=SC2086
+  {
+    managed one $LARGE --iterations 60 --kind product
+    managed two $LARGE --iterations 120 --kind stream --threads 2
+  }
+  local _
+  for _ in 1 2; do
+    until_true 60 json_is 'sum(t["away_bytes"] > 0 and t["footprint_bytes"] <= 160 << 20 for t in s["tenants"])' 2
+    kill -9 "$ARBITER"
+    wait "$ARBITER" || true
+    run_arbiter
+  done
+  ends_right one two
+  the_driver_moves_nothing $((160 + 2 * 4))
+  nothing_is_left
+}
+
+@test "a managed program and a swapped one, both larger than the GPU, take turns" {
+  start_large Quantum=300ms DeviceMemoryLimit=160MiB
+  # shellcheck disable=SC2086
+  {
+    managed one $LARGE --iterations 8 --kind product
+    tenant two $LARGE --iterations 8 --kind product
+  }
+  ends_right one two
+  the_driver_moves_nothing $((160 + 2 * 4))
+  nothing_is_left
+}
+
+@test "managed: prefetches and advice that fail cost nothing but time" {
+  start_large DeviceMemoryLimit=160MiB
+  local fault
+  for fault in cuMemPrefetchAsync:9 cuMemPrefetchAsync:5+ cuMemAdvise:60 cuMemAdvise:80+ cuStreamSynchronize:20; do
+    # shellcheck disable=SC2086
+    SIMGPU_FAIL=$fault:CUDA_ERROR_INVALID_DEVICE managed "$fault" $LARGE --iterations 3 --kind product
+    finish "$fault" || true
+    grep -q 'every word verified' "$DIR/$fault.out" || grep -q 'cuStreamSynchronize' "$DIR/$fault.err"
+  done
+  (($(gpu peak) <= (160 + 4) << 20))
 }
 
 @test "a program larger than the GPU that is killed leaves the GPU to others" {
@@ -168,6 +237,21 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
     (($(singly "p$number") > 0))
     grep -q 'exchanged [0-9]* handles' "$DIR/p$number.err"
   done
+  nothing_is_left
+}
+
+@test "managed: a graph larger than the window is launched node by node, and is right whatever its program does" {
+  start_large DeviceMemoryLimit=160MiB
+  local options number=0
+  for options in "" "--update nodes" "--update whole" "--threads 3"; do
+    number=$((number + 1))
+    # shellcheck disable=SC2086
+    managed "p$number" $GRAPH $options
+    ends_right "p$number"
+    (($(singly "p$number") > 0))
+    grep -q 'exchanged [0-9]* handles' "$DIR/p$number.err"
+  done
+  the_driver_moves_nothing $((160 + 4))
   nothing_is_left
 }
 

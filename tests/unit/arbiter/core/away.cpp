@@ -88,7 +88,6 @@ TEST_CASE("Away memory is refused to tenants and libraries that may not have it"
   Terms terms;
   SECTION("the site does not permit it") { terms.oversize = false; }
   SECTION("the library is too old") { terms.can_be_away = false; }
-  SECTION("managed memory") { terms.backend = Backend::managed; }
   SECTION("native memory") { terms.backend = Backend::native; }
   Away b;
   b.arrive(1, 1, terms);
@@ -106,7 +105,22 @@ TEST_CASE("Attached says whether a session may have away memory") {
   b.arrive(3, 3, {.can_be_away = false});
   CHECK(b.sent<Attached>(3)->oversize == 0);
   b.arrive(4, 4, {.backend = Backend::managed});
-  CHECK(b.sent<Attached>(4)->oversize == 0);
+  CHECK(b.sent<Attached>(4)->oversize == 1);
+  b.arrive(5, 5, {.backend = Backend::native});
+  CHECK(b.sent<Attached>(5)->oversize == 0);
+}
+
+TEST_CASE("The kernel charges the away memory of managed sessions, and that of others to no cgroup") {
+  Away b;
+  b.arrive(1, 1, {});
+  b.arrive(2, 1, {.backend = Backend::managed});
+  b.ask_away(1, 0, 10);
+  b.ask_away(2, 0, 5);
+  CHECK(b.away(2) == mebibytes(5));
+  CHECK(b.core->uncharged(TenantId{1}) == mebibytes(10));
+  // Until its pages are made, the kernel charges the memory of a managed session to no cgroup either.
+  b.say(2, Usage{.request = 0, .use = {}, .away = mebibytes(5), .uncharged = mebibytes(2)});
+  CHECK(b.core->uncharged(TenantId{1}) == mebibytes(12));
 }
 
 TEST_CASE("A report without a request gives no away memory") {

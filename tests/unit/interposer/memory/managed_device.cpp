@@ -62,8 +62,11 @@ ManagedCalls managed() {
               },
           .advise =
               [](CUdeviceptr, std::size_t, CUmem_advise advice, CUdevice device) {
-                return note(std::string(advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? "prefer " : "? ") +
-                            std::to_string(device));
+                const char* what = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? "prefer "
+                                   : advice == CU_MEM_ADVISE_SET_ACCESSED_BY      ? "accessed by "
+                                   : advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY    ? "not accessed by "
+                                                                                  : "? ";
+                return note(what + std::to_string(device));
               },
           .advise_v2 =
               [](CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation location) {
@@ -108,6 +111,27 @@ TEST_CASE("where the first versions are gone, the second ones serve", "[managed]
                              "prefetch 65536 to type 2 id 0", "prefetch 65536 to type 1 id 3", "free"});
   newer.advise_v2 = nullptr;
   CHECK(life(newer).size() == 5);
+}
+
+TEST_CASE("managed memory is kept on the host by advice, and belongs to the GPU again", "[managed]") {
+  notes.clear();
+  ManagedDevice device(calls(), managed(), 3);
+  CHECK(device.keeps_on_host());
+  CHECK(device.keep_on(Device::Side::host, 1 << 20, kibibytes(64)) == CUDA_SUCCESS);
+  CHECK(device.keep_on(Device::Side::gpu, 1 << 20, kibibytes(64)) == CUDA_SUCCESS);
+  CHECK(notes == Notes{"prefer -1", "accessed by 3", "prefer 3", "not accessed by 3"});
+
+  ManagedCalls refusing = managed();
+  refusing.advise = [](CUdeviceptr, std::size_t, CUmem_advise, CUdevice) { return CUDA_ERROR_INVALID_VALUE; };
+  ManagedDevice refused(calls(), refusing, 3);
+  CHECK(refused.keep_on(Device::Side::host, 1 << 20, kibibytes(64)) == CUDA_ERROR_INVALID_VALUE);
+
+  ManagedCalls none = managed();
+  none.advise = nullptr;
+  none.advise_v2 = nullptr;
+  ManagedDevice without(calls(), none, 3);
+  CHECK_FALSE(without.keeps_on_host());
+  CHECK(without.keep_on(Device::Side::host, 1 << 20, kibibytes(64)) == CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST_CASE("a thread without a context, or with one that is gone, borrows one to free managed memory",

@@ -53,10 +53,22 @@ class ChosenMemory final : public Memory, public AwayMemory {
   Bytes room() const override { return {}; }
   Bytes excess() const override { return {}; }
   Bytes growth(Nanoseconds) const override { return {}; }
-  bool exchange(const std::vector<CUdeviceptr>&, const std::vector<CUdeviceptr>&) override {
+  Traffic moved() const override { return {.evicted = {copied}, .restored = {}}; }
+  bool moves_beside_work() const override { return beside_work; }
+  bool exchange(const std::vector<CUdeviceptr>&, const std::vector<CUdeviceptr>&,
+                const std::function<bool()>& stop) override {
+    while (endless && !stop()) std::this_thread::sleep_for(1ms);
+    if (beside_work && !gate::is_open()) ++closed_exchanges;
+    ++copied;
     return exchanged;
   }
+  void cancel(const std::vector<CUdeviceptr>& handles) override { cancelled += handles.size(); }
 
+  std::atomic<std::uint64_t> copied{0};  // each exchange copies a byte
+  std::atomic<bool> beside_work{false};
+  std::atomic<bool> endless{false};  // exchanges last until they are stopped
+  std::atomic<unsigned> closed_exchanges{0};
+  std::atomic<std::size_t> cancelled{0};
   std::atomic<bool> exchanged{true};
   std::atomic<CUresult> merged{CUDA_SUCCESS};
   std::atomic<bool> restorable{true};
@@ -138,4 +150,35 @@ TEST_CASE("no work begins while a handle is without memory") {
   wait_until([] { return gate::is_open(); });
   CHECK(gate::held());
   CHECK(memory->open_restores == 0);
+
+  // Memory that moves beside work needs no pause, and so no restore.
+  memory->beside_work = true;
+  const unsigned restores = memory->restores;
+  CHECK(worker->exchange({1}, {2}).outcome == Exchanged::partial);
+  memory->exchanged = true;
+  const Bytes moved = totals->read().moved.evicted;
+  CHECK(worker->exchange({1}, {2}).outcome == Exchanged::complete);
+  CHECK(totals->read().moved.evicted == moved + Bytes{1});
+  CHECK(worker->merge(1).outcome == Exchanged::closed);
+  // An exchange for coming launches ends when another order arrives. No thread waits for it.
+  memory->endless = true;
+  const auto ahead = worker->exchange_ahead({1}, {2});
+  const Nanoseconds waited = totals->read().waited;
+  std::this_thread::sleep_for(5ms);
+  CHECK_FALSE(ahead->done());
+  worker->push({.kind = TurnOrder::Kind::evict, .epoch = {3}});
+  wait_until([&] { return ahead->done(); });
+  CHECK(totals->read().waited == waited);
+  memory->endless = false;
+  CHECK(gate::is_open());
+  CHECK(memory->restores == restores);
+  // It does not begin while the gate is closed, and its announcement ends.
+  const std::size_t cancelled = memory->cancelled;
+  const std::uint32_t pause = gate::pause();
+  const auto late = worker->exchange_ahead({1}, {2, 3});
+  wait_until([&] { return late->done(); });
+  CHECK(late->result().outcome == Exchanged::closed);
+  CHECK(memory->cancelled == cancelled + 3);
+  CHECK(memory->closed_exchanges == 0);
+  gate::resume(pause);
 }

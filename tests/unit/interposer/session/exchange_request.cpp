@@ -24,6 +24,16 @@ TEST_CASE("a request is carried out once, and tells the result", "[exchange_requ
   CHECK_FALSE(request.cancel());
 }
 
+TEST_CASE("a request without a pause moves at once, or is cancelled", "[exchange_request]") {
+  ExchangeRequest request({1}, {3});
+  CHECK(request.move_at_once());
+  CHECK_FALSE(request.move_at_once());
+  CHECK_FALSE(request.cancel());
+  ExchangeRequest cancelled({1}, {3});
+  CHECK(cancelled.cancel());
+  CHECK_FALSE(cancelled.move_at_once());
+}
+
 TEST_CASE("a request that is cancelled while it waits is not begun, and ends no pause",
           "[exchange_request]") {
   const std::uint32_t of_another = gate::pause();

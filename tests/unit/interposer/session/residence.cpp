@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <set>
 
 using namespace sharedgpu;
 using namespace std::chrono_literals;
@@ -24,25 +25,32 @@ class FakeAway final : public AwayMemory {
   std::vector<AwayHandle> operands(CUdeviceptr address) override {
     const auto found = away_.find(address);
     if (found == away_.end()) return {};
-    return {{found->first, size_, found->second}};
+    return {{found->first, size_, found->second, moving.contains(address)}};
   }
   std::vector<AwayHandle> within(CUdeviceptr /*address*/, Bytes /*size*/) const override { return {}; }
   std::vector<AwayHandle> handles() const override {
     std::vector<AwayHandle> all;
-    for (const auto& [address, is_away] : away_) all.push_back({address, size_, is_away});
+    for (const auto& [address, is_away] : away_)
+      if (!moving.contains(address)) all.push_back({address, size_, is_away});
     return all;
   }
   Bytes growth(Nanoseconds /*now*/) const override { return {}; }
   Bytes excess() const override { return {}; }
   Bytes window() const override { return {in_window() * size_.count}; }
   Bytes room() const override { return {(window_ - in_window()) * size_.count}; }
-  bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) override {
+  bool moves_beside_work() const override { return beside_work; }
+  using AwayMemory::exchange;
+  bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in,
+                const std::function<bool()>& /*stop*/) override {
     for (const CUdeviceptr each : out) away_.at(each) = true;
     for (const CUdeviceptr each : in) away_.at(each) = false;
     CHECK(in_window() <= window_);
     return true;
   }
   bool is_away(CUdeviceptr address) const { return away_.at(address); }
+
+  bool beside_work = false;
+  std::set<CUdeviceptr> moving;
 
  private:
   unsigned in_window() const {
@@ -254,6 +262,104 @@ TEST_CASE("handles leave for other memory that must be on the GPU", "[residence]
   CHECK(t.residence.leavers(kHandle + Bytes{1}).size() == 2);
   CHECK(t.residence.leavers({4 * kHandle.count}).size() == 4);
   CHECK(t.residence.leavers({5 * kHandle.count}).empty());
+}
+
+TEST_CASE("beside work, a launch brings in only what it needs, and handles in use stay", "[residence]") {
+  Launches t;
+  t.memory.beside_work = true;
+  const KernelUse uses[] = {use_of(1, {5}), use_of(2, {1})};
+  const Residence::Choice running = t.residence.choose(std::span(uses).subspan(1), t.now);
+  CHECK(running.uses.size() == 1);
+  const auto launch = t.residence.launched(running);
+  for (const CUdeviceptr other : {2, 3, 4}) t.residence.launched(t.choose(use_of(3, {other})));
+  // All handles of the window are in use, so none leaves, and the next launch waits for those under way.
+  CHECK(t.residence.far_ahead(t.now));
+  Residence::Choice next = t.residence.choose(uses, t.now);
+  CHECK(next.exchange.in.empty());
+  CHECK(next.exchange.lacking == std::vector<CUdeviceptr>{5});
+  CHECK_FALSE(next.exchange.empty());
+  t.residence.waited_in_vain(t.now);
+  CHECK_FALSE(t.residence.far_ahead(t.now));
+  // Once a launch has ended, its handle leaves.
+  t.residence.ended({launch});
+  const KernelUse other[] = {use_of(1, {5}), use_of(4, {2})};
+  next = t.residence.choose(other, t.now);
+  CHECK(next.exchange.in == std::vector<CUdeviceptr>{5});
+  CHECK(next.exchange.out == std::vector<CUdeviceptr>{1});
+}
+
+TEST_CASE("beside work, a launch waits for handles that come already", "[residence]") {
+  Launches t;
+  t.memory.beside_work = true;
+  t.memory.moving = {5};
+  const KernelUse uses[] = {use_of(1, {5}), use_of(2, {1})};
+  const Residence::Choice choice = t.residence.choose(uses, t.now);
+  CHECK(choice.exchange.in.empty());
+  CHECK(choice.exchange.coming == std::vector<CUdeviceptr>{5});
+  CHECK_FALSE(t.choose(use_of(3, {5})).timed);  // where it is during the launch is not known
+}
+
+TEST_CASE("beside work, a launch is not slowed by an operand that is on its way", "[residence]") {
+  Launches t;
+  t.memory.beside_work = true;
+  t.launch(use_of(1, {5}), 10ms, 0ms);
+  CHECK(t.totals.read().slowed == 10ms);
+  t.memory.moving = {5};
+  CHECK(t.choose(use_of(1, {5})).exchange.coming == std::vector<CUdeviceptr>{5});
+  CHECK(t.totals.read().slowed == 10ms);
+  t.residence.waited(3ms);
+  CHECK(t.totals.read().waited == 3ms);
+}
+
+TEST_CASE("beside work, an operand is needed if it costs at least the time of two exchanges", "[residence]") {
+  for (const bool beside_work : {false, true}) {
+    Launches t;
+    t.memory.beside_work = beside_work;
+    t.launch(use_of(1, {5}), 2ms, 0ms);  // between the times of one exchange and of two
+    t.launch(use_of(2, {6}), 4ms, 0ms);
+    const KernelUse some[] = {use_of(3, {1, 2, 3, 4}), use_of(1, {5})};
+    const KernelUse others[] = {use_of(3, {1, 2, 3, 4}), use_of(2, {6})};
+    CHECK(t.residence.exceeds_window(some, t.now) != beside_work);
+    CHECK(t.residence.exceeds_window(others, t.now));
+  }
+}
+
+TEST_CASE("beside work, a working set that never fits is not waited for", "[residence]") {
+  Launches t;
+  t.memory.beside_work = true;
+  const KernelUse uses[] = {use_of(1, {1, 2, 3, 4}), use_of(2, {5})};
+  const Residence::Choice choice = t.residence.choose(uses, t.now);
+  CHECK(choice.exchange.empty());
+}
+
+TEST_CASE("beside work, the handles of coming launches come in once an order is learned", "[residence]") {
+  FakeAway memory(64, 32, kHandle);
+  memory.beside_work = true;
+  session::ExchangeTotals totals;
+  Residence residence(memory, totals);
+  Nanoseconds now = 1s;
+  unsigned early = 0;
+  unsigned late = 0;
+  CHECK(residence.ahead(now).in.empty());
+  for (unsigned sweep = 0; sweep < 20; ++sweep)
+    for (CUdeviceptr operand = 1; operand <= 64; ++operand) {
+      const KernelUse use = use_of(1, {operand});
+      const Residence::Choice choice = residence.choose({&use, 1}, now);
+      memory.exchange(choice.exchange.out, choice.exchange.in);
+      if (choice.timed) residence.ran(choice, memory.is_away(operand) ? Nanoseconds(10s) : Nanoseconds(1ms));
+      const auto launch = residence.launched(choice);
+      const session::ExchangeChoice ahead = residence.ahead(now);
+      CHECK(std::ranges::find(ahead.out, operand) == ahead.out.end());  // in use
+      memory.exchange(ahead.out, ahead.in);
+      CHECK(residence.ahead(now).in.empty());  // no launch has needed anything since
+      residence.ended({launch});
+      if (sweep >= 10) {
+        early += static_cast<unsigned>(ahead.in.size());
+        late += static_cast<unsigned>(choice.exchange.in.size());
+      }
+      now += 10ms;
+    }
+  CHECK(early > 10 * late);
 }
 
 TEST_CASE("in a cyclic sweep the handles that are needed last leave", "[residence]") {
